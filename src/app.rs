@@ -31,7 +31,9 @@ use crate::ops::api::{self, ApiParts, GatheredJobs};
 use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
-use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret};
+use crate::reconcile::{
+    Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret,
+};
 use crate::rollout::RecordHold;
 use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
@@ -83,27 +85,41 @@ pub fn main() -> ExitCode {
         }
     };
     let (mut out, only_shows) = (Output::standard(&cli.global), cli.command.only_shows());
-    let ended = start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
-    ended.unwrap_or_else(|error| ending::report(error, only_shows, &mut out)).into()
+    let ended =
+        start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
+    ended
+        .unwrap_or_else(|error| ending::report(error, only_shows, &mut out))
+        .into()
 }
 
 /// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
     let told = matches!(cli.command, Command::Demo(_) | Command::Certify(_)) && verbose == 0;
-    Verbosity { verbose, quiet: if told { quiet.max(2) } else { quiet } }
+    Verbosity {
+        verbose,
+        quiet: if told { quiet.max(2) } else { quiet },
+    }
 }
 
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     // Before anything else: a worker that is told to stop while it reads its configuration ends in order too.
-    let early = if matches!(cli.command, Command::Run(_)) { Some(Listening::begin()?) } else { None };
+    let early = if matches!(cli.command, Command::Run(_)) {
+        Some(Listening::begin()?)
+    } else {
+        None
+    };
     // A command that runs for long logs and traces as its configuration says, which is read first.
     let loaded = match &cli.command {
         Command::Run(_) => Some(load(&cli.global, out, Warnings::Unsaid)?),
         _ => None,
     };
-    let traces = loaded.as_ref().map(|loaded| trace::begin(&loaded.settings.traces)).transpose()?.flatten();
+    let traces = loaded
+        .as_ref()
+        .map(|loaded| trace::begin(&loaded.settings.traces))
+        .transpose()?
+        .flatten();
     let log = logging::init(verbosity(&cli), traces.as_ref())?;
     if let Some(loaded) = &loaded {
         log.configured(&loaded.settings.log.level)?;
@@ -119,7 +135,10 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         Command::Events(args) => cli::events::events(args, &request(&cli.global), out),
         _ => {
-            let Listening { runtime, mut interrupts } = early.map_or_else(Listening::begin, Ok)?;
+            let Listening {
+                runtime,
+                mut interrupts,
+            } = early.map_or_else(Listening::begin, Ok)?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, &mut interrupts, out));
             // Standard input is read on a thread that cannot be interrupted: it is not waited for.
             runtime.shutdown_background();
@@ -140,7 +159,10 @@ impl Listening {
         let within = runtime.enter();
         let interrupts = Interrupts::listen();
         drop(within);
-        Ok(Self { runtime, interrupts })
+        Ok(Self {
+            runtime,
+            interrupts,
+        })
     }
 }
 
@@ -164,8 +186,27 @@ async fn dispatch(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     match (cli.command, loaded) {
-        (Command::Demo(args), _) => Box::pin(demo::demo(&args, &request(&cli.global), log, interrupts, out)).await,
-        (Command::Run(args), Some(loaded)) => Box::pin(run::run(&args, loaded, request(&cli.global), log, interrupts, out)).await,
+        (Command::Demo(args), _) => {
+            Box::pin(demo::demo(
+                &args,
+                &request(&cli.global),
+                log,
+                interrupts,
+                out,
+            ))
+            .await
+        }
+        (Command::Run(args), Some(loaded)) => {
+            Box::pin(run::run(
+                &args,
+                loaded,
+                request(&cli.global),
+                log,
+                interrupts,
+                out,
+            ))
+            .await
+        }
         (command, _) => {
             let loaded = load(&cli.global, out, warns(&command))?;
             if !command.creates_stores() {
@@ -207,16 +248,44 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Sas(args) => {
             let now = context.clock.now();
-            cli::sas::sas(args, context, async |grant, expires| stores::issue(&context.settings, grant, now, expires).await, out).await
+            cli::sas::sas(
+                args,
+                context,
+                async |grant, expires| stores::issue(&context.settings, grant, now, expires).await,
+                out,
+            )
+            .await
         }
-        Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
+        Command::Keys(args) => {
+            cli::keys::keys(
+                args,
+                context,
+                async |name, by| Ok(vault::draw(name, by).await?),
+                out,
+            )
+            .await
+        }
         Command::Doctor(args) => {
             let facts = async || stores::facts(&context.settings, context.clock.now()).await;
-            cli::doctor::doctor(args, context, &parts.opened.direct(), facts, async || fleet::seen(context).await, out).await
+            cli::doctor::doctor(
+                args,
+                context,
+                &parts.opened.direct(),
+                facts,
+                async || fleet::seen(context).await,
+                out,
+            )
+            .await
         }
-        Command::Stress(args) => cli::stress::stress(args, context, &parts.opened.direct(), out).await,
+        Command::Stress(args) => {
+            cli::stress::stress(args, context, &parts.opened.direct(), out).await
+        }
         Command::Certify(args) => {
-            let place = parts.opened.places.get(&args.account).map_or("", String::as_str);
+            let place = parts
+                .opened
+                .places
+                .get(&args.account)
+                .map_or("", String::as_str);
             let direct = parts.opened.direct();
             let within = |dollars| Budgeted::within(&args.account, &direct, dollars);
             cli::certify::certify(args, context, place, within, out).await
@@ -235,11 +304,25 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         }
         Command::Erase(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::erase::erase(args, context, &engine, async || parts.refuse_other_declarations().await, out).await
+            cli::erase::erase(
+                args,
+                context,
+                &engine,
+                async || parts.refuse_other_declarations().await,
+                out,
+            )
+            .await
         }
         Command::Retention(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::retention::retention(args, context, &engine, async || parts.refuse_other_declarations().await, out).await
+            cli::retention::retention(
+                args,
+                context,
+                &engine,
+                async || parts.refuse_other_declarations().await,
+                out,
+            )
+            .await
         }
         Command::Backfill(args) => {
             let (context, engine) = parts.held().await?;
@@ -264,9 +347,15 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
 /// The configuration request that the global options make.
 fn request(global: &Global) -> Request {
     // A variable that is set to nothing, as templates of containers do, names nothing.
-    let folder = global.config.clone().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = global
+        .config
+        .clone()
+        .filter(|folder| !folder.as_os_str().is_empty());
     let profile = global.profile.clone().filter(|profile| !profile.is_empty());
-    Request { account_check: Some(stores::check), ..Request::of_process(folder, profile, global.set.clone()) }
+    Request {
+        account_check: Some(stores::check),
+        ..Request::of_process(folder, profile, global.set.clone())
+    }
 }
 
 /// Whether a command prints the warnings about the configuration.
@@ -278,7 +367,11 @@ enum Warnings {
 
 /// Those that put a catalog into force say it; one that looks something up would only repeat it.
 const fn warns(command: &Command) -> Warnings {
-    if matches!(command, Command::Migrate(_)) { Warnings::Said } else { Warnings::Unsaid }
+    if matches!(command, Command::Migrate(_)) {
+        Warnings::Said
+    } else {
+        Warnings::Unsaid
+    }
 }
 
 /// Loads the configuration.
@@ -287,7 +380,10 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
     let loaded = config::load(&request)?;
     if warnings == Warnings::Said {
         if let Some(absent) = request.folder.absent() {
-            out.say(format_args!("There is no configuration folder {}: the built-in configuration is in force.", absent.display()))?;
+            out.say(format_args!(
+                "There is no configuration folder {}: the built-in configuration is in force.",
+                absent.display()
+            ))?;
         }
         for warning in &loaded.warnings {
             out.say(format_args!("warning: {warning}"))?;
@@ -331,19 +427,46 @@ impl AppParts {
         for view in context.catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
-        let memory = Arc::new(MemoryBudget::told(context.settings.worker.memory, memory_gauges()));
-        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new(), memory, secret: Arc::default() })
+        let memory = Arc::new(MemoryBudget::told(
+            context.settings.worker.memory,
+            memory_gauges(),
+        ));
+        Ok(Self {
+            context,
+            opened,
+            chance,
+            config,
+            log,
+            changes: TaskTracker::new(),
+            memory,
+            secret: Arc::default(),
+        })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
-        let Context { settings, catalog, stores, clock, .. } = &self.context;
-        Ok(Migrator::new(stores.clone(), settings, Arc::clone(catalog), Arc::clone(clock))?)
+        let Context {
+            settings,
+            catalog,
+            stores,
+            clock,
+            ..
+        } = &self.context;
+        Ok(Migrator::new(
+            stores.clone(),
+            settings,
+            Arc::clone(catalog),
+            Arc::clone(clock),
+        )?)
     }
 
     /// The catalog with the generations that migrations recorded.
     async fn recorded_catalog(&self) -> anyhow::Result<Arc<Catalog>> {
         let mut catalog = Catalog::clone(&self.context.catalog);
-        catalog.generations = self.migrator()?.catalog_record().await?.generations(&catalog);
+        catalog.generations = self
+            .migrator()?
+            .catalog_record()
+            .await?
+            .generations(&catalog);
         Ok(Arc::new(catalog))
     }
 
@@ -355,9 +478,22 @@ impl AppParts {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = record.generations(&catalog);
         let (catalog, clock) = (Arc::new(catalog), Arc::clone(&self.context.clock));
-        let engine = self.plain_engine(Arc::clone(&catalog)).in_parts_of(WATCHED_PART);
-        engine.stop_when_replaced(Arc::new(RecordHold::new(migrator, Arc::clone(&catalog), record.etag, clock)));
-        Ok((Context { catalog, ..self.context.clone() }, Arc::new(engine)))
+        let engine = self
+            .plain_engine(Arc::clone(&catalog))
+            .in_parts_of(WATCHED_PART);
+        engine.stop_when_replaced(Arc::new(RecordHold::new(
+            migrator,
+            Arc::clone(&catalog),
+            record.etag,
+            clock,
+        )));
+        Ok((
+            Context {
+                catalog,
+                ..self.context.clone()
+            },
+            Arc::new(engine),
+        ))
     }
 
     /// Refuses where the catalog is not the recorded one.
@@ -395,7 +531,11 @@ impl AppParts {
         board: &Arc<Board>,
         metrics: PrometheusHandle,
     ) -> Result<Server, ServerError> {
-        let routes = Routes { readiness: Arc::<ProgramState>::clone(condition), metrics, clock: Arc::clone(&self.context.clock) };
+        let routes = Routes {
+            readiness: Arc::<ProgramState>::clone(condition),
+            metrics,
+            clock: Arc::clone(&self.context.clock),
+        };
         let api = ApiParts {
             board: Arc::clone(board),
             settings: Arc::clone(&self.context.settings),
@@ -429,10 +569,18 @@ impl AppParts {
     async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
         if let Some(board) = board {
             let wait = || self.chance.jittered(BOARD_EVERY);
-            let keeping = async { tokio::join!(board.keep(&self.context.stores, wait), self.opened.lapse(wait)) };
+            let keeping = async {
+                tokio::join!(
+                    board.keep(&self.context.stores, wait),
+                    self.opened.lapse(wait)
+                )
+            };
             end.run_until_cancelled(keeping).await;
             self.changes.close();
-            if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
+            if tokio::time::timeout(LAST_CHANGES, self.changes.wait())
+                .await
+                .is_err()
+            {
                 tracing::warn!(
                     "changes of the API: not ended in time; poisoned messages that they hold show again within two minutes, and jobs may be unsent"
                 );
@@ -452,13 +600,16 @@ impl AppParts {
             chance: Arc::clone(&self.chance),
             recheck_after: self.context.settings.worker.recheck_after,
         };
-        Engine::new(parts).within(Arc::clone(&self.memory)).sealing_by(Arc::clone(&self.secret))
+        Engine::new(parts)
+            .within(Arc::clone(&self.memory))
+            .sealing_by(Arc::clone(&self.secret))
     }
 }
 
 /// Shows how many jobs wait for each share of memory.
 #[expect(clippy::cast_precision_loss, reason = "a count of jobs")]
 fn memory_gauges() -> MemoryListener {
-    let gauges = MemoryShare::ALL.map(|share| metrics::gauge!(names::MEMORY_WAITING, names::SHARE => share.name()));
+    let gauges = MemoryShare::ALL
+        .map(|share| metrics::gauge!(names::MEMORY_WAITING, names::SHARE => share.name()));
     Box::new(move |share, used: MemoryUse| gauges[share as usize].set(used.waiting as f64))
 }

@@ -56,7 +56,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The value of a key, made at its first use. Those of idle keys stay until another key is used for the first time.
-pub(crate) fn of_key<K: Ord, V>(all: &Mutex<BTreeMap<K, Arc<V>>>, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+pub(crate) fn of_key<K: Ord, V>(
+    all: &Mutex<BTreeMap<K, Arc<V>>>,
+    key: K,
+    new: impl FnOnce() -> V,
+) -> Arc<V> {
     let mut all = locked(all);
     if !all.contains_key(&key) {
         all.retain(|_, one| Arc::strong_count(one) > 1);
@@ -89,11 +93,17 @@ impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
     /// Waits for the lock of a key.
     pub(crate) async fn lock(&self, key: K) -> KeyGuard<R, A, S> {
         let queue = self.queue(key);
-        KeyGuard { _state: Arc::clone(&queue.state).lock_owned().await, _queue: queue }
+        KeyGuard {
+            _state: Arc::clone(&queue.state).lock_owned().await,
+            _queue: queue,
+        }
     }
 
     fn queue(&self, key: K) -> Arc<Queue<R, A, S>> {
-        of_key(&self.0, key, || Queue { pending: Mutex::default(), state: Arc::default() })
+        of_key(&self.0, key, || Queue {
+            pending: Mutex::default(),
+            state: Arc::default(),
+        })
     }
 }
 
@@ -102,7 +112,11 @@ impl<R, A, S> Queue<R, A, S> {
     pub(crate) fn take(&self, mut fits: impl FnMut(&R) -> bool) -> Vec<Pending<R, A>> {
         let mut pending = locked(&self.pending);
         pending.retain(Pending::is_awaited);
-        let fitting = pending.iter().enumerate().take_while(|(at, one)| fits(&one.request) || *at == 0).count();
+        let fitting = pending
+            .iter()
+            .enumerate()
+            .take_while(|(at, one)| fits(&one.request) || *at == 0)
+            .count();
         pending.drain(..fitting).collect()
     }
 }
@@ -141,7 +155,11 @@ mod tests {
 
     impl Doubler {
         fn new(most: u32, permits: usize) -> Self {
-            Self { most, permits: Semaphore::new(permits), batches: Mutex::default() }
+            Self {
+                most,
+                permits: Semaphore::new(permits),
+                batches: Mutex::default(),
+            }
         }
 
         fn batches(&self) -> Vec<Vec<u32>> {
@@ -173,20 +191,32 @@ mod tests {
         assert_eq!(combiner.ask("a", 1, &server).await, Some(2));
         let answers = join_all([2, 3, 4].map(|number| combiner.ask("a", number, &server))).await;
         assert_eq!(answers, [4, 6, 8].map(Some));
-        assert_eq!(server.batches(), [vec![1], vec![2], vec![3, 4]], "the first of three begins at once");
+        assert_eq!(
+            server.batches(),
+            [vec![1], vec![2], vec![3, 4]],
+            "the first of three begins at once"
+        );
     }
 
     #[tokio::test]
     async fn a_batch_ends_before_the_first_that_does_not_fit_and_is_never_empty() {
         let (combiner, server) = (Doubles::default(), Doubler::new(10, 9));
-        let answers = join_all([1, 6, 4, 1, 20, 3].map(|number| combiner.ask("a", number, &server))).await;
+        let answers =
+            join_all([1, 6, 4, 1, 20, 3].map(|number| combiner.ask("a", number, &server))).await;
         assert_eq!(answers, [2, 12, 8, 2, 40, 6].map(Some));
-        assert_eq!(server.batches(), [vec![1], vec![6, 4], vec![1], vec![20], vec![3]]);
+        assert_eq!(
+            server.batches(),
+            [vec![1], vec![6, 4], vec![1], vec![20], vec![3]]
+        );
     }
 
     #[tokio::test]
     async fn keys_do_not_wait_for_each_other() {
-        let (combiner, hangs, serves) = (Doubles::default(), Doubler::new(100, 0), Doubler::new(100, 9));
+        let (combiner, hangs, serves) = (
+            Doubles::default(),
+            Doubler::new(100, 0),
+            Doubler::new(100, 9),
+        );
         let mut hanging = pin!(combiner.ask("a", 1, &hangs));
         assert!(poll!(&mut hanging).is_pending());
         assert_eq!(combiner.ask("b", 2, &serves).await, Some(4));
@@ -207,7 +237,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_is_dropped_while_it_serves_leaves_its_batch_unanswered_and_the_rest_goes_on() {
+    async fn a_caller_that_is_dropped_while_it_serves_leaves_its_batch_unanswered_and_the_rest_goes_on()
+     {
         let (combiner, server) = (Doubles::default(), Doubler::new(100, 0));
         let guard = combiner.lock("a").await;
         let mut serving = Box::pin(combiner.ask("a", 1, &server));
@@ -229,7 +260,11 @@ mod tests {
         let guard = combiner.lock("a").await;
         let mut asked = pin!(combiner.ask("a", 1, &server));
         assert!(poll!(&mut asked).is_pending());
-        assert_eq!(combiner.ask("b", 2, &server).await, Some(4), "another key is, and does not let go of this one");
+        assert_eq!(
+            combiner.ask("b", 2, &server).await,
+            Some(4),
+            "another key is, and does not let go of this one"
+        );
         assert!(poll!(&mut asked).is_pending());
         drop(guard);
         assert_eq!(asked.await, Some(2));
@@ -240,7 +275,9 @@ mod tests {
         let (combiner, server) = (Doubles::default(), Doubler::new(100, 9));
         let served = |key| {
             let queues = locked(&combiner.0);
-            queues.get(key).map(|queue| *queue.state.try_lock().unwrap())
+            queues
+                .get(key)
+                .map(|queue| *queue.state.try_lock().unwrap())
         };
         for _ in 0..2 {
             combiner.ask("a", 1, &server).await;

@@ -20,4 +20,6 @@ pub mod worker;
 
 pub use evenkeel_client as client;
 pub use evenkeel_config as config;
-pub use evenkeel_model::{catalog, model, patterns, planted, ports, sealing, settings, shared, wide};
+pub use evenkeel_model::{
+    catalog, model, patterns, planted, ports, sealing, settings, shared, wide,
+};

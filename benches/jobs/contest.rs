@@ -143,21 +143,30 @@ impl Contest {
             }
             (StoreKind::Distant, work) => {
                 contenders.push(Contender::Packed);
-                contenders.extend([64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying)));
+                contenders.extend(
+                    [64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying)),
+                );
             }
         }
         contenders
     }
 
     pub(crate) async fn hold(&self, rounds: usize) {
-        let services =
-            if self.store == StoreKind::Azurite { format!(" (services {:?})", self.services).to_lowercase() } else { String::new() };
+        let services = if self.store == StoreKind::Azurite {
+            format!(" (services {:?})", self.services).to_lowercase()
+        } else {
+            String::new()
+        };
         println!(
             "\n{:?} on {:?}{services}: {} jobs, {} in flight, {rounds} rounds, medians",
             self.work,
             self.store,
             self.jobs,
-            if self.store == StoreKind::Distant { "auto".to_owned() } else { self.concurrency.to_string() }
+            if self.store == StoreKind::Distant {
+                "auto".to_owned()
+            } else {
+                self.concurrency.to_string()
+            }
         );
         let contenders = self.contenders();
         let mut efforts: Vec<Vec<Effort>> = vec![Vec::new(); contenders.len()];
@@ -165,26 +174,59 @@ impl Contest {
             // Each goes first in turn: what a machine does beside changes slowly.
             for place in 0..contenders.len() {
                 let index = (round + place) % contenders.len();
-                let pack = if contenders[index] == Contender::Packed { PACK } else { 1 };
+                let pack = if contenders[index] == Contender::Packed {
+                    PACK
+                } else {
+                    1
+                };
                 let field = Field::prepare(self, pack).await;
                 efforts[index].push(self.run(contenders[index], &field).await);
             }
         }
-        println!("  {:<28}{:>10}{:>15}{:>19}{:>27}", "", "jobs/s", "requests/job", "store CPU ms/job", "evenkeel's jobs/s: times");
+        println!(
+            "  {:<28}{:>10}{:>15}{:>19}{:>27}",
+            "", "jobs/s", "requests/job", "store CPU ms/job", "evenkeel's jobs/s: times"
+        );
         for (index, contender) in contenders.iter().enumerate() {
-            let each = |of: fn(&Effort) -> f64| median(efforts[index].iter().map(|effort| of(effort) / self.jobs as f64));
-            let speed = median(efforts[index].iter().map(|effort| self.jobs as f64 / effort.seconds));
-            let (requests, store) = (each(|effort| effort.requests as f64), each(|effort| effort.store_ms));
-            let ratio = median(efforts[0].iter().zip(&efforts[index]).map(|(own, other)| other.seconds / own.seconds));
-            println!("  {:<28}{speed:>10.0}{requests:>15.2}{store:>19.2}{ratio:>27.2}", contender.name());
+            let each = |of: fn(&Effort) -> f64| {
+                median(
+                    efforts[index]
+                        .iter()
+                        .map(|effort| of(effort) / self.jobs as f64),
+                )
+            };
+            let speed = median(
+                efforts[index]
+                    .iter()
+                    .map(|effort| self.jobs as f64 / effort.seconds),
+            );
+            let (requests, store) = (
+                each(|effort| effort.requests as f64),
+                each(|effort| effort.store_ms),
+            );
+            let ratio = median(
+                efforts[0]
+                    .iter()
+                    .zip(&efforts[index])
+                    .map(|(own, other)| other.seconds / own.seconds),
+            );
+            println!(
+                "  {:<28}{speed:>10.0}{requests:>15.2}{store:>19.2}{ratio:>27.2}",
+                contender.name()
+            );
         }
     }
 
     async fn run(&self, contender: Contender, field: &Field) -> Effort {
         let before = field.store_ms();
         let mut effort = match contender {
-            Contender::Evenkeel | Contender::Packed => evenkeel(field, (self.store != StoreKind::Distant).then_some(self.concurrency)),
-            Contender::Bare => bare::run(&field.account, self.work, self.jobs, self.concurrency).await,
+            Contender::Evenkeel | Contender::Packed => evenkeel(
+                field,
+                (self.store != StoreKind::Distant).then_some(self.concurrency),
+            ),
+            Contender::Bare => {
+                bare::run(&field.account, self.work, self.jobs, self.concurrency).await
+            }
             Contender::Handwritten(work, flying) => {
                 // Not on a thread of the runtime that answers it.
                 tokio::task::block_in_place(|| self.handwritten(field, work, flying))
@@ -198,8 +240,14 @@ impl Contest {
     fn handwritten(&self, field: &Field, work: &str, flying: usize) -> Effort {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/jobs/handwritten.mjs");
         let mut node = Command::new("node");
-        node.arg(script).args(["--work", work, "--queue", queue().as_str()]);
-        node.args(["--count", &self.jobs.to_string(), "--concurrency", &flying.to_string()]);
+        node.arg(script)
+            .args(["--work", work, "--queue", queue().as_str()]);
+        node.args([
+            "--count",
+            &self.jobs.to_string(),
+            "--concurrency",
+            &flying.to_string(),
+        ]);
         node.env("AZURE_STORAGE_CONNECTION_STRING", field.connection_string());
         answer(node)
     }
@@ -234,9 +282,13 @@ fn answer(mut command: Command) -> Effort {
 
 /// What a command has printed of its effort.
 pub(crate) fn effort_of(output: &Output) -> Effort {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut answer: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)));
     if answer.get("working_seconds").is_some() {
         // evenkeel says beside how long the program ran.
         answer.as_object_mut().unwrap().remove("seconds");
@@ -272,8 +324,12 @@ impl Field {
         std::fs::write(folder.path().join("default.toml"), config).unwrap();
         let (account, server) = match contest.store {
             StoreKind::Embedded => {
-                let account =
-                    EmbeddedStore::open(&folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
+                let account = EmbeddedStore::open(
+                    &folder.path().join("bench.db"),
+                    AccountName::main(),
+                    Arc::new(SystemClock::new()),
+                )
+                .unwrap();
                 (account, None)
             }
             StoreKind::Azurite => {
@@ -285,11 +341,26 @@ impl Field {
                 (distant.ports().connect(), Some(Server::Distant(distant)))
             }
         };
-        let field = Self { account, folder, server };
+        let field = Self {
+            account,
+            folder,
+            server,
+        };
         let mut program = field.program();
-        let migrated = tokio::task::block_in_place(|| program.args(["-q", "migrate", "up"]).stdout(Stdio::null()).status().unwrap());
+        let migrated = tokio::task::block_in_place(|| {
+            program
+                .args(["-q", "migrate", "up"])
+                .stdout(Stdio::null())
+                .status()
+                .unwrap()
+        });
         assert!(migrated.success());
-        field.account.tables.create_table(&table("HandFootprints")).await.unwrap();
+        field
+            .account
+            .tables
+            .create_table(&table("HandFootprints"))
+            .await
+            .unwrap();
         field.fill(contest, pack).await;
         field
     }
@@ -307,20 +378,37 @@ impl Field {
                 .with("Email", format!("ada.{number}@contoso.com"))
                 .with("Salary", 52_000.5)
                 .with("Badge", i64::from(u32::MAX) + 7);
-            account.tables.apply(employees, &TableOperation::InsertOrReplace(entity)).await.unwrap();
+            account
+                .tables
+                .apply(employees, &TableOperation::InsertOrReplace(entity))
+                .await
+                .unwrap();
         });
-        futures::stream::iter(each).buffer_unordered(32).collect::<Vec<()>>().await;
+        futures::stream::iter(each)
+            .buffer_unordered(32)
+            .collect::<Vec<()>>()
+            .await;
         // As many neighbours of one partition as a message takes, the partitions in turn: one by one where each has its own.
-        let block =
-            |first: usize| (0..PARTITIONS).flat_map(move |partition| (0..pack).map(move |at| (first + at) * PARTITIONS + partition));
-        let ordered = (0..jobs.div_ceil(PARTITIONS)).step_by(pack).flat_map(block).filter(|number| *number < jobs);
+        let block = |first: usize| {
+            (0..PARTITIONS).flat_map(move |partition| {
+                (0..pack).map(move |at| (first + at) * PARTITIONS + partition)
+            })
+        };
+        let ordered = (0..jobs.div_ceil(PARTITIONS))
+            .step_by(pack)
+            .flat_map(block)
+            .filter(|number| *number < jobs);
         let mut packer = Packer::new(pack);
         let mut messages = Vec::new();
         for number in ordered {
             let (pk, rk) = (contest.department(number), format!("{number:06}"));
             let job = match work {
-                Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": pk, "rk": rk}),
-                Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
+                Work::Archive => {
+                    serde_json::json!({"op": "archive", "archive": "former", "pk": pk, "rk": rk})
+                }
+                Work::Sync => {
+                    serde_json::json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk})
+                }
             };
             messages.extend(packer.add(job.as_object().unwrap()).ready);
         }
@@ -328,13 +416,26 @@ impl Field {
         let sent = messages.into_iter().map(|message| {
             let body = body::encode(&serde_json::Value::from(message).to_string());
             let queue = &queue;
-            async move { account.queues.put(queue, &body, Duration::ZERO, Ttl::Never).await.unwrap() }
+            async move {
+                account
+                    .queues
+                    .put(queue, &body, Duration::ZERO, Ttl::Never)
+                    .await
+                    .unwrap()
+            }
         });
-        futures::stream::iter(sent).buffer_unordered(32).collect::<Vec<_>>().await;
+        futures::stream::iter(sent)
+            .buffer_unordered(32)
+            .collect::<Vec<_>>()
+            .await;
     }
 
     fn connection_string(&self) -> String {
-        self.server.as_ref().expect("over HTTP").ports().connection_string()
+        self.server
+            .as_ref()
+            .expect("over HTTP")
+            .ports()
+            .connection_string()
     }
 
     fn store_ms(&self) -> f64 {
@@ -348,14 +449,23 @@ impl Field {
     /// The program, configured for this field.
     pub(crate) fn program(&self) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        program.arg("--config").arg(self.folder.path()).env_remove("EVENKEEL_PROFILE");
+        program
+            .arg("--config")
+            .arg(self.folder.path())
+            .env_remove("EVENKEEL_PROFILE");
         match &self.server {
             None => {
-                program.env("EVENKEEL__ACCOUNTS__MAIN__PATH", self.folder.path().join("bench.db"));
+                program.env(
+                    "EVENKEEL__ACCOUNTS__MAIN__PATH",
+                    self.folder.path().join("bench.db"),
+                );
             }
             Some(server) => {
                 program.env("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure");
-                program.env("EVENKEEL__ACCOUNTS__MAIN__CONNECTION_STRING_ENV", "BENCH_CONNECTION");
+                program.env(
+                    "EVENKEEL__ACCOUNTS__MAIN__CONNECTION_STRING_ENV",
+                    "BENCH_CONNECTION",
+                );
                 program.env("BENCH_CONNECTION", server.ports().connection_string());
             }
         }
@@ -364,18 +474,45 @@ impl Field {
 
     /// The jobs are really done.
     async fn check(&self, contest: &Contest) {
-        let left = self.account.queues.approximate_count(&queue()).await.unwrap();
+        let left = self
+            .account
+            .queues
+            .approximate_count(&queue())
+            .await
+            .unwrap();
         assert_eq!(left, 0, "messages are left");
         let department = contest.department(0);
         let key = EntityKey::new(department.as_str(), "000000").unwrap();
         match contest.work {
             Work::Archive => {
-                assert!(self.account.tables.get(&table("Employees"), &key, None).await.unwrap().is_none());
-                assert!(self.account.tables.get(&table("FormerEmployees"), &key, None).await.unwrap().is_some());
+                assert!(
+                    self.account
+                        .tables
+                        .get(&table("Employees"), &key, None)
+                        .await
+                        .unwrap()
+                        .is_none()
+                );
+                assert!(
+                    self.account
+                        .tables
+                        .get(&table("FormerEmployees"), &key, None)
+                        .await
+                        .unwrap()
+                        .is_some()
+                );
             }
             Work::Sync => {
-                let key = EntityKey::new(format!("email_{department}"), "ada.0@contoso.com").unwrap();
-                assert!(self.account.tables.get(&table("EmployeesByEmail"), &key, None).await.unwrap().is_some());
+                let key =
+                    EntityKey::new(format!("email_{department}"), "ada.0@contoso.com").unwrap();
+                assert!(
+                    self.account
+                        .tables
+                        .get(&table("EmployeesByEmail"), &key, None)
+                        .await
+                        .unwrap()
+                        .is_some()
+                );
             }
         }
     }

@@ -15,16 +15,29 @@ impl Emulator {
             Services::Apart => Some(Azurite::in_memory()),
             Services::Together => None,
         };
-        Self { rest: Azurite::in_memory(), queues }
+        Self {
+            rest: Azurite::in_memory(),
+            queues,
+        }
     }
 
     pub(crate) fn ports(&self) -> Ports {
-        Ports { queue: self.queues.as_ref().map_or(self.rest.ports.queue, |queues| queues.ports.queue), ..self.rest.ports }
+        Ports {
+            queue: self
+                .queues
+                .as_ref()
+                .map_or(self.rest.ports.queue, |queues| queues.ports.queue),
+            ..self.rest.ports
+        }
     }
 
     /// Processor time so far, as the kernel counts it: in hundredths of a second.
     pub(crate) fn processor_ms(&self) -> f64 {
-        std::iter::once(&self.rest).chain(&self.queues).filter_map(Azurite::process_id).map(processor_ms).sum()
+        std::iter::once(&self.rest)
+            .chain(&self.queues)
+            .filter_map(Azurite::process_id)
+            .map(processor_ms)
+            .sum()
     }
 }
 
@@ -44,6 +57,15 @@ fn stat(process: &str) -> String {
 /// The sum of some fields of a process: user and system time are the 12th and 13th after its name, those of its children the next two.
 fn ticks(stat: &str, fields: std::ops::Range<usize>) -> f64 {
     // The name in parentheses may hold anything.
-    let all: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    all.get(fields).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum()
+    let all: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
+    all.get(fields)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum()
 }

@@ -50,7 +50,13 @@ fn main() {
     }
     for store in options.stores {
         for work in [Work::Archive, Work::Sync] {
-            let contest = Contest { store, services: options.services, work, jobs: options.jobs, concurrency: options.concurrency };
+            let contest = Contest {
+                store,
+                services: options.services,
+                work,
+                jobs: options.jobs,
+                concurrency: options.concurrency,
+            };
             runtime.block_on(contest.hold(options.rounds));
         }
     }
@@ -77,10 +83,18 @@ impl Options {
             backlog: None,
             watchers: None,
         };
-        let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+        let mut arguments = std::env::args()
+            .skip(1)
+            .filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
-            let value = arguments.next().unwrap_or_else(|| panic!("{name} needs a value"));
-            let number = || value.parse().unwrap_or_else(|_| panic!("{name} needs a number, not {value:?}"));
+            let value = arguments
+                .next()
+                .unwrap_or_else(|| panic!("{name} needs a value"));
+            let number = || {
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{name} needs a number, not {value:?}"))
+            };
             match name.as_str() {
                 "--jobs" => options.jobs = number(),
                 "--concurrency" => options.concurrency = number(),
@@ -101,7 +115,9 @@ impl Options {
                         _ => Services::Apart,
                     };
                 }
-                _ => panic!("{name} is none of --jobs, --concurrency, --rounds, --store, --services, --watchers, --backlog"),
+                _ => panic!(
+                    "{name} is none of --jobs, --concurrency, --rounds, --store, --services, --watchers, --backlog"
+                ),
             }
         }
         options

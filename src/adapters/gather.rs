@@ -21,7 +21,10 @@ use tokio::sync::Semaphore;
 
 use crate::combine::{Combiner, Pending, Queue, Serve, of_key};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use crate::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
+use crate::ports::{
+    Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What,
+    Written,
+};
 
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
@@ -58,46 +61,83 @@ impl Gathered {
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
         let places = match inner.batching() {
             SinkBatching::Together => None,
-            SinkBatching::Apart { at_once } => Some(Places { at_once, collections: Mutex::default() }),
+            SinkBatching::Apart { at_once } => Some(Places {
+                at_once,
+                collections: Mutex::default(),
+            }),
         };
-        Self { name: name.clone(), inner, clock, requests: Combiner::default(), places }
+        Self {
+            name: name.clone(),
+            inner,
+            clock,
+            requests: Combiner::default(),
+            places,
+        }
     }
 
     /// Sends a write in a request of its own, as soon as its collection has a free place.
-    async fn send_alone(&self, places: &Places, collection: &CollectionName, write: &DocumentWrite) -> Result<(), StoreError> {
+    async fn send_alone(
+        &self,
+        places: &Places,
+        collection: &CollectionName,
+        write: &DocumentWrite,
+    ) -> Result<(), StoreError> {
         let places = places.of(collection);
         // They are never closed.
         let _place = places.acquire().await;
         if self.is_over(write) {
             return Err(self.too_late(collection));
         }
-        let written = self.inner.write(collection, std::slice::from_ref(write)).await?;
+        let written = self
+            .inner
+            .write(collection, std::slice::from_ref(write))
+            .await?;
         written.into_iter().next().unwrap_or(Ok(()))
     }
 
     fn is_over(&self, write: &DocumentWrite) -> bool {
-        write.deadline.is_some_and(|deadline| deadline.is_over(self.clock.as_ref()))
+        write
+            .deadline
+            .is_some_and(|deadline| deadline.is_over(self.clock.as_ref()))
     }
 
-    fn error(&self, class: ErrorClass, collection: &CollectionName, message: &'static str) -> StoreError {
-        let subject = Subject { account: self.name.clone(), what: What::Collection(collection.clone()) };
+    fn error(
+        &self,
+        class: ErrorClass,
+        collection: &CollectionName,
+        message: &'static str,
+    ) -> StoreError {
+        let subject = Subject {
+            account: self.name.clone(),
+            what: What::Collection(collection.clone()),
+        };
         StoreError::new(class, WRITE, subject, message)
     }
 
     /// The error where the caller that sent the request was dropped with it.
     fn left_alone(&self, collection: &CollectionName) -> StoreError {
-        self.error(ErrorClass::Ambiguous, collection, "the request that it went with was given up")
+        self.error(
+            ErrorClass::Ambiguous,
+            collection,
+            "the request that it went with was given up",
+        )
     }
 
     /// The error of a write that was not sent in its time.
     fn too_late(&self, collection: &CollectionName) -> StoreError {
-        self.error(ErrorClass::Precondition, collection, "not sent: its announcement is so old that another run may have written since")
+        self.error(
+            ErrorClass::Precondition,
+            collection,
+            "not sent: its announcement is so old that another run may have written since",
+        )
     }
 }
 
 impl Places {
     fn of(&self, collection: &CollectionName) -> Arc<Semaphore> {
-        of_key(&self.collections, collection.clone(), || Semaphore::new(self.at_once))
+        of_key(&self.collections, collection.clone(), || {
+            Semaphore::new(self.at_once)
+        })
     }
 }
 
@@ -105,8 +145,10 @@ impl SinkCollection<'_> {
     /// The writes that are sent now: they have a caller, and their time is not over.
     fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
         let Self { gathered, name } = self;
-        let (late, in_time): (Vec<_>, Vec<_>) =
-            batch.into_iter().filter(Pending::is_awaited).partition(|one| one.request.iter().any(|write| gathered.is_over(write)));
+        let (late, in_time): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .filter(Pending::is_awaited)
+            .partition(|one| one.request.iter().any(|write| gathered.is_over(write)));
         for one in late {
             one.tell(Err(gathered.too_late(name)));
         }
@@ -127,13 +169,19 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
         })];
         while let Some(batch) = batches.pop() {
             let mut batch = self.sendable(batch);
-            let writes: Writes = batch.iter().flat_map(|one| one.request.iter().cloned()).collect();
+            let writes: Writes = batch
+                .iter()
+                .flat_map(|one| one.request.iter().cloned())
+                .collect();
             if writes.is_empty() {
                 tell(batch, Ok(Vec::new()));
                 continue;
             }
             match self.gathered.inner.write(self.name, &writes).await {
-                Err(error) if batch.len() > 1 && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) => {
+                Err(error)
+                    if batch.len() > 1
+                        && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) =>
+                {
                     let second = batch.split_off(batch.len() / 2);
                     batches.extend([second, batch]);
                 }
@@ -144,7 +192,13 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
 }
 
 fn bytes_of(write: &DocumentWrite) -> usize {
-    let fields = |document: &SinkDocument| document.0.iter().map(|(name, value)| name.len() + value.to_string().len() + 4).sum::<usize>();
+    let fields = |document: &SinkDocument| {
+        document
+            .0
+            .iter()
+            .map(|(name, value)| name.len() + value.to_string().len() + 4)
+            .sum::<usize>()
+    };
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
@@ -158,7 +212,9 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
                 one.tell(Ok(own));
             }
         }
-        Err(error) => batch.into_iter().for_each(|one| one.tell(Err(error.told_again()))),
+        Err(error) => batch
+            .into_iter()
+            .for_each(|one| one.tell(Err(error.told_again()))),
     }
 }
 
@@ -172,20 +228,42 @@ impl Sink for Gathered {
         self.inner.batching()
     }
 
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
         if let Some(places) = &self.places {
             // The failure of a single one is the request's own: it is repeated, and counted.
             if let [write] = writes {
-                return self.send_alone(places, collection, write).await.map(|()| vec![Ok(())]);
+                return self
+                    .send_alone(places, collection, write)
+                    .await
+                    .map(|()| vec![Ok(())]);
             }
-            return Ok(join_all(writes.iter().map(|write| self.send_alone(places, collection, write))).await);
+            return Ok(join_all(
+                writes
+                    .iter()
+                    .map(|write| self.send_alone(places, collection, write)),
+            )
+            .await);
         }
-        let served = SinkCollection { gathered: self, name: collection };
-        let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;
+        let served = SinkCollection {
+            gathered: self,
+            name: collection,
+        };
+        let answer = self
+            .requests
+            .ask(collection.clone(), writes.to_vec(), &served)
+            .await;
         answer.unwrap_or_else(|| Err(self.left_alone(collection)))
     }
 
-    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
         self.inner.get(collection, key).await
     }
 
@@ -193,7 +271,11 @@ impl Sink for Gathered {
         self.inner.fields(collection).await
     }
 
-    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        fields: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
         self.inner.define(collection, fields).await
     }
 }

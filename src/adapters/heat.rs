@@ -86,13 +86,25 @@ impl Heat {
     /// The hottest since the last look, and begins anew. One that throttles is hotter than one that does not.
     pub fn take(&self, most: usize) -> Vec<HotScope> {
         self.watched.store(true, Ordering::Relaxed);
-        let scopes = std::mem::take(&mut *self.scopes.lock().unwrap_or_else(PoisonError::into_inner));
+        let scopes =
+            std::mem::take(&mut *self.scopes.lock().unwrap_or_else(PoisonError::into_inner));
         let named = scopes.into_values().filter_map(|warm| {
             let (requests, throttled) = (u64::from(warm.requests), u64::from(warm.throttled));
-            Some(HotScope { scope: warm.scope?, entities: warm.entities, requests, throttled })
+            Some(HotScope {
+                scope: warm.scope?,
+                entities: warm.entities,
+                requests,
+                throttled,
+            })
         });
         let mut hot: Vec<HotScope> = named.collect();
-        hot.sort_by(|one, other| (other.throttled, other.entities, &one.scope).cmp(&(one.throttled, one.entities, &other.scope)));
+        hot.sort_by(|one, other| {
+            (other.throttled, other.entities, &one.scope).cmp(&(
+                one.throttled,
+                one.entities,
+                &other.scope,
+            ))
+        });
         hot.truncate(most);
         hot
     }
@@ -105,7 +117,12 @@ fn hash(target: &Target<'_>) -> Option<u64> {
         Target::Partition(table, pk) => (table.as_str(), pk.as_str()).hash(&mut hasher),
         Target::Entity(table, key) => (table.as_str(), key.pk.as_str()).hash(&mut hasher),
         Target::Queue(queue) | Target::Message(queue, _) => queue.as_str().hash(&mut hasher),
-        Target::Service(_) | Target::Table(_) | Target::Container(_) | Target::Blob(..) | Target::Collection(_) | Target::Document(..) => {
+        Target::Service(_)
+        | Target::Table(_)
+        | Target::Container(_)
+        | Target::Blob(..)
+        | Target::Collection(_)
+        | Target::Document(..) => {
             return None;
         }
     }
@@ -135,7 +152,11 @@ mod tests {
         let queue = QueueName::new("jobs").unwrap();
         (0..9).for_each(|_| heat.note(&Target::Message(&queue, "m"), 0, false));
         heat.note(&Target::Table(&table), 0, false);
-        let found: Vec<(u64, u64)> = heat.take(3).into_iter().map(|hot| (hot.throttled, hot.entities)).collect();
+        let found: Vec<(u64, u64)> = heat
+            .take(3)
+            .into_iter()
+            .map(|hot| (hot.throttled, hot.entities))
+            .collect();
         assert_eq!(found, [(1, 1), (0, 1_000), (0, 20)]);
         assert!(heat.take(10).is_empty());
     }

@@ -39,17 +39,27 @@ impl Observe {
     /// Counts into the metrics and into `counts`.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
         let well = std::array::from_fn(|_| OnceLock::new());
-        Self { account: SharedString::from_shared(Arc::from(account.as_str())), well, entities: OnceLock::new(), clock, counts }
+        Self {
+            account: SharedString::from_shared(Arc::from(account.as_str())),
+            well,
+            entities: OnceLock::new(),
+            clock,
+            counts,
+        }
     }
 
     fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
         if told.answer == names::OK {
-            let (requests, durations) = self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
+            let (requests, durations) =
+                self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
             requests.increment(1);
             durations.record(took);
             return;
         }
-        let status = told.status.map_or_else(|| told.answer.into(), |status| SharedString::from(status.to_string()));
+        let status = told.status.map_or_else(
+            || told.answer.into(),
+            |status| SharedString::from(status.to_string()),
+        );
         let (requests, durations) = self.handles(op, status);
         requests.increment(1);
         durations.record(took);
@@ -57,8 +67,11 @@ impl Observe {
 
     /// Entities that a request to tables was about: the unit of an account's target.
     fn asked_for(&self, entities: usize) {
-        let counter = || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
-        self.entities.get_or_init(counter).increment(entities as u64);
+        let counter =
+            || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
+        self.entities
+            .get_or_init(counter)
+            .increment(entities as u64);
     }
 
     fn handles(&self, op: Op, status: SharedString) -> (Counter, Histogram) {
@@ -68,17 +81,34 @@ impl Observe {
             metrics::Label::new(names::OP, op.label()),
             metrics::Label::new(names::STATUS, status),
         ];
-        (counter!(names::STORAGE_REQUESTS_TOTAL, labels.iter()), histogram!(names::STORAGE_REQUEST_DURATION, labels.iter()))
+        (
+            counter!(names::STORAGE_REQUESTS_TOTAL, labels.iter()),
+            histogram!(names::STORAGE_REQUEST_DURATION, labels.iter()),
+        )
     }
 }
 
 impl Layer for Observe {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
-        let mut flight = Flight { observe: self, request, start, told: ReportedResult::CANCELLED, answer: AnswerKind::None };
-        let span =
-            traces::request(&self.account, flight.request.op.service().name(), flight.request.op.label(), flight.request.target.name());
+        let mut flight = Flight {
+            observe: self,
+            request,
+            start,
+            told: ReportedResult::CANCELLED,
+            answer: AnswerKind::None,
+        };
+        let span = traces::request(
+            &self.account,
+            flight.request.op.service().name(),
+            flight.request.op.label(),
+            flight.request.target.name(),
+        );
         let result = send.instrument(span.clone()).await;
         let error = flight.request.error(&result);
         (flight.told, flight.answer) = (told(error), answer(error));
@@ -100,7 +130,13 @@ struct Flight<'a> {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let took = self.observe.clock.monotonic().saturating_sub(self.start);
-        let Self { observe, request, told, answer, .. } = self;
+        let Self {
+            observe,
+            request,
+            told,
+            answer,
+            ..
+        } = self;
         let op = request.op;
         observe.ended(op, *told, took);
         let weight = request.weight();
@@ -108,7 +144,10 @@ impl Drop for Flight<'_> {
             observe.asked_for(weight);
         }
         observe.counts.answered(op.service(), *answer, took, weight);
-        observe.counts.heat.note(&request.target, weight, *answer == AnswerKind::Throttled);
+        observe
+            .counts
+            .heat
+            .note(&request.target, weight, *answer == AnswerKind::Throttled);
         trail::note(bill(op), || Step {
             op: op.label(),
             on: request.target.name().to_owned(),
@@ -129,13 +168,22 @@ struct ReportedResult {
 }
 
 impl ReportedResult {
-    const CANCELLED: Self = Self { answer: names::CANCELLED, status: None };
+    const CANCELLED: Self = Self {
+        answer: names::CANCELLED,
+        status: None,
+    };
 }
 
 fn told(error: Option<&StoreError>) -> ReportedResult {
     match error {
-        None => ReportedResult { answer: names::OK, status: None },
-        Some(error) => ReportedResult { answer: error.class.name(), status: error.status },
+        None => ReportedResult {
+            answer: names::OK,
+            status: None,
+        },
+        Some(error) => ReportedResult {
+            answer: error.class.name(),
+            status: error.status,
+        },
     }
 }
 
@@ -158,9 +206,17 @@ pub(super) const fn bill(op: Op) -> Bill {
 fn answer(error: Option<&StoreError>) -> AnswerKind {
     match error {
         None => AnswerKind::Done,
-        Some(StoreError { status: Some(429 | 503), .. }) => AnswerKind::Throttled,
-        Some(StoreError { status: Some(400..=499), .. }) => AnswerKind::Refused,
-        Some(StoreError { status: Some(_), .. }) => AnswerKind::Failed,
+        Some(StoreError {
+            status: Some(429 | 503),
+            ..
+        }) => AnswerKind::Throttled,
+        Some(StoreError {
+            status: Some(400..=499),
+            ..
+        }) => AnswerKind::Refused,
+        Some(StoreError {
+            status: Some(_), ..
+        }) => AnswerKind::Failed,
         // A store without HTTP has no status: the embedded store.
         Some(error) => match error.class {
             ErrorClass::Throttled { .. } => AnswerKind::Throttled,
@@ -188,7 +244,13 @@ pub enum AnswerKind {
 
 impl AnswerKind {
     /// Every answer, in order.
-    pub const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Throttled, Self::Failed, Self::None];
+    pub const ALL: [Self; 5] = [
+        Self::Done,
+        Self::Refused,
+        Self::Throttled,
+        Self::Failed,
+        Self::None,
+    ];
 }
 
 /// Answers of one service.
@@ -239,15 +301,21 @@ impl RequestCounts {
 
     fn sent(&self, request: &Request<'_>) {
         self.requests.0[request.op as usize].fetch_add(1, Ordering::Relaxed);
-        self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
+        self.entities
+            .fetch_add(request.entities as u64, Ordering::Relaxed);
     }
 
     fn answered(&self, service: Service, answer: AnswerKind, took: Duration, entities: usize) {
         let counts = &self.answers[service as usize];
         counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
-        counts.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        counts.micros.fetch_add(
+            u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         counts.latencies.add(took);
-        counts.entities.fetch_add(entities as u64, Ordering::Relaxed);
+        counts
+            .entities
+            .fetch_add(entities as u64, Ordering::Relaxed);
     }
 
     /// Which partitions and queues were asked for most.
@@ -259,7 +327,10 @@ impl RequestCounts {
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
-            billed.add(bill(*op), self.requests.0[*op as usize].load(Ordering::Relaxed));
+            billed.add(
+                bill(*op),
+                self.requests.0[*op as usize].load(Ordering::Relaxed),
+            );
         }
         billed
     }
@@ -277,8 +348,14 @@ impl RequestCounts {
 
     /// All counts so far.
     pub fn snapshot(&self) -> RequestTally {
-        let requests = Op::ALL.iter().map(|op| (*op, self.requests.0[*op as usize].load(Ordering::Relaxed))).filter(|(_, n)| *n > 0);
-        RequestTally { requests: requests.collect(), entities: self.entities.load(Ordering::Relaxed) }
+        let requests = Op::ALL
+            .iter()
+            .map(|op| (*op, self.requests.0[*op as usize].load(Ordering::Relaxed)))
+            .filter(|(_, n)| *n > 0);
+        RequestTally {
+            requests: requests.collect(),
+            entities: self.entities.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -299,7 +376,11 @@ impl RequestTally {
 
     /// Requests to one service.
     pub fn of_service(&self, service: Service) -> u64 {
-        self.requests.iter().filter(|(op, _)| op.service() == service).map(|(_, n)| n).sum()
+        self.requests
+            .iter()
+            .filter(|(op, _)| op.service() == service)
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// The difference to an earlier snapshot.
@@ -307,7 +388,12 @@ impl RequestTally {
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |op: &Op| earlier.requests.get(op).copied().unwrap_or(0);
         Self {
-            requests: self.requests.iter().map(|(op, n)| (*op, n.saturating_sub(before(op)))).filter(|(_, n)| *n > 0).collect(),
+            requests: self
+                .requests
+                .iter()
+                .map(|(op, n)| (*op, n.saturating_sub(before(op))))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
             entities: self.entities.saturating_sub(earlier.entities),
         }
     }

@@ -26,7 +26,10 @@ pub(super) enum ScanRange {
 }
 
 impl KeyBounds {
-    const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
+    const ALL: Self = Self {
+        lower: Bound::Unbounded,
+        upper: Bound::Unbounded,
+    };
 
     /// Narrows the range to the keys that satisfy a comparison. Whether it could.
     fn narrow(&mut self, op: Comparison, value: &str) -> bool {
@@ -50,7 +53,8 @@ impl KeyBounds {
         let stricter = match (&self.lower, &lower) {
             (_, Bound::Unbounded) => false,
             (Bound::Unbounded, _) => true,
-            (Bound::Included(old), Bound::Included(new)) | (Bound::Excluded(old), Bound::Included(new) | Bound::Excluded(new)) => new > old,
+            (Bound::Included(old), Bound::Included(new))
+            | (Bound::Excluded(old), Bound::Included(new) | Bound::Excluded(new)) => new > old,
             (Bound::Included(old), Bound::Excluded(new)) => new >= old,
         };
         if stricter {
@@ -63,7 +67,8 @@ impl KeyBounds {
         let stricter = match (&self.upper, &upper) {
             (_, Bound::Unbounded) => false,
             (Bound::Unbounded, _) => true,
-            (Bound::Included(old), Bound::Included(new)) | (Bound::Excluded(old), Bound::Included(new) | Bound::Excluded(new)) => new < old,
+            (Bound::Included(old), Bound::Included(new))
+            | (Bound::Excluded(old), Bound::Included(new) | Bound::Excluded(new)) => new < old,
             (Bound::Included(old), Bound::Excluded(new)) => new <= old,
         };
         if stricter {
@@ -75,7 +80,10 @@ impl KeyBounds {
         match (&self.lower, &self.upper) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => lower >= upper,
+            (
+                Bound::Included(lower) | Bound::Excluded(lower),
+                Bound::Included(upper) | Bound::Excluded(upper),
+            ) => lower >= upper,
         }
     }
 
@@ -99,7 +107,11 @@ pub(super) fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
     let mut left = Vec::new();
     for conjunct in conjuncts {
         let on = |name: &str| match conjunct {
-            Filter::Compare { property, op, value } if property == name => value.as_str().map(|value| (*op, value)),
+            Filter::Compare {
+                property,
+                op,
+                value,
+            } if property == name => value.as_str().map(|value| (*op, value)),
             _ => None,
         };
         if let Some((op, value)) = on("PartitionKey")
@@ -168,9 +180,17 @@ mod tests {
 
     #[test]
     fn a_partition_with_a_range_of_rows_is_scanned_exactly() {
-        let filter = pk(Equal, "p").and(rk(Greater, "a").and(rk(LessOrEqual, "c"))).and(rk(GreaterOrEqual, "a"));
-        let rows = KeyBounds { lower: Bound::Excluded(text("a")), upper: Bound::Included(text("c")) };
-        assert_eq!(plan(Some(&filter)), (ScanRange::Partition(text("p"), rows), None));
+        let filter = pk(Equal, "p")
+            .and(rk(Greater, "a").and(rk(LessOrEqual, "c")))
+            .and(rk(GreaterOrEqual, "a"));
+        let rows = KeyBounds {
+            lower: Bound::Excluded(text("a")),
+            upper: Bound::Included(text("c")),
+        };
+        assert_eq!(
+            plan(Some(&filter)),
+            (ScanRange::Partition(text("p"), rows), None)
+        );
     }
 
     #[test]
@@ -180,14 +200,27 @@ mod tests {
         let (range, left) = plan(Some(&filter));
         assert_eq!(range, ScanRange::Partition(text("p"), KeyBounds::ALL));
         assert_eq!(left, Some(either.and(rk(NotEqual, "c"))));
-        assert_eq!(plan(Some(&Filter::compare("PartitionKey", Equal, 5))).0, ScanRange::Partitions(KeyBounds::ALL));
+        assert_eq!(
+            plan(Some(&Filter::compare("PartitionKey", Equal, 5))).0,
+            ScanRange::Partitions(KeyBounds::ALL)
+        );
         assert_eq!(plan(None), (ScanRange::Partitions(KeyBounds::ALL), None));
     }
 
     #[test]
     fn across_partitions_row_keys_are_left_to_the_rows() {
-        let (range, left) = plan(Some(&pk(GreaterOrEqual, "a").and(pk(Less, "c")).and(rk(Equal, "r"))));
-        assert_eq!(range, ScanRange::Partitions(KeyBounds { lower: Bound::Included(text("a")), upper: Bound::Excluded(text("c")) }));
+        let (range, left) = plan(Some(
+            &pk(GreaterOrEqual, "a")
+                .and(pk(Less, "c"))
+                .and(rk(Equal, "r")),
+        ));
+        assert_eq!(
+            range,
+            ScanRange::Partitions(KeyBounds {
+                lower: Bound::Included(text("a")),
+                upper: Bound::Excluded(text("c"))
+            })
+        );
         assert_eq!(left, Some(rk(Equal, "r")));
     }
 
@@ -197,15 +230,28 @@ mod tests {
             pk(Equal, "p").and(pk(Equal, "q")),
             pk(Greater, "p").and(pk(Equal, "p")),
             pk(Equal, "p").and(rk(Greater, "b")).and(rk(Less, "b")),
-            pk(Equal, "p").and(rk(GreaterOrEqual, "b")).and(rk(Less, "b")),
+            pk(Equal, "p")
+                .and(rk(GreaterOrEqual, "b"))
+                .and(rk(Less, "b")),
         ] {
             assert_eq!(plan(Some(&filter)).0, ScanRange::Nothing, "{filter}");
         }
     }
 
     fn filters() -> impl Strategy<Value = Filter> {
-        let op = prop::sample::select(vec![Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual]);
-        let leaf = (prop::sample::select(vec!["PartitionKey", "RowKey", "P"]), op, "[ab]{0,2}")
+        let op = prop::sample::select(vec![
+            Equal,
+            NotEqual,
+            Less,
+            LessOrEqual,
+            Greater,
+            GreaterOrEqual,
+        ]);
+        let leaf = (
+            prop::sample::select(vec!["PartitionKey", "RowKey", "P"]),
+            op,
+            "[ab]{0,2}",
+        )
             .prop_map(|(name, op, value)| Filter::compare(name, op, value));
         leaf.prop_recursive(4, 12, 2, |inner| {
             prop_oneof![
@@ -218,13 +264,18 @@ mod tests {
 
     fn contains(range: &ScanRange, row: &Row) -> bool {
         let inside = |bounds: &KeyBounds, key: &str| {
-            let range: (Bound<&str>, Bound<&str>) = (bounds.lower.as_ref().map(String::as_str), bounds.upper.as_ref().map(String::as_str));
+            let range: (Bound<&str>, Bound<&str>) = (
+                bounds.lower.as_ref().map(String::as_str),
+                bounds.upper.as_ref().map(String::as_str),
+            );
             std::ops::RangeBounds::<str>::contains(&range, key)
         };
         let key = &row.entity.key;
         match range {
             ScanRange::Nothing => false,
-            ScanRange::Partition(pk, rows) => key.pk.as_str() == pk && inside(rows, key.rk.as_str()),
+            ScanRange::Partition(pk, rows) => {
+                key.pk.as_str() == pk && inside(rows, key.rk.as_str())
+            }
             ScanRange::Partitions(partitions) => inside(partitions, key.pk.as_str()),
         }
     }

@@ -32,7 +32,11 @@ pub struct SpendTally {
 impl Spend {
     /// With so many US dollars.
     pub fn new(account: AccountName, budget: f64) -> Self {
-        Self { account, budget, spent: Mutex::default() }
+        Self {
+            account,
+            budget,
+            spent: Mutex::default(),
+        }
     }
 
     /// So far.
@@ -49,7 +53,10 @@ impl Spend {
         let mut spent = self.lock();
         let mut then = spent.billed;
         then.add(bill(request.op), 1);
-        let creates = matches!(request.op, Op::CreateTable | Op::CreateQueue | Op::CreateContainer);
+        let creates = matches!(
+            request.op,
+            Op::CreateTable | Op::CreateQueue | Op::CreateContainer
+        );
         if creates {
             // Its deletion is paid for at once: a budget that is spent still pays for cleaning up.
             then.add(bill(request.op), 1);
@@ -60,19 +67,30 @@ impl Spend {
         }
         spent.billed = then;
         if creates {
-            spent.created.push((request.op, request.target.name().to_owned()));
+            spent
+                .created
+                .push((request.op, request.target.name().to_owned()));
         }
         true
     }
 }
 
 impl Layer for Spend {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         if self.admit(&request) {
             return send.await;
         }
         let subject = request.target.subject(&self.account);
-        Err(StoreError::new(ErrorClass::Permanent, request.op.operation(), subject, "not sent: the budget is spent"))
+        Err(StoreError::new(
+            ErrorClass::Permanent,
+            request.op.operation(),
+            subject,
+            "not sent: the budget is spent",
+        ))
     }
 }
 
@@ -88,8 +106,15 @@ mod tests {
 
     #[tokio::test]
     async fn no_request_is_sent_beyond_the_budget_and_a_deletion_is_paid_for_with_its_creation() {
-        let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults));
-        let spend = Arc::new(Spend::new(AccountName::main(), 5.5 * prices::QUEUE / 10_000.0));
+        let world = SimWorld::new(
+            AccountName::main(),
+            Arc::new(SystemClock::new()),
+            Arc::new(NoFaults),
+        );
+        let spend = Arc::new(Spend::new(
+            AccountName::main(),
+            5.5 * prices::QUEUE / 10_000.0,
+        ));
         let queues = layered(&world.account(), &spend).queues;
         let queue = QueueName::new("scratch").unwrap();
         queues.create_queue(&queue).await.unwrap();
@@ -98,8 +123,14 @@ mod tests {
         }
         assert!(!spend.spent().over);
         let error = queues.approximate_count(&queue).await.unwrap_err();
-        assert!(error.to_string().contains("the budget is spent") && world.operations() == 4, "{error}");
+        assert!(
+            error.to_string().contains("the budget is spent") && world.operations() == 4,
+            "{error}"
+        );
         let spent = spend.spent();
-        assert_eq!((spent.over, spent.billed.queue, spent.created), (true, 5, vec![(Op::CreateQueue, "scratch".to_owned())]));
+        assert_eq!(
+            (spent.over, spent.billed.queue, spent.created),
+            (true, 5, vec![(Op::CreateQueue, "scratch".to_owned())])
+        );
     }
 }

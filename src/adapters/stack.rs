@@ -47,7 +47,10 @@ pub struct DecoratedAccount {
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-const COUNTED: Retried = |op, class| counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name()).increment(1);
+const COUNTED: Retried = |op, class| {
+    counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name())
+        .increment(1)
+};
 
 /// Whether requests to one partition are sent together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +84,10 @@ pub fn decorate_within(
 ) -> DecoratedAccount {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
-    let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
+    let observed = layered(
+        bare,
+        &Arc::new(Observe::new(name, clock.clone(), counts.clone())),
+    );
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
     let guarded = layered(&observed, &circuit);
     let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), chance.clone()));
@@ -91,16 +97,35 @@ pub fn decorate_within(
         Grouping::Apart => paced.tables,
     };
     let tables: Arc<dyn TableStore> = match ceilings {
-        Some(_) => Arc::new(Layered::<dyn TableStore, _>::new(tables, Arc::new(PaceEntrance::new(Arc::clone(&pace))))),
+        Some(_) => Arc::new(Layered::<dyn TableStore, _>::new(
+            tables,
+            Arc::new(PaceEntrance::new(Arc::clone(&pace))),
+        )),
         None => tables,
     };
     let account = Account {
-        tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
-        queues: Arc::new(Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
-        blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
+        tables: Arc::new(
+            Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone())
+                .counting(COUNTED),
+        ),
+        queues: Arc::new(
+            Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone())
+                .counting(COUNTED),
+        ),
+        blobs: Arc::new(
+            Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())
+                .counting(COUNTED),
+        ),
         clocks: paced.clocks,
     };
-    DecoratedAccount { account, observed, circuit, counts, pace, retry }
+    DecoratedAccount {
+        account,
+        observed,
+        circuit,
+        counts,
+        pace,
+        retry,
+    }
 }
 
 /// A sink in its decorator stack, with handles on the layers.
@@ -136,16 +161,33 @@ pub fn decorate_sink(
     let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced, clock.clone()));
-    let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));
-    DecoratedSink { sink, circuit, counts, pace, retry }
+    let sink = Arc::new(
+        Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED),
+    );
+    DecoratedSink {
+        sink,
+        circuit,
+        counts,
+        pace,
+        retry,
+    }
 }
 
 /// An account with one layer around its three services.
 pub fn layered<L: Layer>(account: &Account, layer: &Arc<L>) -> Account {
     Account {
-        tables: Arc::new(Layered::<dyn TableStore, L>::new(account.tables.clone(), layer.clone())),
-        queues: Arc::new(Layered::<dyn QueueStore, L>::new(account.queues.clone(), layer.clone())),
-        blobs: Arc::new(Layered::<dyn BlobStore, L>::new(account.blobs.clone(), layer.clone())),
+        tables: Arc::new(Layered::<dyn TableStore, L>::new(
+            account.tables.clone(),
+            layer.clone(),
+        )),
+        queues: Arc::new(Layered::<dyn QueueStore, L>::new(
+            account.queues.clone(),
+            layer.clone(),
+        )),
+        blobs: Arc::new(Layered::<dyn BlobStore, L>::new(
+            account.blobs.clone(),
+            layer.clone(),
+        )),
         clocks: account.clocks.clone(),
     }
 }

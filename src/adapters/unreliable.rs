@@ -39,19 +39,34 @@ enum NetworkFault {
 }
 
 impl NetworkFault {
-    const ALL: [Self; 5] = [Self::Busy, Self::Unconnected, Self::AnswerLost, Self::Late, Self::AnswerLate];
+    const ALL: [Self; 5] = [
+        Self::Busy,
+        Self::Unconnected,
+        Self::AnswerLost,
+        Self::Late,
+        Self::AnswerLate,
+    ];
 
     /// The fault of this number from 0 to 1; none for most.
     fn drawn(number: f64) -> Option<Self> {
-        let upper = (1..=Self::ALL.len()).map(|kinds| EACH * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
-        Self::ALL.into_iter().zip(upper).find(|(_, upper)| number < *upper).map(|(fault, _)| fault)
+        let upper = (1..=Self::ALL.len())
+            .map(|kinds| EACH * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
+        Self::ALL
+            .into_iter()
+            .zip(upper)
+            .find(|(_, upper)| number < *upper)
+            .map(|(fault, _)| fault)
     }
 }
 
 impl Unreliable {
     /// Faults by chance.
     pub fn new(account: AccountName, chance: Arc<dyn Chance>) -> Self {
-        Self { account, chance, met: AtomicU64::new(0) }
+        Self {
+            account,
+            chance,
+            met: AtomicU64::new(0),
+        }
     }
 
     /// How many requests have met one.
@@ -59,9 +74,18 @@ impl Unreliable {
         self.met.load(Ordering::Relaxed)
     }
 
-    fn error(&self, request: &Request<'_>, class: ErrorClass, status: Option<u16>, words: &str) -> StoreError {
+    fn error(
+        &self,
+        request: &Request<'_>,
+        class: ErrorClass,
+        status: Option<u16>,
+        words: &str,
+    ) -> StoreError {
         let subject = request.target.subject(&self.account);
-        StoreError { status, ..StoreError::new(class, request.op.operation(), subject, words) }
+        StoreError {
+            status,
+            ..StoreError::new(class, request.op.operation(), subject, words)
+        }
     }
 
     async fn late(&self) {
@@ -70,16 +94,37 @@ impl Unreliable {
 }
 
 impl Layer for Unreliable {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        let Some(fault) = NetworkFault::drawn(self.chance.unit()) else { return send.await };
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let Some(fault) = NetworkFault::drawn(self.chance.unit()) else {
+            return send.await;
+        };
         self.met.fetch_add(1, Ordering::Relaxed);
         match fault {
-            NetworkFault::Busy => Err(self.error(&request, ErrorClass::Throttled { retry_after: None }, Some(503), "planted: busy")),
-            NetworkFault::Unconnected => Err(self.error(&request, ErrorClass::Refused, None, "planted: no connection")),
+            NetworkFault::Busy => Err(self.error(
+                &request,
+                ErrorClass::Throttled { retry_after: None },
+                Some(503),
+                "planted: busy",
+            )),
+            NetworkFault::Unconnected => Err(self.error(
+                &request,
+                ErrorClass::Refused,
+                None,
+                "planted: no connection",
+            )),
             NetworkFault::AnswerLost => {
                 // Its outcome stays unknown to the sender.
                 drop(send.await);
-                Err(self.error(&request, ErrorClass::Ambiguous, None, "planted: the answer was lost"))
+                Err(self.error(
+                    &request,
+                    ErrorClass::Ambiguous,
+                    None,
+                    "planted: the answer was lost",
+                ))
             }
             NetworkFault::Late => {
                 self.late().await;
@@ -107,15 +152,29 @@ mod tests {
         let drawn = |number| NetworkFault::drawn(number);
         assert_eq!(
             (drawn(0.0), drawn(0.019), drawn(0.021)),
-            (Some(NetworkFault::Busy), Some(NetworkFault::Busy), Some(NetworkFault::Unconnected))
+            (
+                Some(NetworkFault::Busy),
+                Some(NetworkFault::Busy),
+                Some(NetworkFault::Unconnected)
+            )
         );
-        assert_eq!((drawn(0.099), drawn(0.101), drawn(0.999)), (Some(NetworkFault::AnswerLate), None, None));
+        assert_eq!(
+            (drawn(0.099), drawn(0.101), drawn(0.999)),
+            (Some(NetworkFault::AnswerLate), None, None)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_answer_is_one_of_a_request_that_was_executed() {
-        let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults));
-        let unreliable = Arc::new(Unreliable::new(AccountName::main(), Arc::new(SeededChance::new(7))));
+        let world = SimWorld::new(
+            AccountName::main(),
+            Arc::new(SystemClock::new()),
+            Arc::new(NoFaults),
+        );
+        let unreliable = Arc::new(Unreliable::new(
+            AccountName::main(),
+            Arc::new(SeededChance::new(7)),
+        ));
         let queues = layered(&world.account(), &unreliable).queues;
         let (mut ambiguous, mut unsent) = (0, 0);
         for number in 0..1_000 {
@@ -133,7 +192,14 @@ mod tests {
                 Ok(created) => assert!(created),
             }
         }
-        assert!((10..30).contains(&ambiguous) && (25..55).contains(&unsent), "{ambiguous} {unsent}");
-        assert!((70..130).contains(&unreliable.met()), "{}", unreliable.met());
+        assert!(
+            (10..30).contains(&ambiguous) && (25..55).contains(&unsent),
+            "{ambiguous} {unsent}"
+        );
+        assert!(
+            (70..130).contains(&unreliable.met()),
+            "{}",
+            unreliable.met()
+        );
     }
 }

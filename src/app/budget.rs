@@ -19,9 +19,16 @@ pub(super) struct Budgeted {
 
 impl Budgeted {
     /// With so many US dollars.
-    pub(super) fn within(name: &AccountName, direct: &DirectAccess, dollars: f64) -> anyhow::Result<Box<dyn BudgetedAccount>> {
+    pub(super) fn within(
+        name: &AccountName,
+        direct: &DirectAccess,
+        dollars: f64,
+    ) -> anyhow::Result<Box<dyn BudgetedAccount>> {
         let spend = Arc::new(Spend::new(name.clone(), dollars));
-        Ok(Box::new(Self { account: layered(direct.stores.account(name)?, &spend), spend }))
+        Ok(Box::new(Self {
+            account: layered(direct.stores.account(name)?, &spend),
+            spend,
+        }))
     }
 }
 
@@ -39,7 +46,12 @@ impl BudgetedAccount for Budgeted {
     }
 
     fn created(&self) -> Vec<(Service, String)> {
-        self.spend.spent().created.into_iter().map(|(op, name)| (op.service(), name)).collect()
+        self.spend
+            .spent()
+            .created
+            .into_iter()
+            .map(|(op, name)| (op.service(), name))
+            .collect()
     }
 
     fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>> {

@@ -56,21 +56,51 @@ impl Chaos {
         settings.worker.job_timeout = JOB_TIMEOUT;
         settings.worker.recheck_after = JOB_TIMEOUT + LATE_REQUEST;
         settings.worker.max_dequeue_count = DELIVERIES;
-        let queue = settings.queues.first().map(|queue| queue.name.clone()).ok_or_else(|| anyhow::anyhow!("no queue is configured"))?;
-        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (Arc::new(SystemClock::new()), Arc::new(SystemChance::new()));
+        let queue = settings
+            .queues
+            .first()
+            .map(|queue| queue.name.clone())
+            .ok_or_else(|| anyhow::anyhow!("no queue is configured"))?;
+        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
+            (Arc::new(SystemClock::new()), Arc::new(SystemChance::new()));
         // Tables of this name that a killed run has left are found by `doctor`.
         let id = format!("{:08x}", chance.next_u64() >> 32);
-        let namespace = Namespace::new(AccountName::main(), &format!("EvenkeelScratch{id}"), &format!("evenkeel-scratch-{id}-"));
+        let namespace = Namespace::new(
+            AccountName::main(),
+            &format!("EvenkeelScratch{id}"),
+            &format!("evenkeel-scratch-{id}-"),
+        );
         let account = namespace.within(account);
         let unreliable = Arc::new(Unreliable::new(AccountName::main(), Arc::clone(&chance)));
         let stores = stores(decorated(&account, &settings, &clock, &chance).account);
-        Ok(Self { settings, catalog: Arc::new(loaded.catalog), queue, clock, chance, account, unreliable, stores })
+        Ok(Self {
+            settings,
+            catalog: Arc::new(loaded.catalog),
+            queue,
+            clock,
+            chance,
+            account,
+            unreliable,
+            stores,
+        })
     }
 }
 
-fn decorated(bare: &Account, settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> DecoratedAccount {
+fn decorated(
+    bare: &Account,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<dyn Chance>,
+) -> DecoratedAccount {
     let way = (Grouping::Together, Some(PaceCeilings::AZURE));
-    decorate_within(&AccountName::main(), bare, way, settings.worker.storage_retry, clock, chance)
+    decorate_within(
+        &AccountName::main(),
+        bare,
+        way,
+        settings.worker.storage_retry,
+        clock,
+        chance,
+    )
 }
 
 fn stores(account: Account) -> Stores {
@@ -96,7 +126,12 @@ impl ChaosStage for Chaos {
     }
 
     async fn prepare(&self) -> anyhow::Result<()> {
-        let migrator = Migrator::new(self.stores.clone(), &self.settings, Arc::clone(&self.catalog), Arc::clone(&self.clock))?;
+        let migrator = Migrator::new(
+            self.stores.clone(),
+            &self.settings,
+            Arc::clone(&self.catalog),
+            Arc::clone(&self.clock),
+        )?;
         Ok(migrator.up(Consent::Additions, |_| {}).await?)
     }
 

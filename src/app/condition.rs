@@ -29,15 +29,31 @@ pub(super) struct ProgramState {
 #[derive(Clone)]
 enum Phase {
     Starting,
-    Waiting { account: AccountName, service: Service, answer: ErrorClass },
+    Waiting {
+        account: AccountName,
+        service: Service,
+        answer: ErrorClass,
+    },
     Working(StatusBoard),
-    Outdated { generation: u32 },
+    Outdated {
+        generation: u32,
+    },
 }
 
 impl ProgramState {
     /// Of a program that starts, and ends when `shutdown` says so.
-    pub(super) fn new(shutdown: CancellationToken, circuits: Arc<Circuits>, clock: Arc<dyn Clock>) -> Self {
-        Self { phase: Mutex::new(Phase::Starting), shutdown, circuits, clock, missing: Mutex::default() }
+    pub(super) fn new(
+        shutdown: CancellationToken,
+        circuits: Arc<Circuits>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            phase: Mutex::new(Phase::Starting),
+            shutdown,
+            circuits,
+            clock,
+            missing: Mutex::default(),
+        }
     }
 
     /// The worker runs.
@@ -48,7 +64,11 @@ impl ProgramState {
     /// The start waits for a store.
     pub(super) fn waiting(&self, error: &StoreError) {
         let Subject { account, what } = error.subject.as_ref();
-        *self.phase() = Phase::Waiting { account: account.clone(), service: what.service(), answer: error.class };
+        *self.phase() = Phase::Waiting {
+            account: account.clone(),
+            service: what.service(),
+            answer: error.class,
+        };
     }
 
     /// Another catalog is recorded.
@@ -69,7 +89,8 @@ impl ProgramState {
         let silent = match (queue.last_poll, &queue.last_error) {
             (None, _) => true,
             (Some(last), Some(_)) => {
-                self.clock.now().duration_since(last) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
+                self.clock.now().duration_since(last)
+                    > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
             }
             // Without a failure since, it waits for free slots: that is work, not silence.
             (Some(_), None) => false,
@@ -79,8 +100,14 @@ impl ProgramState {
             ReceiverState::Stopped => Some(NotReady::Starting),
             // The open circuit breaker is reported separately.
             ReceiverState::PausedByStore => None,
-            ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
-            ReceiverState::Receiving => silent.then_some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
+            ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll {
+                queue: queue.queue,
+                last: queue.last_poll,
+            }),
+            ReceiverState::Receiving => silent.then_some(NotReady::NoSuccessfulPoll {
+                queue: queue.queue,
+                last: queue.last_poll,
+            }),
         }
     }
 }
@@ -93,19 +120,43 @@ impl Readiness for ProgramState {
         let phase = self.phase().clone();
         let mut reasons = match phase {
             Phase::Starting => vec![NotReady::Starting],
-            Phase::Waiting { account, service, answer } => {
-                vec![NotReady::WaitingForStore { account, service: service.name(), answer: answer.name() }]
+            Phase::Waiting {
+                account,
+                service,
+                answer,
+            } => {
+                vec![NotReady::WaitingForStore {
+                    account,
+                    service: service.name(),
+                    answer: answer.name(),
+                }]
             }
-            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog { generation: Some(generation) }],
-            Phase::Working(board) => board.snapshot().queues.into_iter().filter_map(|queue| self.of_queue(queue)).collect(),
+            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog {
+                generation: Some(generation),
+            }],
+            Phase::Working(board) => board
+                .snapshot()
+                .queues
+                .into_iter()
+                .filter_map(|queue| self.of_queue(queue))
+                .collect(),
         };
-        reasons.extend(self.circuits.open_circuits().into_iter().map(|open| NotReady::CircuitOpen {
-            account: open.account,
-            service: open.service.name(),
-            since: open.since,
+        reasons.extend(self.circuits.open_circuits().into_iter().map(|open| {
+            NotReady::CircuitOpen {
+                account: open.account,
+                service: open.service.name(),
+                since: open.since,
+            }
         }));
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        reasons.extend(missing.iter().map(|(account, table)| NotReady::MissingTable { account: account.clone(), table: table.clone() }));
+        reasons.extend(
+            missing
+                .iter()
+                .map(|(account, table)| NotReady::MissingTable {
+                    account: account.clone(),
+                    table: table.clone(),
+                }),
+        );
         drop(missing);
         reasons.dedup();
         reasons

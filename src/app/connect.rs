@@ -38,16 +38,28 @@ pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
 /// all is there.
 pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
     let (_, migrator) = open(request)?;
-    migrator.up(Consent::Additions, |_| {}).await.map_err(|error| AppConnectError::Migration(error.into()))
+    migrator
+        .up(Consent::Additions, |_| {})
+        .await
+        .map_err(|error| AppConnectError::Migration(error.into()))
 }
 
 fn open(request: &Request) -> Result<(Client, Migrator), AppConnectError> {
     let loaded = config::load(request)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-    let opened = stores::open(&loaded.settings, &clock, &chance).map_err(|error| AppConnectError::Accounts(error.into()))?;
+    let opened = stores::open(&loaded.settings, &clock, &chance)
+        .map_err(|error| AppConnectError::Accounts(error.into()))?;
     let catalog = Arc::new(loaded.catalog);
-    let migrator = Migrator::new(opened.stores.clone(), &loaded.settings, Arc::clone(&catalog), clock);
+    let migrator = Migrator::new(
+        opened.stores.clone(),
+        &loaded.settings,
+        Arc::clone(&catalog),
+        clock,
+    );
     let migrator = migrator.map_err(|error| AppConnectError::Migration(error.into()))?;
-    Ok((Client::new(opened.stores, catalog, loaded.settings.queues), migrator))
+    Ok((
+        Client::new(opened.stores, catalog, loaded.settings.queues),
+        migrator,
+    ))
 }

@@ -48,7 +48,11 @@ pub(super) async fn demo(
         None => {}
     }
     let folder = ScratchFolder::fresh()?;
-    let metrics = if args.once { None } else { Some(ops::install()?) };
+    let metrics = if args.once {
+        None
+    } else {
+        Some(ops::install()?)
+    };
     let mut loaded = configuration(&folder, request)?;
     if !args.once {
         loaded.settings.http = config::http(request)?;
@@ -66,19 +70,37 @@ pub(super) async fn demo(
     }
 }
 
-async fn server(parts: &AppParts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<Serving> {
-    let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+async fn server(
+    parts: &AppParts,
+    metrics: PrometheusHandle,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Serving> {
+    let condition = Arc::new(ProgramState::new(
+        shutdown.clone(),
+        Arc::clone(&parts.opened.circuits),
+        Arc::clone(&parts.context.clock),
+    ));
     let board = parts.board(&condition);
     let settings = &parts.context.settings.http;
-    let server = match parts.server(settings, &condition, &board, metrics.clone()).await {
+    let server = match parts
+        .server(settings, &condition, &board, metrics.clone())
+        .await
+    {
         // A demonstration does not fail for a port that was not asked for.
         Err(ServerError::Bind { address, .. }) if address == USUAL => {
-            let any = HttpSettings { listen: SocketAddr::new(settings.listen.ip(), 0), ..settings.clone() };
+            let any = HttpSettings {
+                listen: SocketAddr::new(settings.listen.ip(), 0),
+                ..settings.clone()
+            };
             parts.server(&any, &condition, &board, metrics).await?
         }
         bound => bound?,
     };
-    Ok(Serving { server, condition, board })
+    Ok(Serving {
+        server,
+        condition,
+        board,
+    })
 }
 
 /// The parts that serve beside the story.
@@ -97,15 +119,31 @@ async fn perform(
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
     let migrator = parts.migrator()?;
-    let prepared = rollout::prepare(&migrator, &parts.context.settings.migrate, parts.context.clock.as_ref()).await?;
+    let prepared = rollout::prepare(
+        &migrator,
+        &parts.context.settings.migrate,
+        parts.context.clock.as_ref(),
+    )
+    .await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
     let (worker, current) = parts.worker(&prepared, board.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
-    parts.keeper(current.engine().catalog()).tend(TurnTime::Due).await.context("creating the tables by date")?;
+    parts
+        .keeper(current.engine().catalog())
+        .tend(TurnTime::Due)
+        .await
+        .context("creating the tables by date")?;
     let catalog = Arc::clone(current.engine().catalog());
-    let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
+    let queue = parts
+        .context
+        .settings
+        .queues
+        .first()
+        .context("the demonstration has a queue")?
+        .name
+        .clone();
     let stage = DemoStage {
         stores: parts.context.stores.clone(),
         engine: parts.engine(Arc::clone(&catalog)),
@@ -124,7 +162,12 @@ async fn perform(
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
     let means = parts.means(board.as_deref());
-    let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
+    let watch = Watch {
+        means,
+        migrator: &migrator,
+        current: &current,
+        changing: tokio::sync::Mutex::default(),
+    };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
     let (report, told, ()) = tokio::select! {
         biased;
@@ -146,9 +189,17 @@ async fn perform(
 }
 
 /// Prints suggestions to try now, and serves until told to stop.
-async fn run_on(server: Server, folder: &ScratchFolder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
+async fn run_on(
+    server: Server,
+    folder: &ScratchFolder,
+    shutdown: &CancellationToken,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     let config = folder.path().display();
-    out.say(format_args!("\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:", server.address()))?;
+    out.say(format_args!(
+        "\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:",
+        server.address()
+    ))?;
     for command in [
         "lookup employees_by_email Email=jun.cao@contoso.com",
         "get Employees Sales 000103",
@@ -163,14 +214,19 @@ async fn run_on(server: Server, folder: &ScratchFolder, shutdown: &CancellationT
 
 /// Writes the configuration, so that other commands find it as well, and loads it as they would. Flags are about this run.
 fn configuration(folder: &ScratchFolder, request: &Request) -> anyhow::Result<config::Loaded> {
-    if let Some(other) = request.overrides.iter().find(|flag| !SETTABLE.iter().any(|section| flag.trim_start().starts_with(section))) {
+    if let Some(other) = request.overrides.iter().find(|flag| {
+        !SETTABLE
+            .iter()
+            .any(|section| flag.trim_start().starts_with(section))
+    }) {
         return Err(UsageError::new(format!(
             "the demonstration brings its own configuration; --set {other} is none of http.… and worker.…"
         ))
         .into());
     }
     let share = folder.path().join("share");
-    std::fs::create_dir(&share).with_context(|| format!("creating the folder {}", share.display()))?;
+    std::fs::create_dir(&share)
+        .with_context(|| format!("creating the folder {}", share.display()))?;
     let text = format!(
         "{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n\n[archives.papers_on_the_share]\nsource = \"Papers\"\nto = {{ kind = \"file\", dir = {} }}\n",
         demo::CONFIGURATION,
@@ -182,7 +238,9 @@ fn configuration(folder: &ScratchFolder, request: &Request) -> anyhow::Result<co
 
 /// A path as a TOML string.
 fn quoted(path: &Path) -> anyhow::Result<String> {
-    let text = path.to_str().with_context(|| format!("the path {} is not Unicode", path.display()))?;
+    let text = path
+        .to_str()
+        .with_context(|| format!("the path {} is not Unicode", path.display()))?;
     // JSON's strings are TOML's basic strings.
     Ok(serde_json::to_string(text)?)
 }

@@ -30,7 +30,10 @@ fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     // Messages may span lines of our own making; text from outside was escaped where it was taken in.
     out.complain(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
-        out.complain(format_args!("  caused by: {}", printable_lines(&cause.to_string())))?;
+        out.complain(format_args!(
+            "  caused by: {}",
+            printable_lines(&cause.to_string())
+        ))?;
     }
     if let Some(advice) = advice(error) {
         let label = out.aside_tone(Tone::Warning, "hint");
@@ -57,11 +60,16 @@ fn exit(error: &anyhow::Error) -> Exit {
 
 /// Whether the output could not be written. A connection to a store breaks in the same words.
 fn closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().take_while(|&cause| store_error(cause).is_none()).any(|cause| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-        kind.or(json) == Some(io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .take_while(|&cause| store_error(cause).is_none())
+        .any(|cause| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            let json = cause
+                .downcast_ref::<serde_json::Error>()
+                .and_then(serde_json::Error::io_error_kind);
+            kind.or(json) == Some(io::ErrorKind::BrokenPipe)
+        })
 }
 
 #[cfg(test)]
@@ -74,7 +82,11 @@ mod tests {
 
     fn reported(error: impl Into<anyhow::Error>, only_shows: bool) -> (Exit, String) {
         let paper = Paper::default();
-        let exit = report(error.into(), only_shows, &mut Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text));
+        let exit = report(
+            error.into(),
+            only_shows,
+            &mut Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text),
+        );
         (exit, paper.text())
     }
 
@@ -85,16 +97,32 @@ mod tests {
     #[test]
     fn a_reader_that_has_read_enough_ends_a_command_that_only_shows_and_fails_any_other() {
         assert_eq!(reported(closed(), true), (Exit::Done, String::new()));
-        let (exit, said) = reported(anyhow::Error::new(closed()).context("3 jobs sent before this"), false);
+        let (exit, said) = reported(
+            anyhow::Error::new(closed()).context("3 jobs sent before this"),
+            false,
+        );
         assert_eq!(exit, Exit::Failed);
-        assert!(said.starts_with("error: the reader of the output has ended") && said.contains("3 jobs sent before this"), "{said}");
+        assert!(
+            said.starts_with("error: the reader of the output has ended")
+                && said.contains("3 jobs sent before this"),
+            "{said}"
+        );
     }
 
     #[test]
     fn a_connection_to_a_store_that_broke_is_no_reader_that_has_read_enough() {
-        let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+        let subject = Subject {
+            account: AccountName::main(),
+            what: What::Service(Service::Table),
+        };
         let store = StoreError::new(ErrorClass::Ambiguous, "Query Tables", subject, "no answer");
-        let (exit, said) = reported(StoreError { cause: Some(closed().into()), ..store }, true);
+        let (exit, said) = reported(
+            StoreError {
+                cause: Some(closed().into()),
+                ..store
+            },
+            true,
+        );
         assert_eq!(exit, Exit::Unreachable);
         assert!(said.starts_with("error: Query Tables"), "{said}");
     }

@@ -12,7 +12,9 @@ use super::AppParts;
 use crate::cli::Context;
 use crate::cli::doctor::WorkersSeen;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause};
+use crate::model::{
+    AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause,
+};
 use crate::ops::board::{Board, SilentWorker};
 use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
@@ -49,8 +51,15 @@ struct Fleet<'a> {
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writes this worker's row and looks at the others' until `end`, then deletes it.
-pub(super) async fn keep(parts: &AppParts, name: &str, board: Option<&Board>, end: &CancellationToken) {
-    let Some(fleet) = Fleet::of(&parts.context, name) else { return };
+pub(super) async fn keep(
+    parts: &AppParts,
+    name: &str,
+    board: Option<&Board>,
+    end: &CancellationToken,
+) {
+    let Some(fleet) = Fleet::of(&parts.context, name) else {
+        return;
+    };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
     // A row that stays for a while does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
@@ -58,14 +67,22 @@ pub(super) async fn keep(parts: &AppParts, name: &str, board: Option<&Board>, en
 
 /// The workers of the store, seen by one who is none of them.
 pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkersSeen> {
-    let Some(fleet) = Fleet::of(context, "none") else { return Ok(WorkersSeen::default()) };
+    let Some(fleet) = Fleet::of(context, "none") else {
+        return Ok(WorkersSeen::default());
+    };
     let rows = match fleet.rows().await {
         Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Vec::new(),
         rows => rows?,
     };
     let clocks = &context.stores.account(&AccountName::main())?.clocks;
-    let (silent, forgotten) = apart(clocks.tables_now().unwrap_or_else(|| context.clock.now()), &rows);
-    Ok(WorkersSeen { well: rows.len() - silent.len() - forgotten.len(), silent })
+    let (silent, forgotten) = apart(
+        clocks.tables_now().unwrap_or_else(|| context.clock.now()),
+        &rows,
+    );
+    Ok(WorkersSeen {
+        well: rows.len() - silent.len() - forgotten.len(),
+        silent,
+    })
 }
 
 impl<'a> Fleet<'a> {
@@ -85,7 +102,10 @@ impl<'a> Fleet<'a> {
         loop {
             match self.beat(started).await {
                 Ok(rows) => {
-                    started = rows.iter().find(|row| row.key == self.own).map(|row| row.started);
+                    started = rows
+                        .iter()
+                        .find(|row| row.key == self.own)
+                        .map(|row| row.started);
                     let (silent, forgotten) = judge(&self.own, &rows);
                     self.forget(&forgotten).await;
                     if let Some(board) = board {
@@ -93,7 +113,10 @@ impl<'a> Fleet<'a> {
                     }
                 }
                 // A store that does not answer is reported by its circuit breaker.
-                Err(error) => tracing::debug!(error = cause::chain(&error), "other workers: cannot be looked at"),
+                Err(error) => tracing::debug!(
+                    error = cause::chain(&error),
+                    "other workers: cannot be looked at"
+                ),
             }
             tokio::time::sleep(parts.chance.jittered(EVERY)).await;
         }
@@ -102,15 +125,21 @@ impl<'a> Fleet<'a> {
     /// Writes the own row, with the time of its first one; returns every row.
     async fn beat(&self, started: Option<Timestamp>) -> Result<Vec<WorkerRow>, StoreError> {
         let mut row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
-        if let Some(started) = started.and_then(|started| EdmDateTime::from_timestamp(started).ok()) {
+        if let Some(started) = started.and_then(|started| EdmDateTime::from_timestamp(started).ok())
+        {
             row = row.with(STARTED, EdmValue::DateTime(started));
         }
-        self.tables.apply(&self.table, &TableOperation::InsertOrReplace(row)).await?;
+        self.tables
+            .apply(&self.table, &TableOperation::InsertOrReplace(row))
+            .await?;
         self.rows().await
     }
 
     async fn rows(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        let query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
+        let query = Query {
+            filter: Some(Filter::partition(&self.partition)),
+            ..Query::default()
+        };
         let rows = all_rows(self.tables, &self.table, query).await?;
         let read = |row: Row| {
             let seen = row.timestamp?.timestamp();
@@ -118,15 +147,29 @@ impl<'a> Fleet<'a> {
                 Some(EdmValue::DateTime(started)) => started.timestamp(),
                 _ => seen,
             };
-            Some(WorkerRow { key: row.entity.key, seen, started })
+            Some(WorkerRow {
+                key: row.entity.key,
+                seen,
+                started,
+            })
         };
         Ok(rows.into_iter().filter_map(read).collect())
     }
 
     async fn forget(&self, forgotten: &[EntityKey]) {
         for key in forgotten {
-            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), IfMatch::Any)).await {
-                tracing::debug!(error = cause::chain(&error), "other workers: a row cannot be deleted");
+            if let Err(error) = self
+                .tables
+                .apply(
+                    &self.table,
+                    &TableOperation::Delete(key.clone(), IfMatch::Any),
+                )
+                .await
+            {
+                tracing::debug!(
+                    error = cause::chain(&error),
+                    "other workers: a row cannot be deleted"
+                );
             }
         }
     }
@@ -139,7 +182,10 @@ impl<'a> Fleet<'a> {
 
 /// Which workers are silent, and which rows are no longer needed, by the time of the own row. Pure.
 fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
-    rows.iter().find(|row| row.key == *own).map(|row| apart(row.seen, rows)).unwrap_or_default()
+    rows.iter()
+        .find(|row| row.key == *own)
+        .map(|row| apart(row.seen, rows))
+        .unwrap_or_default()
 }
 
 /// The silent and the forgotten ones of these rows at this time.
@@ -150,7 +196,11 @@ fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKe
         if age > FORGOTTEN {
             forgotten.push(row.key.clone());
         } else if age > SILENT {
-            silent.push(SilentWorker { name: row.key.rk.to_string(), since: row.seen, successor: None });
+            silent.push(SilentWorker {
+                name: row.key.rk.to_string(),
+                since: row.seen,
+                successor: None,
+            });
         }
     }
     // A worker that began after another was last heard of is in its place, and in that of no second one. Those who fell silent last have
@@ -159,7 +209,9 @@ fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKe
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
     beginners.sort_by_key(|row| row.started);
     for worker in &mut silent {
-        worker.successor = beginners.pop_if(|row| row.started > worker.since).map(|row| row.key.rk.to_string());
+        worker.successor = beginners
+            .pop_if(|row| row.started > worker.since)
+            .map(|row| row.key.rk.to_string());
     }
     (silent, forgotten)
 }
@@ -174,7 +226,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
-        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults)).account();
+        let account = SimWorld::new(
+            AccountName::main(),
+            Arc::new(SystemClock::new()),
+            Arc::new(NoFaults),
+        )
+        .account();
         let table = TableName::new(MIGRATIONS).unwrap();
         account.tables.create_table(&table).await.unwrap();
         let fleet = |name: &str| Fleet {
@@ -188,15 +245,45 @@ mod tests {
             one.beat(None).await.unwrap();
         }
         ended.leave().await;
-        let first = well.rows().await.unwrap().into_iter().find(|row| row.key == well.own).unwrap().seen;
+        let first = well
+            .rows()
+            .await
+            .unwrap()
+            .into_iter()
+            .find(|row| row.key == well.own)
+            .unwrap()
+            .seen;
         let rows = well.beat(Some(first)).await.unwrap();
-        assert_eq!(rows.iter().map(|row| row.key.rk.as_str()).collect::<Vec<_>>(), ["hangs", "well"]);
+        assert_eq!(
+            rows.iter()
+                .map(|row| row.key.rk.as_str())
+                .collect::<Vec<_>>(),
+            ["hangs", "well"]
+        );
         assert_eq!(rows[1].started, first, "it says when it began");
         assert_eq!(judge(&well.own, &rows), (Vec::new(), Vec::new()));
-        let before = |row: &WorkerRow| if row.key == hangs.own { row.seen - SignedDuration::from_mins(3) } else { row.seen };
-        let later: Vec<_> = rows.iter().map(|row| WorkerRow { seen: before(row), ..row.clone() }).collect();
+        let before = |row: &WorkerRow| {
+            if row.key == hangs.own {
+                row.seen - SignedDuration::from_mins(3)
+            } else {
+                row.seen
+            }
+        };
+        let later: Vec<_> = rows
+            .iter()
+            .map(|row| WorkerRow {
+                seen: before(row),
+                ..row.clone()
+            })
+            .collect();
         let (silent, _) = judge(&well.own, &later);
-        assert_eq!(silent.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["hangs"]);
+        assert_eq!(
+            silent
+                .iter()
+                .map(|worker| worker.name.as_str())
+                .collect::<Vec<_>>(),
+            ["hangs"]
+        );
         well.forget(std::slice::from_ref(&hangs.own)).await;
         assert_eq!(well.beat(Some(first)).await.unwrap().len(), 1);
     }
@@ -207,31 +294,76 @@ mod tests {
 
     /// A row of a worker: its name, when it began and when it was last heard of.
     fn row(name: &str, started: i64, seen: i64) -> WorkerRow {
-        WorkerRow { key: EntityKey::new(PARTITION, name).unwrap(), seen: at(seen), started: at(started) }
+        WorkerRow {
+            key: EntityKey::new(PARTITION, name).unwrap(),
+            seen: at(seen),
+            started: at(started),
+        }
     }
 
     #[test]
     fn a_worker_that_missed_its_turns_is_silent_and_an_old_row_is_forgotten() {
-        let rows = [row("a", -9_000, 0), row("b", -9_000, -119), row("c", -9_000, -121), row("d", -9_000, -3_601), row("e", -9_000, 40)];
+        let rows = [
+            row("a", -9_000, 0),
+            row("b", -9_000, -119),
+            row("c", -9_000, -121),
+            row("d", -9_000, -3_601),
+            row("e", -9_000, 40),
+        ];
         let (silent, forgotten) = judge(&rows[0].key, &rows);
-        assert_eq!(silent, [SilentWorker { name: "c".to_owned(), since: at(-121), successor: None }]);
+        assert_eq!(
+            silent,
+            [SilentWorker {
+                name: "c".to_owned(),
+                since: at(-121),
+                successor: None
+            }]
+        );
         assert_eq!(forgotten, [rows[3].key.clone()]);
         let unwritten = EntityKey::new(PARTITION, "unwritten").unwrap();
-        assert_eq!(judge(&unwritten, &rows), (Vec::new(), Vec::new()), "without a time of one's own nobody is judged");
+        assert_eq!(
+            judge(&unwritten, &rows),
+            (Vec::new(), Vec::new()),
+            "without a time of one's own nobody is judged"
+        );
     }
 
     #[test]
     fn a_worker_that_began_after_another_fell_silent_is_in_its_place_and_in_no_other() {
         let told = |rows: &[WorkerRow]| -> Vec<(String, Option<String>)> {
-            judge(&rows[0].key, rows).0.into_iter().map(|worker| (worker.name, worker.successor)).collect()
+            judge(&rows[0].key, rows)
+                .0
+                .into_iter()
+                .map(|worker| (worker.name, worker.successor))
+                .collect()
         };
-        let said = |name: &str, successor: Option<&str>| (name.to_owned(), successor.map(str::to_owned));
+        let said =
+            |name: &str, successor: Option<&str>| (name.to_owned(), successor.map(str::to_owned));
         let own = row("own", -9_000, 0);
-        assert_eq!(told(&[own.clone(), row("killed", -900, -300), row("new", -280, 0)]), [said("killed", Some("new"))]);
-        assert_eq!(told(&[own.clone(), row("hangs", -900, -300), row("old", -301, 0)]), [said("hangs", None)]);
-        let two = told(&[own.clone(), row("first", -900, -400), row("second", -900, -300), row("new", -350, 0)]);
+        assert_eq!(
+            told(&[own.clone(), row("killed", -900, -300), row("new", -280, 0)]),
+            [said("killed", Some("new"))]
+        );
+        assert_eq!(
+            told(&[own.clone(), row("hangs", -900, -300), row("old", -301, 0)]),
+            [said("hangs", None)]
+        );
+        let two = told(&[
+            own.clone(),
+            row("first", -900, -400),
+            row("second", -900, -300),
+            row("new", -350, 0),
+        ]);
         assert_eq!(two, [said("second", None), said("first", Some("new"))]);
-        let chain = told(&[own, row("first", -900, -600), row("second", -590, -300), row("third", -280, 0)]);
-        assert_eq!(chain, [said("second", Some("third")), said("first", Some("second"))]);
+        let chain = told(&[
+            own,
+            row("first", -900, -600),
+            row("second", -590, -300),
+            row("third", -280, 0),
+        ]);
+        assert_eq!(
+            chain,
+            [said("second", Some("third")), said("first", Some("second"))]
+        );
     }
 }

@@ -33,20 +33,37 @@ pub(super) struct Meter(pub(super) Vec<Metered>);
 
 impl StorageMeter for Meter {
     fn accounts(&self) -> Vec<AccountName> {
-        self.0.iter().map(|metered| metered.account.clone()).collect()
+        self.0
+            .iter()
+            .map(|metered| metered.account.clone())
+            .collect()
     }
 
     fn tallies(&self) -> Vec<ServiceTally> {
         let of = |metered: &Metered| -> Vec<ServiceTally> {
-            metered.services.iter().map(|service| tally(&metered.account, &metered.counts, *service)).collect()
+            metered
+                .services
+                .iter()
+                .map(|service| tally(&metered.account, &metered.counts, *service))
+                .collect()
         };
         self.0.iter().flat_map(of).collect()
     }
 
     fn busiest(&self) -> Vec<PartitionLoad> {
-        let of =
-            |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
-        self.0.iter().flat_map(|metered| -> Vec<PartitionLoad> { of(metered) }).collect()
+        let of = |metered: &Metered| {
+            metered
+                .counts
+                .heat()
+                .take(BUSIEST)
+                .into_iter()
+                .filter_map(|hot| busy(&metered.account, hot))
+                .collect()
+        };
+        self.0
+            .iter()
+            .flat_map(|metered| -> Vec<PartitionLoad> { of(metered) })
+            .collect()
     }
 
     fn holds(&self) -> Vec<Hold> {
@@ -60,45 +77,81 @@ impl StorageMeter for Meter {
             };
             let paced = |paced: PacedScope| Hold {
                 account: metered.account.to_string(),
-                what: paced.scope.as_ref().map_or_else(|| "the account as a whole".to_owned(), words),
+                what: paced
+                    .scope
+                    .as_ref()
+                    .map_or_else(|| "the account as a whole".to_owned(), words),
                 partition: paced.scope.as_ref().and_then(partition),
                 remaining_seconds: 0.0,
                 per_second: Some(paced.per_second),
             };
-            metered.pace.holds().into_iter().map(hold).chain(metered.pace.paced().into_iter().map(paced)).collect()
+            metered
+                .pace
+                .holds()
+                .into_iter()
+                .map(hold)
+                .chain(metered.pace.paced().into_iter().map(paced))
+                .collect()
         };
         self.0.iter().flat_map(of).collect()
     }
 
     fn account_rates(&self) -> Vec<(AccountName, f64)> {
-        self.0.iter().filter_map(|metered| Some((metered.account.clone(), metered.pace.account_rate()?))).collect()
+        self.0
+            .iter()
+            .filter_map(|metered| Some((metered.account.clone(), metered.pace.account_rate()?)))
+            .collect()
     }
 
     fn billed(&self) -> Billed {
-        self.0.iter().map(|metered| metered.counts.billed()).fold(Billed::default(), Billed::plus)
+        self.0
+            .iter()
+            .map(|metered| metered.counts.billed())
+            .fold(Billed::default(), Billed::plus)
     }
 }
 
 fn busy(account: &AccountName, hot: HotScope) -> Option<PartitionLoad> {
-    let HotScope { scope, entities, requests, throttled } = hot;
+    let HotScope {
+        scope,
+        entities,
+        requests,
+        throttled,
+    } = hot;
     let (name, partition) = match scope {
         ThrottleScope::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
         ThrottleScope::Queue(queue) => (queue.to_string(), None),
-        ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
+        ThrottleScope::Service(_)
+        | ThrottleScope::Table(_)
+        | ThrottleScope::Container(_)
+        | ThrottleScope::Collection(_) => return None,
     };
-    Some(PartitionLoad { account: account.clone(), name, partition, entities, requests, throttled })
+    Some(PartitionLoad {
+        account: account.clone(),
+        name,
+        partition,
+        entities,
+        requests,
+        throttled,
+    })
 }
 
 /// The table and PartitionKey of a scope.
 fn partition(scope: &ThrottleScope) -> Option<(String, String)> {
-    if let ThrottleScope::Partition(table, pk) = scope { Some((table.to_string(), pk.as_str().to_owned())) } else { None }
+    if let ThrottleScope::Partition(table, pk) = scope {
+        Some((table.to_string(), pk.as_str().to_owned()))
+    } else {
+        None
+    }
 }
 
 fn words(scope: &ThrottleScope) -> String {
     match scope {
         ThrottleScope::Service(service) => format!("the {} service", service.name()),
         ThrottleScope::Table(table) => format!("the table {table}, across its partitions"),
-        ThrottleScope::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
+        ThrottleScope::Partition(table, pk) => {
+            format!("the partition {:?} of the table {table}", pk.as_str())
+        }
         ThrottleScope::Queue(queue) => format!("the queue {queue}"),
         ThrottleScope::Container(container) => format!("the container {container}"),
         ThrottleScope::Collection(collection) => format!("the index {collection}"),

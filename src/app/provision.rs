@@ -20,7 +20,11 @@ const EVERY: Duration = Duration::from_secs(12);
 type Gone = BTreeSet<(AccountName, TableName)>;
 
 /// Looks periodically; never returns.
-pub(super) async fn watch(parts: &AppParts, current: &Current, condition: &ProgramState) -> std::convert::Infallible {
+pub(super) async fn watch(
+    parts: &AppParts,
+    current: &Current,
+    condition: &ProgramState,
+) -> std::convert::Infallible {
     let mut known = Gone::new();
     loop {
         match look(parts, current).await {
@@ -31,7 +35,9 @@ pub(super) async fn watch(parts: &AppParts, current: &Current, condition: &Progr
                 known = gone;
             }
             // A store that does not answer is reported by its circuit breaker.
-            Err(error) => tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands"),
+            Err(error) => {
+                tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands")
+            }
         }
         tokio::time::sleep(parts.chance.jittered(EVERY)).await;
     }
@@ -40,7 +46,14 @@ pub(super) async fn watch(parts: &AppParts, current: &Current, condition: &Progr
 async fn look(parts: &AppParts, current: &Current) -> Result<Gone, MigrationError> {
     let context = &parts.context;
     let catalog = Arc::clone(current.engine().catalog());
-    Migrator::new(context.stores.clone(), &context.settings, catalog, Arc::clone(&context.clock))?.missing_tables().await
+    Migrator::new(
+        context.stores.clone(),
+        &context.settings,
+        catalog,
+        Arc::clone(&context.clock),
+    )?
+    .missing_tables()
+    .await
 }
 
 /// Logs the changes.
@@ -54,11 +67,18 @@ fn tell(known: &Gone, gone: &Gone) {
 }
 
 fn count(parts: &AppParts, gone: &Gone) {
-    let mut counts: BTreeMap<&AccountName, u32> = parts.context.settings.accounts.iter().map(|account| (&account.name, 0)).collect();
+    let mut counts: BTreeMap<&AccountName, u32> = parts
+        .context
+        .settings
+        .accounts
+        .iter()
+        .map(|account| (&account.name, 0))
+        .collect();
     for (account, _) in gone {
         *counts.entry(account).or_default() += 1;
     }
     for (account, count) in counts {
-        gauge!(names::MISSING_TABLES, names::ACCOUNT => account.as_str().to_owned()).set(f64::from(count));
+        gauge!(names::MISSING_TABLES, names::ACCOUNT => account.as_str().to_owned())
+            .set(f64::from(count));
     }
 }

@@ -52,7 +52,9 @@ impl Reload<'_> {
             tracing::warn!(%error, "the log level stays as it is");
         }
         self.tuning.change(Tuned::of(&loaded.settings.worker));
-        self.parts.opened.retry(loaded.settings.worker.storage_retry);
+        self.parts
+            .opened
+            .retry(loaded.settings.worker.storage_retry);
         let grown = grow(self.watch, &loaded.catalog).await;
         let shown = config::show_json(&loaded);
         let (merged, taken, waiting) = merge(&self.parts.config.load(), &shown, grown);
@@ -65,17 +67,33 @@ impl Reload<'_> {
 fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<String>) {
     let entries = |value: &Value| -> BTreeMap<String, Value> {
         let values = value["values"].as_array().into_iter().flatten();
-        values.filter_map(|entry| Some((entry["key"].as_str()?.to_owned(), entry.clone()))).collect()
+        values
+            .filter_map(|entry| Some((entry["key"].as_str()?.to_owned(), entry.clone())))
+            .collect()
     };
     let (mut in_force, new) = (entries(old), entries(new));
-    let keys: Vec<String> = in_force.keys().chain(new.keys()).cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let keys: Vec<String> = in_force
+        .keys()
+        .chain(new.keys())
+        .cloned()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let (mut taken, mut waiting) = (Vec::new(), Vec::new());
     for key in keys {
         let value = |of: &BTreeMap<String, Value>| of.get(&key).map(|entry| entry["value"].clone());
         if value(&in_force) == value(&new) {
             continue;
         }
-        let under = |names: &[&str]| names.iter().any(|name| if name.ends_with('.') { key.starts_with(name) } else { key == *name });
+        let under = |names: &[&str]| {
+            names.iter().any(|name| {
+                if name.ends_with('.') {
+                    key.starts_with(name)
+                } else {
+                    key == *name
+                }
+            })
+        };
         if under(&TUNED) || (grown && under(&CATALOG)) {
             match new.get(&key) {
                 Some(entry) => in_force.insert(key.clone(), entry.clone()),
@@ -86,7 +104,11 @@ fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<Stri
             waiting.push(key);
         }
     }
-    (json!({"values": in_force.into_values().collect::<Vec<_>>()}), taken, waiting)
+    (
+        json!({"values": in_force.into_values().collect::<Vec<_>>()}),
+        taken,
+        waiting,
+    )
 }
 
 #[cfg(test)]
@@ -96,12 +118,19 @@ mod tests {
     #[test]
     fn what_is_shown_as_in_force_is() {
         let config = |poll: &str, listen: &str, view: &str| {
-            let entry = |key: &str, value: &str| json!({"key": key, "value": value, "origin": "file"});
+            let entry =
+                |key: &str, value: &str| json!({"key": key, "value": value, "origin": "file"});
             json!({"values": [entry("http.listen", listen), entry("views.a.table", view), entry("worker.poll.max", poll)]})
         };
         let (old, new) = (config("5s", "a", "T"), config("1s", "b", "U"));
         let (merged, taken, waiting) = merge(&old, &new, false);
-        assert_eq!((taken, waiting), (vec!["worker.poll.max".to_owned()], vec!["http.listen".to_owned(), "views.a.table".to_owned()]));
+        assert_eq!(
+            (taken, waiting),
+            (
+                vec!["worker.poll.max".to_owned()],
+                vec!["http.listen".to_owned(), "views.a.table".to_owned()]
+            )
+        );
         assert_eq!(merged, config("1s", "a", "T"));
         assert_eq!(merge(&old, &new, true).0, config("1s", "a", "U"));
     }
@@ -109,8 +138,13 @@ mod tests {
     #[test]
     fn retries_by_the_formula_give_way_to_a_list() {
         let config = |key: &str, value: Value| json!({"values": [{"key": key, "value": value, "origin": "file"}]});
-        let (old, new) = (config("worker.storage_retry.attempts", json!(6)), config("worker.storage_retry", json!(["2s", "4s"])));
-        let taken = ["worker.storage_retry", "worker.storage_retry.attempts"].map(str::to_owned).to_vec();
+        let (old, new) = (
+            config("worker.storage_retry.attempts", json!(6)),
+            config("worker.storage_retry", json!(["2s", "4s"])),
+        );
+        let taken = ["worker.storage_retry", "worker.storage_retry.attempts"]
+            .map(str::to_owned)
+            .to_vec();
         assert_eq!(merge(&old, &new, false), (new, taken, vec![]));
     }
 }

@@ -52,34 +52,66 @@ pub(super) async fn run(
     let hangups = Hangups::listen();
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
     // reads it, and nothing would keep its memory bounded.
-    let metrics = if args.no_http { None } else { Some(ops::install()?) };
-    if let Some(key) = loaded.settings.encryption.missing().filter(|_| !loaded.catalog.encrypted.is_empty()) {
-        let problem =
-            format!("[encryption.keys.{key}] is the current key, and its secret is not set here: no table that encrypts could be written");
+    let metrics = if args.no_http {
+        None
+    } else {
+        Some(ops::install()?)
+    };
+    if let Some(key) = loaded
+        .settings
+        .encryption
+        .missing()
+        .filter(|_| !loaded.catalog.encrypted.is_empty())
+    {
+        let problem = format!(
+            "[encryption.keys.{key}] is the current key, and its secret is not set here: no table that encrypts could be written"
+        );
         return Err(UsageError::new(problem).into());
     }
     let parts = AppParts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
-    let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+    let condition = Arc::new(ProgramState::new(
+        shutdown.clone(),
+        Arc::clone(&parts.opened.circuits),
+        Arc::clone(&parts.context.clock),
+    ));
     let (board, server) = match metrics {
         Some(metrics) => {
             announce_start(parts.context.clock.now());
             let board = parts.board(&condition);
-            let server = parts.server(&parts.context.settings.http, &condition, &board, metrics).await.map_err(server_error)?;
+            let server = parts
+                .server(&parts.context.settings.http, &condition, &board, metrics)
+                .await
+                .map_err(server_error)?;
             (Some(board), Some(server))
         }
         None => (None, None),
     };
     announce(&parts, server.as_ref());
     let hangups = tokio::sync::Mutex::new(hangups);
-    let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args), request, hangups };
+    let daemon = Daemon {
+        parts: &parts,
+        condition,
+        board,
+        shutdown: shutdown.clone(),
+        mode: mode(args),
+        request,
+        hangups,
+    };
     let summary = tokio::select! {
         biased;
         never = signals::obey(interrupts, &shutdown) => match never {},
         summary = daemon.beside(server) => summary?,
     };
     if args.until_idle.is_some() {
-        summary.print(if shutdown.is_cancelled() { "stopped" } else { "idle" }, out)?;
+        summary.print(
+            if shutdown.is_cancelled() {
+                "stopped"
+            } else {
+                "idle"
+            },
+            out,
+        )?;
     } else {
         tracing::info!(
             done = summary.jobs.done,
@@ -95,8 +127,13 @@ pub(super) async fn run(
 }
 
 fn mode(args: &RunArgs) -> Mode {
-    let rechecks = if args.rechecks { Rechecks::Awaited } else { Rechecks::Ignored };
-    args.until_idle.map_or(Mode::Forever, |quiet| Mode::UntilIdle { quiet, rechecks })
+    let rechecks = if args.rechecks {
+        Rechecks::Awaited
+    } else {
+        Rechecks::Ignored
+    };
+    args.until_idle
+        .map_or(Mode::Forever, |quiet| Mode::UntilIdle { quiet, rechecks })
 }
 
 fn server_error(error: ServerError) -> anyhow::Error {
@@ -160,16 +197,31 @@ impl Daemon<'_> {
         };
         // The watchdog shares this task with the work: a program that hangs here feeds nothing.
         let keeping = self.parts.keep(self.board.as_deref(), &end);
-        let (ended, (), (), ()) = tokio::join!(working, serving, keeping, systemd::watchdog(|| true, end.clone()));
+        let (ended, (), (), ()) = tokio::join!(
+            working,
+            serving,
+            keeping,
+            systemd::watchdog(|| true, end.clone())
+        );
         ended
     }
 
     async fn work(&self) -> anyhow::Result<RunTotals> {
-        let AppParts { context, chance, opened, .. } = self.parts;
+        let AppParts {
+            context,
+            chance,
+            opened,
+            ..
+        } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let time_and_chance = (context.clock.as_ref(), chance.as_ref());
-        let ready = rollout::persistently(&migrator, &context.settings.migrate, time_and_chance, |error| self.condition.waiting(error));
+        let ready = rollout::persistently(
+            &migrator,
+            &context.settings.migrate,
+            time_and_chance,
+            |error| self.condition.waiting(error),
+        );
         let jobs = match self.shutdown.run_until_cancelled(ready).await {
             None => RunReport::default(),
             Some(prepared) => {
@@ -179,16 +231,31 @@ impl Daemon<'_> {
                     end.cancel();
                     report
                 };
-                let (report, ()) = tokio::join!(receiving, fleet::keep(self.parts, &name, self.board.as_deref(), &end));
+                let (report, ()) = tokio::join!(
+                    receiving,
+                    fleet::keep(self.parts, &name, self.board.as_deref(), &end)
+                );
                 report?
             }
         };
-        let seconds = context.clock.monotonic().saturating_sub(started).as_secs_f64();
-        Ok(RunTotals { jobs, storage_requests: opened.requests(), seconds })
+        let seconds = context
+            .clock
+            .monotonic()
+            .saturating_sub(started)
+            .as_secs_f64();
+        Ok(RunTotals {
+            jobs,
+            storage_requests: opened.requests(),
+            seconds,
+        })
     }
 
     /// Maintains the tables by date every hour, after a first time that tells when the next one is due.
-    async fn tend_on(&self, current: &Current, first: impl Future<Output = Duration>) -> std::convert::Infallible {
+    async fn tend_on(
+        &self,
+        current: &Current,
+        first: impl Future<Output = Duration>,
+    ) -> std::convert::Infallible {
         let mut wait = first.await;
         loop {
             tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
@@ -209,10 +276,23 @@ impl Daemon<'_> {
             // It goes on beside: dropped half-way, a rule that is claimed would be sent when its claim is old.
             Err(_) => Either::Right(tending),
         };
-        systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
+        systemd::ready(&format!(
+            "receiving from {} queues",
+            self.parts.context.settings.queues.len()
+        ));
         let means = self.parts.means(self.board.as_deref());
-        let watch = Watch { means, migrator, current: &current, changing: tokio::sync::Mutex::default() };
-        let reload = Reload { parts: self.parts, request: &self.request, tuning: &tuning, watch: &watch };
+        let watch = Watch {
+            means,
+            migrator,
+            current: &current,
+            changing: tokio::sync::Mutex::default(),
+        };
+        let reload = Reload {
+            parts: self.parts,
+            request: &self.request,
+            tuning: &tuning,
+            watch: &watch,
+        };
         let reloading = async {
             let mut hangups = self.hangups.lock().await;
             loop {
@@ -221,7 +301,10 @@ impl Daemon<'_> {
                 current.lease().ask();
             }
         };
-        let terms = (self.mode, self.parts.context.settings.migrate.outdated_exit_after);
+        let terms = (
+            self.mode,
+            self.parts.context.settings.migrate.outdated_exit_after,
+        );
         let tells = |recorded: Option<u32>| match recorded {
             Some(recorded) => self.condition.outdated(recorded),
             None => self.condition.working(worker.status()),
@@ -240,18 +323,42 @@ impl Daemon<'_> {
 impl AppParts {
     /// The keeper of a catalog's tables by date.
     pub(super) fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
-        let Context { settings, stores, clock, .. } = &self.context;
-        Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues, settings.migrate.owner.clone())
+        let Context {
+            settings,
+            stores,
+            clock,
+            ..
+        } = &self.context;
+        Keeper::new(
+            catalog,
+            stores.clone(),
+            Arc::clone(clock),
+            &settings.queues,
+            settings.migrate.owner.clone(),
+        )
     }
 
     /// Maintains the tables by date and sends the jobs of rules, once, by the catalog in force; returns when to do so again.
     async fn tend(&self, current: &Current) -> Duration {
         let engine = current.engine();
-        let Context { settings, stores, clock, .. } = &self.context;
+        let Context {
+            settings,
+            stores,
+            clock,
+            ..
+        } = &self.context;
         let owner = settings.migrate.owner.clone();
-        let rules = RuleKeeper::new(engine.catalog(), stores.clone(), Arc::clone(clock), &settings.queues, owner);
+        let rules = RuleKeeper::new(
+            engine.catalog(),
+            stores.clone(),
+            Arc::clone(clock),
+            &settings.queues,
+            owner,
+        );
         let tended = self.keeper(engine.catalog()).tend(TurnTime::Due).await;
-        let Err(error) = tended.and(rules.tend().await) else { return TEND_EVERY };
+        let Err(error) = tended.and(rules.tend().await) else {
+            return TEND_EVERY;
+        };
         let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
         let error = anyhow::Error::new(error);
         tracing::warn!(
@@ -263,20 +370,41 @@ impl AppParts {
 
     /// The means to put a catalog into force, which the board is told of.
     pub(super) fn means<'a>(&'a self, board: Option<&'a Board>) -> Means<'a> {
-        let Context { settings, stores, clock, .. } = &self.context;
+        let Context {
+            settings,
+            stores,
+            clock,
+            ..
+        } = &self.context;
         let told = move |engine: Arc<Engine>| {
             if let Some(board) = board {
                 board.grown(Arc::clone(engine.catalog()), &engine);
             }
         };
         let engine = Box::new(|catalog| self.engine(catalog));
-        Means { stores, settings, clock, chance: self.chance.as_ref(), engine, told: Box::new(told) }
+        Means {
+            stores,
+            settings,
+            clock,
+            chance: self.chance.as_ref(),
+            engine,
+            told: Box::new(told),
+        }
     }
 
     /// A worker with a catalog of the recorded generations; it reports to the board.
-    pub(super) fn worker(&self, prepared: &OnRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
+    pub(super) fn worker(
+        &self,
+        prepared: &OnRecord,
+        board: Option<&Arc<Board>>,
+    ) -> anyhow::Result<(Worker, Arc<Current>)> {
         let context = &self.context;
-        let current = Arc::new(Current::begin(prepared, &context.catalog, |catalog| self.engine(catalog), &context.clock));
+        let current = Arc::new(Current::begin(
+            prepared,
+            &context.catalog,
+            |catalog| self.engine(catalog),
+            &context.clock,
+        ));
         let engine = current.engine();
         let keys: Arc<Current> = Arc::clone(&current);
         let worker = Worker::new(WorkerParts {
@@ -293,17 +421,31 @@ impl AppParts {
         .context("setting up the worker")?
         .within(Arc::clone(&self.memory))
         .mapping(Arc::clone(&context.settings.events));
-        let Some(board) = board else { return Ok((worker, current)) };
-        board.working(WorkerHandles { status: worker.status(), engine, doorbell: worker.doorbell() });
+        let Some(board) = board else {
+            return Ok((worker, current));
+        };
+        board.working(WorkerHandles {
+            status: worker.status(),
+            engine,
+            doorbell: worker.doorbell(),
+        });
         Ok((worker.observed_by(Arc::<Board>::clone(board)), current))
     }
 }
 
 /// This worker's name in poison messages: where it runs, and which process it is.
 pub(super) fn worker_name() -> String {
-    let host = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
-    let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
-    format!("{}-{}", host.as_deref().unwrap_or("evenkeel"), std::process::id())
+    let host = std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+    let host = host
+        .map(|host| host.trim().to_owned())
+        .filter(|host| !host.is_empty());
+    format!(
+        "{}-{}",
+        host.as_deref().unwrap_or("evenkeel"),
+        std::process::id()
+    )
 }
 
 impl RunTotals {
@@ -313,9 +455,17 @@ impl RunTotals {
             out.value(self)?;
             return Ok(());
         }
-        let Self { jobs, storage_requests, seconds } = self;
+        let Self {
+            jobs,
+            storage_requests,
+            seconds,
+        } = self;
         let poisoned = format!("{} poisoned", jobs.poisoned);
-        let poisoned = if jobs.poisoned > 0 { out.tone(Tone::Bad, poisoned) } else { poisoned };
+        let poisoned = if jobs.poisoned > 0 {
+            out.tone(Tone::Bad, poisoned)
+        } else {
+            poisoned
+        };
         out.line(format_args!(
             "{how}: {} done, {} skipped, {poisoned}; {storage_requests} storage requests in {seconds:.1} s",
             jobs.done, jobs.skipped

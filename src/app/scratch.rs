@@ -14,7 +14,8 @@ pub(super) struct ScratchFolder {
 impl ScratchFolder {
     pub(super) fn fresh() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("evenkeel-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir_all(&path).with_context(|| format!("creating the folder {}", path.display()))?;
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("creating the folder {}", path.display()))?;
         Ok(Self { path })
     }
 
@@ -27,7 +28,11 @@ impl ScratchFolder {
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         let folder = Folder::Named(self.path.clone());
-        Ok(config::load(&Request { folder, overrides: overrides.to_vec(), ..Request::default() })?)
+        Ok(config::load(&Request {
+            folder,
+            overrides: overrides.to_vec(),
+            ..Request::default()
+        })?)
     }
 }
 

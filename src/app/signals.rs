@@ -18,7 +18,10 @@ impl Interrupts {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            Self { terminate: signal(SignalKind::terminate()).ok(), interrupt: signal(SignalKind::interrupt()).ok() }
+            Self {
+                terminate: signal(SignalKind::terminate()).ok(),
+                interrupt: signal(SignalKind::interrupt()).ok(),
+            }
         }
         #[cfg(not(unix))]
         Self {}
@@ -58,12 +61,21 @@ async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
 /// Cancels at the first signal; ends the process at the second, in any state. Never returns.
 ///
 /// Leases of messages in work then run out by themselves, as after a crash.
-pub(super) async fn obey(interrupts: &mut Interrupts, shutdown: &CancellationToken) -> std::convert::Infallible {
+pub(super) async fn obey(
+    interrupts: &mut Interrupts,
+    shutdown: &CancellationToken,
+) -> std::convert::Infallible {
     let signal = interrupts.next().await;
-    tracing::info!(signal, "told to stop: finishing what is in work; a second signal exits at once");
+    tracing::info!(
+        signal,
+        "told to stop: finishing what is in work; a second signal exits at once"
+    );
     shutdown.cancel();
     let signal = interrupts.next().await;
-    tracing::warn!(signal, "told to stop again: exiting at once; what is in work comes back when its lease is over");
+    tracing::warn!(
+        signal,
+        "told to stop again: exiting at once; what is in work comes back when its lease is over"
+    );
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }
 

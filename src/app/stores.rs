@@ -25,7 +25,8 @@ use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
 use crate::settings::{
-    AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings,
+    AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant,
+    Settings, SinkKind, SinkSettings,
 };
 use crate::telemetry::announce_account;
 
@@ -61,7 +62,10 @@ impl OpenedStores {
 
     /// The accounts as measurements use them.
     pub(super) fn direct(&self) -> DirectAccess {
-        DirectAccess { stores: self.observed.clone(), meter: Arc::new(self.meter()) }
+        DirectAccess {
+            stores: self.observed.clone(),
+            meter: Arc::new(self.meter()),
+        }
     }
 
     /// Tries requests again in another way from now on.
@@ -88,7 +92,10 @@ impl OpenedStores {
 
     /// Storage requests sent so far, to all accounts.
     pub(super) fn requests(&self) -> u64 {
-        self.metered.iter().map(|metered| metered.counts.snapshot().transactions()).sum()
+        self.metered
+            .iter()
+            .map(|metered| metered.counts.snapshot().transactions())
+            .sum()
     }
 }
 
@@ -142,12 +149,22 @@ pub(super) enum StoreOpenError {
 
 /// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
 /// the first request. The embedded store blocks for the disk here.
-pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<OpenedStores, StoreOpenError> {
+pub(super) fn open(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<dyn Chance>,
+) -> Result<OpenedStores, StoreOpenError> {
     let (mut accounts, mut observed) = (BTreeMap::new(), BTreeMap::new());
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let (mut retries, mut keyrings) = (Vec::new(), Vec::new());
     for account in &settings.accounts {
-        let Bare { account: bare, place, keyring, grouping, at_azure } = bare(account, clock)?;
+        let Bare {
+            account: bare,
+            place,
+            keyring,
+            grouping,
+            at_azure,
+        } = bare(account, clock)?;
         keyrings.extend(keyring);
         let paced = match settings.pace.accounts {
             PacedAccounts::Azure => at_azure,
@@ -155,13 +172,25 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
             PacedAccounts::None => false,
         };
         let ceilings = paced.then_some(settings.pace.ceilings);
-        let decorated = decorate_within(&account.name, &bare, (grouping, ceilings), settings.worker.storage_retry, clock, chance);
+        let decorated = decorate_within(
+            &account.name,
+            &bare,
+            (grouping, ceilings),
+            settings.worker.storage_retry,
+            clock,
+            chance,
+        );
         accounts.insert(account.name.clone(), decorated.account);
         observed.insert(account.name.clone(), decorated.observed);
         announce_account(account.name.as_str());
         circuits.push(decorated.circuit);
         retries.push(decorated.retry);
-        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: decorated.counts, pace: decorated.pace });
+        metered.push(Metered {
+            account: account.name.clone(),
+            services: &ACCOUNT,
+            counts: decorated.counts,
+            pace: decorated.pace,
+        });
         places.insert(account.name.clone(), place);
     }
     let (mut sinks, mut sink_circuits) = (BTreeMap::new(), Vec::new());
@@ -171,12 +200,20 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
         sink_circuits.push(decorated.circuit);
         retries.push(decorated.retry);
-        metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
+        metered.push(Metered {
+            account: name.clone(),
+            services: &SINK,
+            counts: decorated.counts,
+            pace: decorated.pace,
+        });
         sinks.insert(name, decorated.sink);
     }
     Ok(OpenedStores {
         observed: Stores::new(observed).with_sinks(sinks.clone()),
-        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?),
+        stores: Stores::new(accounts)
+            .with_sinks(sinks)
+            .with_files(Arc::new(SharedFiles))
+            .with_vault(vault::open(&settings.encryption)?),
         circuits: Arc::new(Circuits::new(circuits)),
         sinks: sink_circuits,
         metered,
@@ -189,17 +226,30 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
 /// A sink without decorators, and its keys where it has any that change.
 type BareSink = (Arc<dyn Sink>, Option<Arc<Keyring>>);
 
-fn bare_sink(name: &AccountName, kind: SinkKind, clock: &Arc<dyn Clock>) -> Result<BareSink, StoreOpenError> {
+fn bare_sink(
+    name: &AccountName,
+    kind: SinkKind,
+    clock: &Arc<dyn Clock>,
+) -> Result<BareSink, StoreOpenError> {
     match kind {
         SinkKind::Search(settings) => {
             let opened = search::open(SearchService::of(name.clone(), settings));
-            let opened = opened.map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
+            let opened = opened.map_err(|source| StoreOpenError::Search {
+                sink: name.clone(),
+                source,
+            })?;
             Ok((opened.sink, opened.keyring))
         }
         SinkKind::Sql(settings) => Ok((sql::open(name, settings), None)),
         SinkKind::Webhook(settings) => {
             let opened = webhook::open(name, settings, Arc::clone(clock));
-            Ok((opened.map_err(|source| StoreOpenError::Webhook { sink: name.clone(), source })?, None))
+            Ok((
+                opened.map_err(|source| StoreOpenError::Webhook {
+                    sink: name.clone(),
+                    source,
+                })?,
+                None,
+            ))
         }
     }
 }
@@ -219,18 +269,45 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
     let name = || account.name.clone();
     match &account.kind {
         AccountKind::Embedded { path } => {
-            let store = EmbeddedStore::open(path, name(), Arc::clone(clock))
-                .map_err(|source| StoreOpenError::Embedded { account: name(), source })?;
+            let store = EmbeddedStore::open(path, name(), Arc::clone(clock)).map_err(|source| {
+                StoreOpenError::Embedded {
+                    account: name(),
+                    source,
+                }
+            })?;
             let shown = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
             let place = format!("the embedded store {}", shown.display());
-            Ok(Bare { account: store, place, keyring: None, grouping: Grouping::Apart, at_azure: false })
+            Ok(Bare {
+                account: store,
+                place,
+                keyring: None,
+                grouping: Grouping::Apart,
+                at_azure: false,
+            })
         }
         AccountKind::Azure(auth) => {
-            let azure = AzureAccount::of(name(), auth).map_err(|source| StoreOpenError::Settings { account: name(), source })?;
-            let place = format!("the storage account {} at {}", azure.name, azure.endpoints.table.host_str().unwrap_or_default());
+            let azure =
+                AzureAccount::of(name(), auth).map_err(|source| StoreOpenError::Settings {
+                    account: name(),
+                    source,
+                })?;
+            let place = format!(
+                "the storage account {} at {}",
+                azure.name,
+                azure.endpoints.table.host_str().unwrap_or_default()
+            );
             let keyring = azure.keyring();
-            let account = azure::connect(&azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?;
-            Ok(Bare { account, place, keyring, grouping: Grouping::Together, at_azure: azure.is_at_azure() })
+            let account = azure::connect(&azure).map_err(|source| StoreOpenError::Connect {
+                account: name(),
+                source,
+            })?;
+            Ok(Bare {
+                account,
+                place,
+                keyring,
+                grouping: Grouping::Together,
+                at_azure: azure.is_at_azure(),
+            })
         }
     }
 }
@@ -238,7 +315,9 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
 /// Refuses embedded stores that do not exist, before opening would create them.
 pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
-        let AccountKind::Embedded { path } = kind else { continue };
+        let AccountKind::Embedded { path } = kind else {
+            continue;
+        };
         if path.exists() {
             continue;
         }
@@ -251,39 +330,74 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
             ))
             .into());
         }
-        return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
+        return Err(AbsentStore {
+            account: name.clone(),
+            path: path.to_string(),
+        }
+        .into());
     }
     Ok(())
 }
 
 /// Signs a shared access signature by the key of its account.
-pub(super) async fn issue(settings: &Settings, grant: &SasGrant, now: Timestamp, expires: Timestamp) -> anyhow::Result<IssuedSas> {
-    let account = settings.accounts.iter().find(|account| account.name == grant.account);
-    let Some(AccountSettings { name, kind: AccountKind::Azure(auth) }) = account else {
+pub(super) async fn issue(
+    settings: &Settings,
+    grant: &SasGrant,
+    now: Timestamp,
+    expires: Timestamp,
+) -> anyhow::Result<IssuedSas> {
+    let account = settings
+        .accounts
+        .iter()
+        .find(|account| account.name == grant.account);
+    let Some(AccountSettings {
+        name,
+        kind: AccountKind::Azure(auth),
+    }) = account
+    else {
         let account = &grant.account;
         return Err(UsageError::new(format!(
             "[accounts.{account}] is an embedded store, which knows no signatures: name an account of Azure Storage"
         ))
         .into());
     };
-    let account = AzureAccount::of(name.clone(), auth).map_err(|source| StoreOpenError::Settings { account: name.clone(), source })?;
-    sas::issue(&account, grant, now, expires).await.map_err(|error| match error {
-        sas::SasError::Store(error) => anyhow::Error::new(error).context(format!("signing [sas.{}]", grant.name)),
-        error => UsageError::new(format!("[sas.{}]: {error}", grant.name)).into(),
-    })
+    let account =
+        AzureAccount::of(name.clone(), auth).map_err(|source| StoreOpenError::Settings {
+            account: name.clone(),
+            source,
+        })?;
+    sas::issue(&account, grant, now, expires)
+        .await
+        .map_err(|error| match error {
+            sas::SasError::Store(error) => {
+                anyhow::Error::new(error).context(format!("signing [sas.{}]", grant.name))
+            }
+            error => UsageError::new(format!("[sas.{}]: {error}", grant.name)).into(),
+        })
 }
 
 /// Kind and replication of the accounts of Azure that tell them.
 pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountName, AccountFacts)> {
-    let asked = settings.accounts.iter().map(async |AccountSettings { name, kind }| {
-        let AccountKind::Azure(auth) = kind else { return None };
-        let account = AzureAccount::of(name.clone(), auth).ok()?;
-        Some((name.clone(), azure::account_facts(&account, now).await?))
-    });
-    futures::future::join_all(asked).await.into_iter().flatten().collect()
+    let asked = settings
+        .accounts
+        .iter()
+        .map(async |AccountSettings { name, kind }| {
+            let AccountKind::Azure(auth) = kind else {
+                return None;
+            };
+            let account = AzureAccount::of(name.clone(), auth).ok()?;
+            Some((name.clone(), azure::account_facts(&account, now).await?))
+        });
+    futures::future::join_all(asked)
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Whether an account can be opened, as far as can be said without asking the service.
 pub(super) fn check(name: &AccountName, auth: &AzureAuth) -> Result<(), String> {
-    AzureAccount::of(name.clone(), auth).map(drop).map_err(|error| error.to_string())
+    AzureAccount::of(name.clone(), auth)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }

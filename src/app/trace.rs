@@ -12,19 +12,39 @@ use crate::telemetry::traces::{TraceOptions, Traces};
 
 /// Begins to send spans, where it is configured where to.
 pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> {
-    let Some(endpoint) = settings.endpoint.clone() else { return Ok(None) };
-    let headers = settings.headers.as_ref().map(|headers| headers_of(headers.expose_secret())).transpose()?.unwrap_or_default();
+    let Some(endpoint) = settings.endpoint.clone() else {
+        return Ok(None);
+    };
+    let headers = settings
+        .headers
+        .as_ref()
+        .map(|headers| headers_of(headers.expose_secret()))
+        .transpose()?
+        .unwrap_or_default();
     let share = f64::from(settings.sample_percent) / 100.0;
-    let options = TraceOptions { endpoint, headers, share, instance: worker_name() };
+    let options = TraceOptions {
+        endpoint,
+        headers,
+        share,
+        instance: worker_name(),
+    };
     Ok(Some(Traces::begin(options).context("setting up [traces]")?))
 }
 
 /// Reads `name=value,name=value`. Errors do not contain the value: it may be a secret.
 fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
-    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pairs = text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty());
     let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        _ => Err(UsageError::new("traces.headers: expected name=value, and more after commas".to_owned()).into()),
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(UsageError::new(
+            "traces.headers: expected name=value, and more after commas".to_owned(),
+        )
+        .into()),
     };
     pairs.map(pair).collect()
 }
@@ -36,8 +56,18 @@ mod tests {
     #[test]
     fn headers_are_pairs_and_a_mistake_does_not_repeat_them() {
         let headers = headers_of("authorization=Bearer a=b, x-scope = 7 ,").unwrap();
-        assert_eq!((headers["authorization"].as_str(), headers["x-scope"].as_str(), headers.len()), ("Bearer a=b", "7", 2));
+        assert_eq!(
+            (
+                headers["authorization"].as_str(),
+                headers["x-scope"].as_str(),
+                headers.len()
+            ),
+            ("Bearer a=b", "7", 2)
+        );
         let error = headers_of("s3cret").unwrap_err().to_string();
-        assert!(error.contains("name=value") && !error.contains("s3cret"), "{error}");
+        assert!(
+            error.contains("name=value") && !error.contains("s3cret"),
+            "{error}"
+        );
     }
 }

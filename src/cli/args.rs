@@ -8,8 +8,9 @@ use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::poison::PoisonAction;
 use super::{
-    audit, backfill, certify, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
-    retention, run, sas, schema, stress, submit, sweep, wait,
+    audit, backfill, certify, completions, config, demo, docs, doctor, erase, events, find, get,
+    keys, logs, lookup, migrate, plan, poison, retention, run, sas, schema, stress, submit, sweep,
+    wait,
 };
 use crate::model::Key;
 
@@ -34,10 +35,22 @@ pub struct Cli {
 pub struct Global {
     /// Folder of the configuration: default.toml, NAME.toml of the profile, catalog/*.toml; where absent, `config`, and
     /// the built-in defaults where there is no such folder
-    #[arg(long, global = true, value_name = "DIR", env = "EVENKEEL_CONFIG", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "EVENKEEL_CONFIG",
+        hide_env_values = true
+    )]
     pub config: Option<PathBuf>,
     /// Profile: NAME.toml is laid over default.toml
-    #[arg(long, global = true, value_name = "NAME", env = "EVENKEEL_PROFILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "EVENKEEL_PROFILE",
+        hide_env_values = true
+    )]
     pub profile: Option<String>,
     /// Setting that wins over files and environment, for example worker.lease=90s; may be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
@@ -119,14 +132,25 @@ pub enum Command {
 impl Command {
     /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
     pub(crate) const fn creates_stores(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Demo(_) | Self::Migrate(MigrateArgs { action: MigrateAction::Up(_) }))
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Demo(_)
+                | Self::Migrate(MigrateArgs {
+                    action: MigrateAction::Up(_)
+                })
+        )
     }
 
     /// Whether it only shows something: a reader that wants no more of it leaves nothing undone, and nothing unjudged.
     pub(crate) const fn only_shows(&self) -> bool {
-        matches!(self, Self::Get(_) | Self::Find(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_))
-            || matches!(self, Self::Schema(_) | Self::Completions(_) | Self::Docs(_) | Self::Sas(_))
-            || matches!(self, Self::Poison(args) if matches!(args.action, PoisonAction::List(_) | PoisonAction::Show(_)))
+        matches!(
+            self,
+            Self::Get(_) | Self::Find(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_)
+        ) || matches!(
+            self,
+            Self::Schema(_) | Self::Completions(_) | Self::Docs(_) | Self::Sas(_)
+        ) || matches!(self, Self::Poison(args) if matches!(args.action, PoisonAction::List(_) | PoisonAction::Show(_)))
             || matches!(self, Self::Migrate(args) if matches!(args.action, MigrateAction::Status))
             || matches!(self, Self::Config(args) if matches!(args.action, config::ConfigAction::Show))
             || matches!(self, Self::Keys(args) if matches!(args.action, keys::KeysAction::List))
@@ -138,8 +162,10 @@ impl Command {
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
     pub(crate) const fn ends_in_order(&self) -> bool {
-        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Erase(_))
-            || matches!(self, Self::Stress(_) | Self::Certify(_))
+        matches!(
+            self,
+            Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Erase(_)
+        ) || matches!(self, Self::Stress(_) | Self::Certify(_))
     }
 }
 
@@ -160,16 +186,35 @@ mod tests {
 
     #[test]
     fn a_dry_run_only_shows_what_the_command_would_change() {
-        for command in ["delete-where Sessions --all", "archive-where past_bookings --all", "retention"] {
-            let shows = |more: &str| Cli::try_parse_from(format!("evenkeel {command}{more}").split(' ')).unwrap().command.only_shows();
+        for command in [
+            "delete-where Sessions --all",
+            "archive-where past_bookings --all",
+            "retention",
+        ] {
+            let shows = |more: &str| {
+                Cli::try_parse_from(format!("evenkeel {command}{more}").split(' '))
+                    .unwrap()
+                    .command
+                    .only_shows()
+            };
             assert_eq!([shows(""), shows(" --dry-run")], [false, true], "{command}");
         }
     }
 
     #[test]
     fn a_command_that_takes_away_bit_by_bit_tells_how_far_it_came() {
-        for command in ["erase Employees Sales 7 --yes", "poison discard --all --yes", "submit -"] {
-            assert!(Cli::try_parse_from(format!("evenkeel {command}").split(' ')).unwrap().command.ends_in_order(), "{command}");
+        for command in [
+            "erase Employees Sales 7 --yes",
+            "poison discard --all --yes",
+            "submit -",
+        ] {
+            assert!(
+                Cli::try_parse_from(format!("evenkeel {command}").split(' '))
+                    .unwrap()
+                    .command
+                    .ends_in_order(),
+                "{command}"
+            );
         }
     }
 
@@ -179,9 +224,18 @@ mod tests {
             for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
                 let path = format!("{path} {}", sub.get_name());
                 if sub.get_subcommands().next().is_none() {
-                    let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
-                    assert!(help.contains("Examples:") && help.contains(EXIT_CODES), "{path}");
-                    assert!(help.contains(&format!("{path} ")) || help.contains(&format!("{path}\n")), "{path}: {help}");
+                    let help = sub
+                        .get_after_help()
+                        .map(ToString::to_string)
+                        .unwrap_or_default();
+                    assert!(
+                        help.contains("Examples:") && help.contains(EXIT_CODES),
+                        "{path}"
+                    );
+                    assert!(
+                        help.contains(&format!("{path} ")) || help.contains(&format!("{path}\n")),
+                        "{path}: {help}"
+                    );
                 }
                 visit(sub, &path);
             }

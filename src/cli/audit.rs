@@ -49,11 +49,19 @@ pub async fn audit(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let whole = WholeTables { table: args.table.as_ref(), view: args.view.as_ref(), submit: args.submit, queue: args.queue.as_ref() };
-    let (tables, mut exit) = match whole_tables::begin(&whole, |table| job(table, args.repair), context, ready, out).await? {
-        WalkStart::Here(tables, exit) => (tables, exit),
-        WalkStart::Ended(exit) => return Ok(exit),
+    let whole = WholeTables {
+        table: args.table.as_ref(),
+        view: args.view.as_ref(),
+        submit: args.submit,
+        queue: args.queue.as_ref(),
     };
+    let (tables, mut exit) =
+        match whole_tables::begin(&whole, |table| job(table, args.repair), context, ready, out)
+            .await?
+        {
+            WalkStart::Here(tables, exit) => (tables, exit),
+            WalkStart::Ended(exit) => return Ok(exit),
+        };
     for (at, table) in tables.iter().enumerate() {
         let (cursor, interrupted) = one(table, args, context, engine, out).await?;
         let drift = match &args.view {
@@ -76,7 +84,11 @@ pub async fn audit(
 
 /// The job of one table.
 fn job(table: &TableName, repair: bool) -> Value {
-    if repair { json!({"op": "audit", "table": table, "repair": true}) } else { json!({"op": "audit", "table": table}) }
+    if repair {
+        json!({"op": "audit", "table": table, "repair": true})
+    } else {
+        json!({"op": "audit", "table": table})
+    }
 }
 
 /// Compares one table, to its end or until that is interrupted: how far it came, and whether it was.
@@ -96,20 +108,38 @@ async fn one(
             break;
         }
         let done = cursor.primaries;
-        let audit = Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() };
-        let part = match engine.refuse_replaced(|| format!("going on with {table}")).await {
+        let audit = Audit {
+            table: table.clone(),
+            repair: args.repair,
+            cursor: cursor.clone(),
+        };
+        let part = match engine
+            .refuse_replaced(|| format!("going on with {table}"))
+            .await
+        {
             Ok(()) => engine.audit_of(&audit, args.view.as_ref(), &delivery).await,
             Err(replaced) => Err(replaced),
         };
-        let part = part.with_context(|| format!("comparing the items of the primaries of {table}: {done} were compared; begin anew"))?;
+        let part = part.with_context(|| {
+            format!(
+                "comparing the items of the primaries of {table}: {done} were compared; begin anew"
+            )
+        })?;
         let Some(part) = part else { break };
         cursor = part.cursor;
         progress.set(cursor.primaries, out)?;
-        for finding in part.findings.iter().filter(|finding| args.view.as_ref().is_none_or(|view| *view == finding.item.view)) {
+        for finding in part.findings.iter().filter(|finding| {
+            args.view
+                .as_ref()
+                .is_none_or(|view| *view == finding.item.view)
+        }) {
             progress.suspend(|| show(finding, finding.repaired, out))?;
         }
-        let is_about =
-            |failure: &AuditFailure| args.view.as_ref().is_none_or(|view| failure.views.is_empty() || failure.views.contains(view));
+        let is_about = |failure: &AuditFailure| {
+            args.view
+                .as_ref()
+                .is_none_or(|view| failure.views.is_empty() || failure.views.contains(view))
+        };
         for failure in part.failures.iter().filter(|failure| is_about(failure)) {
             progress.suspend(|| show(failure, false, out))?;
         }
@@ -121,7 +151,11 @@ async fn one(
     Ok((cursor, interrupted))
 }
 
-fn show(finding: &(impl Serialize + fmt::Display), repaired: bool, out: &mut Output) -> anyhow::Result<()> {
+fn show(
+    finding: &(impl Serialize + fmt::Display),
+    repaired: bool,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     match out.format() {
         Format::Json => Ok(out.value(finding)?),
         Format::Text => {
@@ -132,29 +166,65 @@ fn show(finding: &(impl Serialize + fmt::Display), repaired: bool, out: &mut Out
     }
 }
 
-fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, interrupted: bool, out: &mut Output) -> anyhow::Result<()> {
-    let AuditCursor { primaries, rows, repaired, failed, .. } = cursor;
+fn tell(
+    table: &TableName,
+    cursor: &AuditCursor,
+    drift: u64,
+    repair: bool,
+    interrupted: bool,
+    out: &mut Output,
+) -> anyhow::Result<()> {
+    let AuditCursor {
+        primaries,
+        rows,
+        repaired,
+        failed,
+        ..
+    } = cursor;
     if out.format() == Format::Json {
-        let mut value =
-            json!({"table": table, "primaries": primaries, "rows": rows, "drift": drift, "repaired": repaired, "failed": failed});
+        let mut value = json!({"table": table, "primaries": primaries, "rows": rows, "drift": drift, "repaired": repaired, "failed": failed});
         if interrupted {
             value["interrupted"] = true.into();
         }
         return Ok(out.value(&value)?);
     }
-    let wrong = format!("{} {} wrong", counted(drift, "item"), if drift == 1 { "is" } else { "are" });
-    let copies = if *rows > 0 { format!(", {} checked for their owner", counted(*rows, "copy")) } else { String::new() };
-    let compared = format!("{table}: {} compared item by item{copies}", counted(*primaries, "primary"));
-    let mended = if *repaired > 0 { format!(", {} repaired", counted(*repaired, "item")) } else { String::new() };
+    let wrong = format!(
+        "{} {} wrong",
+        counted(drift, "item"),
+        if drift == 1 { "is" } else { "are" }
+    );
+    let copies = if *rows > 0 {
+        format!(", {} checked for their owner", counted(*rows, "copy"))
+    } else {
+        String::new()
+    };
+    let compared = format!(
+        "{table}: {} compared item by item{copies}",
+        counted(*primaries, "primary")
+    );
+    let mended = if *repaired > 0 {
+        format!(", {} repaired", counted(*repaired, "item"))
+    } else {
+        String::new()
+    };
     let verdict = match drift {
         0 if interrupted => out.tone(Tone::Warning, "nothing was wrong until it was interrupted"),
-        _ if interrupted => out.tone(Tone::Bad, format_args!("{wrong}, and then it was interrupted")),
+        _ if interrupted => out.tone(
+            Tone::Bad,
+            format_args!("{wrong}, and then it was interrupted"),
+        ),
         0 => out.tone(Tone::Good, "nothing is wrong"),
         _ => out.tone(Tone::Bad, wrong),
     };
     out.line(format_args!("{compared}{mended}: {verdict}"))?;
     if *failed > 0 {
-        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be judged", counted(*failed, "primary")));
+        let text = out.tone(
+            Tone::Bad,
+            format_args!(
+                "{table}: {} could not be judged",
+                counted(*failed, "primary")
+            ),
+        );
         out.line(text)?;
     }
     if drift > 0 && !repair {
@@ -174,12 +244,34 @@ mod tests {
     fn a_summary_counts_primaries_of_every_kind_of_view_and_copies_where_there_are_any() {
         let told = |primaries, rows| {
             let paper = Paper::default();
-            let mut out = Output::to(Box::new(paper.clone()), Box::new(std::io::sink()), Format::Text);
-            let cursor = AuditCursor { primaries, rows, ..AuditCursor::default() };
-            tell(&TableName::new("Staff").unwrap(), &cursor, 0, false, false, &mut out).unwrap();
+            let mut out = Output::to(
+                Box::new(paper.clone()),
+                Box::new(std::io::sink()),
+                Format::Text,
+            );
+            let cursor = AuditCursor {
+                primaries,
+                rows,
+                ..AuditCursor::default()
+            };
+            tell(
+                &TableName::new("Staff").unwrap(),
+                &cursor,
+                0,
+                false,
+                false,
+                &mut out,
+            )
+            .unwrap();
             paper.text()
         };
-        assert_eq!(told(1, 0), "Staff: 1 primary compared item by item: nothing is wrong\n");
-        assert_eq!(told(2, 3), "Staff: 2 primaries compared item by item, 3 copies checked for their owner: nothing is wrong\n");
+        assert_eq!(
+            told(1, 0),
+            "Staff: 1 primary compared item by item: nothing is wrong\n"
+        );
+        assert_eq!(
+            told(2, 3),
+            "Staff: 2 primaries compared item by item, 3 copies checked for their owner: nothing is wrong\n"
+        );
     }
 }

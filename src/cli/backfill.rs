@@ -73,7 +73,12 @@ pub async fn backfill(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     warn(args, context, out).await?;
-    let whole = WholeTables { table: args.table.as_ref(), view: args.view.as_ref(), submit: args.submit, queue: args.queue.as_ref() };
+    let whole = WholeTables {
+        table: args.table.as_ref(),
+        view: args.view.as_ref(),
+        submit: args.submit,
+        queue: args.queue.as_ref(),
+    };
     let (tables, mut exit) = match whole_tables::begin(&whole, job, context, ready, out).await? {
         WalkStart::Here(tables, exit) => (tables, exit),
         WalkStart::Ended(exit) => return Ok(exit),
@@ -104,13 +109,24 @@ async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyho
         },
         None => None,
     };
-    let of_view = args.view.as_ref().and_then(|view| context.catalog.declared().get(view).map(|(_, source)| source.clone()));
+    let of_view = args.view.as_ref().and_then(|view| {
+        context
+            .catalog
+            .declared()
+            .get(view)
+            .map(|(_, source)| source.clone())
+    });
     let meant = |source: &Source| match (&of_table, &of_view) {
         (Some(table), _) => source.has(table),
         (None, Some(view)) => source == view,
         (None, None) => args.view.is_none(),
     };
-    let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&context.catalog), Arc::clone(&context.clock))?;
+    let migrator = Migrator::new(
+        context.stores.clone(),
+        &context.settings,
+        Arc::clone(&context.catalog),
+        Arc::clone(&context.clock),
+    )?;
     for survey in saying(SAMPLING, migrator.survey_views(meant), out).await? {
         for warning in survey.warnings() {
             out.complain(format_args!("warning: {warning}"))?;
@@ -141,8 +157,14 @@ async fn one<'a>(
             break;
         }
         let done = cursor.done;
-        let backfill = Backfill { scope: BackfillScope::Table(table.clone()), cursor: cursor.clone() };
-        let part = match engine.refuse_replaced(|| format!("going on with {table}")).await {
+        let backfill = Backfill {
+            scope: BackfillScope::Table(table.clone()),
+            cursor: cursor.clone(),
+        };
+        let part = match engine
+            .refuse_replaced(|| format!("going on with {table}"))
+            .await
+        {
             Ok(()) => engine.backfill(&backfill, &delivery).await,
             Err(replaced) => Err(replaced),
         };
@@ -158,16 +180,46 @@ async fn one<'a>(
         }
     }
     progress.end();
-    let BackfillCursor { done: primaries, created, updated, deleted, failed, taken, .. } = cursor;
-    Ok(TableResult { table, primaries, created, updated, deleted, failed, taken, interrupted })
+    let BackfillCursor {
+        done: primaries,
+        created,
+        updated,
+        deleted,
+        failed,
+        taken,
+        ..
+    } = cursor;
+    Ok(TableResult {
+        table,
+        primaries,
+        created,
+        updated,
+        deleted,
+        failed,
+        taken,
+        interrupted,
+    })
 }
 
 fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(done)?);
     }
-    let TableResult { table, primaries, created, updated, deleted, failed, taken, interrupted } = done;
-    let so_far = if *interrupted { out.tone(Tone::Warning, ", then it was interrupted") } else { String::new() };
+    let TableResult {
+        table,
+        primaries,
+        created,
+        updated,
+        deleted,
+        failed,
+        taken,
+        interrupted,
+    } = done;
+    let so_far = if *interrupted {
+        out.tone(Tone::Warning, ", then it was interrupted")
+    } else {
+        String::new()
+    };
     out.line(format_args!(
         "{table}: {} in step, {} created, {} updated, {} deleted{so_far}",
         counted(*primaries, "primary"),
@@ -187,7 +239,13 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
         out.say("`evenkeel audit` lists each of them as taken. Once the keys are free, or the view has others, run the backfill again.")?;
     }
     if *failed > 0 {
-        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be brought in step", counted(*failed, "primary")));
+        let text = out.tone(
+            Tone::Bad,
+            format_args!(
+                "{table}: {} could not be brought in step",
+                counted(*failed, "primary")
+            ),
+        );
         out.line(text)?;
         out.say("A sync job of each is queued: a worker will do it, or `evenkeel poison list` will say why it cannot be done.")?;
     }

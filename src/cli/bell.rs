@@ -24,7 +24,15 @@ pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
     if http.listen.port() == 0 {
         return;
     }
-    let rung = timeout(PATIENCE, post(near(http.listen), &bell_key(token), &json!({"queue": queue}).to_string())).await;
+    let rung = timeout(
+        PATIENCE,
+        post(
+            near(http.listen),
+            &bell_key(token),
+            &json!({"queue": queue}).to_string(),
+        ),
+    )
+    .await;
     if !matches!(rung, Ok(Ok(()))) {
         tracing::debug!(address = %http.listen, "no worker was rung at: it looks at its queue in its time");
     }
@@ -57,7 +65,11 @@ mod tests {
 
     #[test]
     fn a_server_on_every_address_is_reached_on_this_machine() {
-        for (listen, reached) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.7:1", "10.0.0.7:1")] {
+        for (listen, reached) in [
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("[::]:1", "[::1]:1"),
+            ("10.0.0.7:1", "10.0.0.7:1"),
+        ] {
             assert_eq!(near(listen.parse().unwrap()), reached.parse().unwrap());
         }
     }

@@ -45,5 +45,9 @@ pub fn config(args: &ConfigArgs, request: &Request, out: &mut Output) -> anyhow:
             return Ok(Exit::Done);
         }
     }
-    Ok(if loaded.is_ok() { Exit::Done } else { Exit::Usage })
+    Ok(if loaded.is_ok() {
+        Exit::Done
+    } else {
+        Exit::Usage
+    })
 }

@@ -47,37 +47,66 @@ impl Context {
     /// As [`table`](Self::table), for reading by keys: also one that lies in several accounts.
     pub fn target(&self, typed: &str) -> Result<TargetRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
-            Some((account, name)) => (Some(AccountName::new(account).map_err(UsageError::of)?), name),
+            Some((account, name)) => (
+                Some(AccountName::new(account).map_err(UsageError::of)?),
+                name,
+            ),
             None => (None, typed),
         };
         let name = TableName::new(name).map_err(UsageError::of)?;
         match (account, self.catalog.target(&name)) {
             (None, Some(known)) => Ok(known),
-            (Some(account), Some(known)) if known.accounts.has(&account) => Ok(TableRef { account, table: known.table }.into()),
+            (Some(account), Some(known)) if known.accounts.has(&account) => Ok(TableRef {
+                account,
+                table: known.table,
+            }
+            .into()),
             (account, _) => {
                 let account = account.unwrap_or_else(AccountName::main);
                 self.stores.account(&account).map_err(UsageError::of)?;
-                Ok(TableRef { account, table: name }.into())
+                Ok(TableRef {
+                    account,
+                    table: name,
+                }
+                .into())
             }
         }
     }
 
     /// The client that applications use as well.
     pub fn client(&self) -> Client {
-        Client::new(self.stores.clone(), Arc::clone(&self.catalog), self.settings.queues.clone())
+        Client::new(
+            self.stores.clone(),
+            Arc::clone(&self.catalog),
+            self.settings.queues.clone(),
+        )
     }
 
     /// A client for reading, which takes encrypted properties in clear where that is asked for.
     pub fn reading(&self, allows_plain: bool) -> Client {
         let client = self.client();
-        if allows_plain { client.allowing_plain() } else { client }
+        if allows_plain {
+            client.allowing_plain()
+        } else {
+            client
+        }
     }
 
     /// Refuses a queue that is not declared.
     pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
-        let known: Vec<&str> = self.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
+        let known: Vec<&str> = self
+            .settings
+            .queues
+            .iter()
+            .map(|queue| queue.name.as_str())
+            .collect();
         let unknown = name.filter(|name| !known.contains(&name.as_str()));
-        let refused = unknown.map(|name| UsageError(format!("no queue {name} is declared; declared are {}", known.join(", "))));
+        let refused = unknown.map(|name| {
+            UsageError(format!(
+                "no queue {name} is declared; declared are {}",
+                known.join(", ")
+            ))
+        });
         refused.map_or(Ok(()), Err)
     }
 
@@ -85,8 +114,16 @@ impl Context {
     pub fn known_view(&self, name: &ViewName) -> Result<&View, UsageError> {
         let view = self.catalog.views.get(name);
         view.map(AsRef::as_ref).ok_or_else(|| {
-            let known: Vec<&str> = self.catalog.declared().into_keys().map(ViewName::as_str).collect();
-            UsageError::new(format!("the catalog does not know the view {name}; {}", meant_or_known(name.as_str(), &known)))
+            let known: Vec<&str> = self
+                .catalog
+                .declared()
+                .into_keys()
+                .map(ViewName::as_str)
+                .collect();
+            UsageError::new(format!(
+                "the catalog does not know the view {name}; {}",
+                meant_or_known(name.as_str(), &known)
+            ))
         })
     }
 
@@ -94,15 +131,27 @@ impl Context {
     pub fn known_table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if self.catalog.spread.contains_key(&target.table) {
-            let problem = "lies in several accounts, and views write its rows: name a table of primaries";
-            return Err(UsageError::new(format!("the table {} {problem}", target.table)));
+            let problem =
+                "lies in several accounts, and views write its rows: name a table of primaries";
+            return Err(UsageError::new(format!(
+                "the table {} {problem}",
+                target.table
+            )));
         }
         let table = target.first();
         if self.catalog.table(&table.table) == Some(&table) {
             return Ok(table);
         }
-        let known: Vec<String> = self.catalog.tables.values().map(ToString::to_string).collect();
-        Err(UsageError::new(format!("the catalog does not know the table {table}; {}", meant_or_known(&table.to_string(), &known))))
+        let known: Vec<String> = self
+            .catalog
+            .tables
+            .values()
+            .map(ToString::to_string)
+            .collect();
+        Err(UsageError::new(format!(
+            "the catalog does not know the table {table}; {}",
+            meant_or_known(&table.to_string(), &known)
+        )))
     }
 }
 
@@ -111,17 +160,27 @@ pub(crate) mod tests {
     use super::*;
     use crate::reconcile::DEFAULT_MEMORY;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings,
-        PacedAccounts, PollInterval, QueueSettings, RetryPolicy, TraceSettings, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings,
+        MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, QueueSettings,
+        RetryPolicy, TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
     /// Settings as shipped, with these queues.
     pub(crate) fn settings(queues: Vec<QueueSettings>) -> Settings {
-        let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_millis(5) };
+        let backoff = Backoff {
+            min: Duration::from_millis(1),
+            base: Duration::from_millis(1),
+            max: Duration::from_millis(5),
+        };
         Settings {
             sinks: Vec::new(),
-            accounts: vec![AccountSettings { name: AccountName::main(), kind: AccountKind::Embedded { path: "data/evenkeel.db".into() } }],
+            accounts: vec![AccountSettings {
+                name: AccountName::main(),
+                kind: AccountKind::Embedded {
+                    path: "data/evenkeel.db".into(),
+                },
+            }],
             worker: WorkerSettings {
                 lease: Duration::from_mins(1),
                 max_dequeue_count: 5,
@@ -130,7 +189,10 @@ pub(crate) mod tests {
                 recheck_after: Duration::from_mins(26),
                 give_up_after: Duration::from_hours(6),
                 drain: Duration::from_secs(25),
-                poll: PollInterval { min: Duration::from_millis(1), max: Duration::from_millis(5) },
+                poll: PollInterval {
+                    min: Duration::from_millis(1),
+                    max: Duration::from_millis(5),
+                },
                 storage_retry: RetryPolicy::growing(backoff, 6),
                 memory: DEFAULT_MEMORY,
             },
@@ -142,9 +204,18 @@ pub(crate) mod tests {
                 owner: crate::model::CatalogOwner::default(),
                 outdated_exit_after: Duration::from_mins(1),
             },
-            log: LogSettings { level: "info".to_owned() },
-            traces: TraceSettings { endpoint: None, headers: None, sample_percent: 100 },
-            pace: PaceSettings { accounts: PacedAccounts::None, ceilings: PaceCeilings::AZURE },
+            log: LogSettings {
+                level: "info".to_owned(),
+            },
+            traces: TraceSettings {
+                endpoint: None,
+                headers: None,
+                sample_percent: 100,
+            },
+            pace: PaceSettings {
+                accounts: PacedAccounts::None,
+                ceilings: PaceCeilings::AZURE,
+            },
             sas: Vec::new(),
             events: Arc::default(),
         }

@@ -24,13 +24,16 @@ pub enum DocsPart {
 }
 
 /// The line of docs/cli.md after which everything is generated.
-pub const MARKER: &str = "<!-- Generated from here on by `evenkeel docs cli`; checked by scripts/check-generated. -->";
+pub const MARKER: &str =
+    "<!-- Generated from here on by `evenkeel docs cli`; checked by scripts/check-generated. -->";
 
 /// Prints a generated part of the documentation.
 pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     match args.part {
         DocsPart::Cli => out.text(cli())?,
-        DocsPart::Openapi => out.text(format_args!("{:#}\n", crate::ops::api::openapi::openapi()))?,
+        DocsPart::Openapi => {
+            out.text(format_args!("{:#}\n", crate::ops::api::openapi::openapi()))?
+        }
     }
     Ok(Exit::Done)
 }
@@ -47,12 +50,22 @@ fn cli() -> String {
 fn section(text: &mut String, command: &mut clap::Command, path: &str) {
     if path.contains(' ') {
         // Told once, at the top.
-        *command = std::mem::take(command).mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+        *command = std::mem::take(command).mut_args(|arg| {
+            if arg.is_global_set() {
+                arg.hide(true)
+            } else {
+                arg
+            }
+        });
     }
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
     // Writing to a String cannot fail.
-    let _ = write!(text, "\n## {path}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    let _ = write!(
+        text,
+        "\n## {path}\n\n```text\n{}\n```\n",
+        help.join("\n").trim_end()
+    );
     let names: Vec<String> = command
         .get_subcommands()
         .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
@@ -72,7 +85,12 @@ mod tests {
     #[test]
     fn every_command_has_its_section_and_hidden_ones_have_none() {
         let text = cli();
-        for command in ["evenkeel", "evenkeel run", "evenkeel submit", "evenkeel migrate up"] {
+        for command in [
+            "evenkeel",
+            "evenkeel run",
+            "evenkeel submit",
+            "evenkeel migrate up",
+        ] {
             assert!(text.contains(&format!("\n## {command}\n")), "{command}");
         }
         assert!(!text.contains("## evenkeel docs"));

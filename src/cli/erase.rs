@@ -79,7 +79,10 @@ struct ErasingReport {
 impl ErasingReport {
     fn of(left: &BTreeMap<Primary, ValuesLeft>) -> Option<Self> {
         let until = left.values().map(|left| left.until).max()?;
-        Some(Self { until, values: left.values().map(|left| left.values).sum() })
+        Some(Self {
+            until,
+            values: left.values().map(|left| left.values).sum(),
+        })
     }
 }
 
@@ -120,12 +123,22 @@ pub async fn erase(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?.table;
-    let primary = Primary { table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
+    let primary = Primary {
+        table,
+        key: EntityKey {
+            pk: args.pk.clone(),
+            rk: args.rk.clone(),
+        },
+    };
     if !args.yes {
-        return Err(UsageError::new(format!("{primary} would be removed with everything that is kept of it, for good: add --yes")).into());
+        return Err(UsageError::new(format!(
+            "{primary} would be removed with everything that is kept of it, for good: add --yes"
+        ))
+        .into());
     }
     ready().await?;
-    let message = json!({"op": "erase", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk});
+    let message =
+        json!({"op": "erase", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk});
     let delivery = whole_tables::delivery(&message, args.queue.as_ref(), context)?;
     let mut erasure = Erasure::default();
     let ended = tokio::select! {
@@ -133,7 +146,14 @@ pub async fn erase(
         () = context.stop.cancelled() => None,
         ended = engine.erase(&primary, &delivery, &mut erasure) => Some(ended),
     };
-    let Erasure { removed, logs, skipped, left, second_looks, .. } = erasure;
+    let Erasure {
+        removed,
+        logs,
+        skipped,
+        left,
+        second_looks,
+        ..
+    } = erasure;
     let mut rest = match (ended, skipped) {
         (None, _) => Some(Unfinished::Interrupted),
         (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
@@ -146,7 +166,18 @@ pub async fn erase(
         table: primary.table.as_str(),
         pk: primary.key.pk.as_str(),
         rk: primary.key.rk.as_str(),
-        removed: removed.into_iter().map(|(account, removed)| (account, AccountReport { removed, ..AccountReport::default() })).collect(),
+        removed: removed
+            .into_iter()
+            .map(|(account, removed)| {
+                (
+                    account,
+                    AccountReport {
+                        removed,
+                        ..AccountReport::default()
+                    },
+                )
+            })
+            .collect(),
         logs: &logs,
         hidden: 0,
         left: LeftMessages::default(),
@@ -163,14 +194,20 @@ pub async fn erase(
     }
     match rest {
         None if report.hidden > 0 => Ok(Exit::Failed),
-        None => Ok(if report.erasing.is_some() { Exit::Unfinished } else { Exit::Done }),
+        None => Ok(if report.erasing.is_some() {
+            Exit::Unfinished
+        } else {
+            Exit::Done
+        }),
         Some(Unfinished::Failed(error)) => Err(error),
         Some(Unfinished::Skipped(reason)) => {
             out.complain(format_args!("{primary} was left alone: {reason}"))?;
             Ok(Exit::Failed)
         }
         Some(Unfinished::Interrupted) => {
-            out.complain(format_args!("Interrupted: something of {primary} may be left. Run it again."))?;
+            out.complain(format_args!(
+                "Interrupted: something of {primary} may be left. Run it again."
+            ))?;
             Ok(Exit::Interrupted)
         }
     }
@@ -184,12 +221,35 @@ async fn discard(
     report: &mut ErasureReport<'_>,
     out: &mut Output,
 ) -> anyhow::Result<Option<Unfinished>> {
-    let (keys, meant) = (Arc::clone(engine), [ErasedPrimary { primary: primary.clone(), sent: None, reach: None }]);
+    let (keys, meant) = (
+        Arc::clone(engine),
+        [ErasedPrimary {
+            primary: primary.clone(),
+            sent: None,
+            reach: None,
+        }],
+    );
     let key_of: KeyOf = Arc::new(move |job: &Job| keys.forms_of(job));
     let stores = (&context.stores, context.settings.queues.as_slice());
     let mut rest = None;
-    for QueueDiscards { queue, account, discarded: Discarded { messages, staged, hidden, left }, error } in
-        discard_about(&meant, stores, (&key_of, &context.settings.events), &context.stop).await
+    for QueueDiscards {
+        queue,
+        account,
+        discarded:
+            Discarded {
+                messages,
+                staged,
+                hidden,
+                left,
+            },
+        error,
+    } in discard_about(
+        &meant,
+        stores,
+        (&key_of, &context.settings.events),
+        &context.stop,
+    )
+    .await
     {
         report.left += left;
         if messages + staged > 0 {
@@ -199,21 +259,37 @@ async fn discard(
             of.staged += staged;
         }
         let Some(error) = error else {
-            report.hidden += if context.stop.is_cancelled() { 0 } else { hidden };
+            report.hidden += if context.stop.is_cancelled() {
+                0
+            } else {
+                hidden
+            };
             continue;
         };
-        let error = anyhow::Error::new(error).context(format!("discarding poison messages about it from {queue}-poison"));
+        let error = anyhow::Error::new(error).context(format!(
+            "discarding poison messages about it from {queue}-poison"
+        ));
         if rest.is_none() {
             rest = Some(Unfinished::Failed(error));
         } else {
             out.complain(format_args!("{error:#}"))?;
         }
     }
-    Ok(rest.or_else(|| context.stop.is_cancelled().then_some(Unfinished::Interrupted)))
+    Ok(rest.or_else(|| {
+        context
+            .stop
+            .is_cancelled()
+            .then_some(Unfinished::Interrupted)
+    }))
 }
 
 /// The audit lines of an erasure: its removals by account.
-fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, whole: bool, erasing: Option<&ErasingReport>) {
+fn note_removed(
+    primary: &Primary,
+    removed: &BTreeMap<AccountName, Removed>,
+    whole: bool,
+    erasing: Option<&ErasingReport>,
+) {
     if let Some(ErasingReport { until, values }) = erasing {
         tracing::warn!(target: AUDIT, entity = %primary, %until, values, "audit: entity is being erased: large values stay until a second look");
     }
@@ -221,8 +297,20 @@ fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, who
     if removed.is_empty() && whole {
         tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing was left of the entity to erase");
     }
-    let said = if whole { "entity erased" } else { "entity erased in part" };
-    for (account, Removed { entities, items, data_keys }) in removed {
+    let said = if whole {
+        "entity erased"
+    } else {
+        "entity erased in part"
+    };
+    for (
+        account,
+        Removed {
+            entities,
+            items,
+            data_keys,
+        },
+    ) in removed
+    {
         tracing::warn!(target: AUDIT, entity = %primary, %account, entities, items, data_keys, "audit: {said}");
     }
 }
@@ -231,7 +319,20 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(report)?);
     }
-    for (account, AccountReport { removed: Removed { entities, items, data_keys }, poison, staged }) in &report.removed {
+    for (
+        account,
+        AccountReport {
+            removed:
+                Removed {
+                    entities,
+                    items,
+                    data_keys,
+                },
+            poison,
+            staged,
+        },
+    ) in &report.removed
+    {
         let removed = [
             counted(u64::from(*entities), "entity"),
             counted(u64::from(*items), "derived item"),
@@ -246,24 +347,39 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         out.line("Nothing was left to remove.")?;
     }
     if let Some(ErasingReport { until, values }) = &report.erasing {
-        let values = values.map_or_else(|| "Large values".to_owned(), |values| counted(values, "large value"));
+        let values = values.map_or_else(
+            || "Large values".to_owned(),
+            |values| counted(values, "large value"),
+        );
         out.complain(out.aside_tone(
             Tone::Bad,
             format_args!("Erasing until {until:.0}: {values} may stay until then, since an earlier job was disturbed. A worker deletes the rest; run it again then."),
         ))?;
     }
-    let LeftMessages { about_many, unclear, in_errors } = report.left;
+    let LeftMessages {
+        about_many,
+        unclear,
+        in_errors,
+    } = report.left;
     for (count, what) in [
         (about_many, "about it and about others"),
-        (unclear, "that may be about it: their text or table cannot be told"),
+        (
+            unclear,
+            "that may be about it: their text or table cannot be told",
+        ),
         (in_errors, "about others, with its key in their errors"),
     ] {
         if count > 0 {
-            out.complain(format_args!("{} stay {what}: see `evenkeel poison list`.", counted(count, "poison message")))?;
+            out.complain(format_args!(
+                "{} stay {what}: see `evenkeel poison list`.",
+                counted(count, "poison message")
+            ))?;
         }
     }
     for archive in report.logs.iter().filter(|_| whole) {
-        out.say(format_args!("Lines in the log {archive} stay; what is encrypted in them cannot be read any more."))?;
+        out.say(format_args!(
+            "Lines in the log {archive} stay; what is encrypted in them cannot be read any more."
+        ))?;
     }
     if let Some(until) = report.second_looks_until.filter(|_| whole) {
         out.say(format_args!("Second looks keep its key, and keys that views made of its values, until about {until:.0}."))?;

@@ -66,16 +66,25 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
     let EventsAction::Try(TryArgs { event }) = &args.action;
     let settings = config::load(request)?.settings;
     let text = read(event).with_context(|| format!("reading {}", event.display()))?;
-    let object = job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;
+    let object =
+        job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;
     let Some(event) = ForeignEvent::of(&object) else {
-        anyhow::bail!("this is no event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)");
+        anyhow::bail!(
+            "this is no event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)"
+        );
     };
     let tried = tried(event, &settings);
     match out.format() {
         Format::Json => out.value(&tried)?,
         Format::Text => {
             for Mapping { name, takes } in &tried.mappings {
-                let takes = takes.map_or("may take it", |takes| if takes { "takes it" } else { "does not take it" });
+                let takes = takes.map_or("may take it", |takes| {
+                    if takes {
+                        "takes it"
+                    } else {
+                        "does not take it"
+                    }
+                });
                 out.line(format_args!("[events.{name}] {takes}"))?;
             }
             match (&tried.job, &tried.error) {
@@ -83,33 +92,72 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
                     out.value(job)?;
                     out.line(format_args!(
                         "carried by {}",
-                        tried.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>().join(", ")
+                        tried
+                            .queues
+                            .iter()
+                            .map(|queue| queue.as_str())
+                            .collect::<Vec<_>>()
+                            .join(", ")
                     ))?;
                 }
-                (_, error) => out.complain(format_args!("poisoned: {}", error.as_deref().unwrap_or_default()))?,
+                (_, error) => out.complain(format_args!(
+                    "poisoned: {}",
+                    error.as_deref().unwrap_or_default()
+                ))?,
             }
         }
     }
-    Ok(if tried.error.is_none() { Exit::Done } else { Exit::Failed })
+    Ok(if tried.error.is_none() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings) -> Tried<'s> {
     let takes = |event: &ForeignEvent<'_>| {
-        settings.events.0.iter().map(|mapping| Mapping { name: mapping.name.as_str(), takes: mapping.takes(event).ok() }).collect()
+        settings
+            .events
+            .0
+            .iter()
+            .map(|mapping| Mapping {
+                name: mapping.name.as_str(),
+                takes: mapping.takes(event).ok(),
+            })
+            .collect()
     };
     let mappings = event.as_ref().map(takes).unwrap_or_default();
-    let mapped = event.and_then(|event| settings.events.map(&event)).map_err(|error| error.to_string());
+    let mapped = event
+        .and_then(|event| settings.events.map(&event))
+        .map_err(|error| error.to_string());
     let checked = mapped.and_then(|taken| match job::decode_job(taken.job.clone()) {
         Ok(envelope) => Ok((taken.job, envelope.job.op())),
         Err(error) => Err(cause::chain(&error)),
     });
     match checked {
         Ok((job, op)) => {
-            let queues: Vec<&QueueName> = settings.queues.iter().filter(|queue| queue.carries(op)).map(|queue| &queue.name).collect();
-            let error = queues.is_empty().then(|| format!("no declared queue carries {op} jobs (its `allow`)"));
-            Tried { mappings, job: Some(job), queues, error }
+            let queues: Vec<&QueueName> = settings
+                .queues
+                .iter()
+                .filter(|queue| queue.carries(op))
+                .map(|queue| &queue.name)
+                .collect();
+            let error = queues
+                .is_empty()
+                .then(|| format!("no declared queue carries {op} jobs (its `allow`)"));
+            Tried {
+                mappings,
+                job: Some(job),
+                queues,
+                error,
+            }
         }
-        Err(error) => Tried { mappings, job: None, queues: Vec::new(), error: Some(error) },
+        Err(error) => Tried {
+            mappings,
+            job: None,
+            queues: Vec::new(),
+            error: Some(error),
+        },
     }
 }
 
@@ -120,7 +168,9 @@ fn read(path: &Path) -> std::io::Result<String> {
     if path == Path::new("-") {
         std::io::stdin().take(most).read_to_string(&mut text)?;
     } else {
-        std::fs::File::open(path)?.take(most).read_to_string(&mut text)?;
+        std::fs::File::open(path)?
+            .take(most)
+            .read_to_string(&mut text)?;
     }
     Ok(text)
 }

@@ -62,7 +62,9 @@ impl Exit {
                 return Self::of_store(store);
             }
             match cause.downcast_ref() {
-                Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => return Self::Usage,
+                Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => {
+                    return Self::Usage;
+                }
                 Some(
                     MigrationError::NeedsConsent(_)
                     | MigrationError::Losses(_)
@@ -72,7 +74,11 @@ impl Exit {
                 ) => return Self::Outdated,
                 Some(_) | None => {}
             }
-            if let Some(Failure { class: FailureClass::OutdatedCatalog, .. }) = cause.downcast_ref() {
+            if let Some(Failure {
+                class: FailureClass::OutdatedCatalog,
+                ..
+            }) = cause.downcast_ref()
+            {
                 return Self::Outdated;
             }
             if let Some(WorkerError::OutdatedCatalog) = cause.downcast_ref() {
@@ -84,7 +90,11 @@ impl Exit {
 
     fn of_store(error: &StoreError) -> Self {
         let unreachable = error.class.is_transient() || error.class == ErrorClass::Unauthorised;
-        if unreachable { Self::Unreachable } else { Self::Failed }
+        if unreachable {
+            Self::Unreachable
+        } else {
+            Self::Failed
+        }
     }
 }
 
@@ -96,7 +106,9 @@ impl From<Exit> for ExitCode {
 
 /// The store's failure that a cause is, boxed or not.
 pub(crate) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
-    cause.downcast_ref::<StoreError>().or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
+    cause
+        .downcast_ref::<StoreError>()
+        .or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 
 /// Arguments that cannot mean anything with this configuration.
@@ -128,7 +140,11 @@ pub struct AbsentStore {
 
 /// The failure of something that was asked of the client: misuse of it is misuse of the command.
 pub(super) fn misused(error: ClientError) -> anyhow::Error {
-    if error.is_misuse() { UsageError::of(error).into() } else { error.into() }
+    if error.is_misuse() {
+        UsageError::of(error).into()
+    } else {
+        error.into()
+    }
 }
 
 #[cfg(test)]
@@ -138,24 +154,51 @@ mod tests {
     use anyhow::Context as _;
 
     fn store(class: ErrorClass) -> StoreError {
-        let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+        let subject = Subject {
+            account: AccountName::main(),
+            what: What::Service(Service::Table),
+        };
         StoreError::new(class, "Query Tables", subject, "no answer")
     }
 
     #[test]
     fn the_cause_decides_however_deep_it_lies() {
-        let refused = Err::<(), _>(store(ErrorClass::Refused)).context("reading").context("plan").unwrap_err();
+        let refused = Err::<(), _>(store(ErrorClass::Refused))
+            .context("reading")
+            .context("plan")
+            .unwrap_err();
         assert_eq!(Exit::of(&refused), Exit::Unreachable);
         let absent = anyhow::Error::new(store(ErrorClass::NotFound(Missing::Container)));
         assert_eq!(Exit::of(&absent), Exit::Failed);
-        let migration = MigrationError::Store { doing: "listing".to_owned(), source: Box::new(store(ErrorClass::Unauthorised)) };
+        let migration = MigrationError::Store {
+            doing: "listing".to_owned(),
+            source: Box::new(store(ErrorClass::Unauthorised)),
+        };
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);
-        assert_eq!(Exit::of(&MigrationError::NeedsConsent(Vec::new()).into()), Exit::Outdated);
-        assert_eq!(Exit::of(&MigrationError::Losses(Vec::new()).into()), Exit::Outdated);
-        assert_eq!(Exit::of(&WorkerError::OutdatedCatalog.into()), Exit::Outdated);
-        let outdated = Failure::new(FailureClass::OutdatedCatalog, "closing a footprint", "another catalog is recorded");
-        assert_eq!(Exit::of(&anyhow::Error::new(outdated).context("backfill")), Exit::Outdated);
-        let usage = Err::<(), _>(UsageError::new("no")).context("lookup").unwrap_err();
+        assert_eq!(
+            Exit::of(&MigrationError::NeedsConsent(Vec::new()).into()),
+            Exit::Outdated
+        );
+        assert_eq!(
+            Exit::of(&MigrationError::Losses(Vec::new()).into()),
+            Exit::Outdated
+        );
+        assert_eq!(
+            Exit::of(&WorkerError::OutdatedCatalog.into()),
+            Exit::Outdated
+        );
+        let outdated = Failure::new(
+            FailureClass::OutdatedCatalog,
+            "closing a footprint",
+            "another catalog is recorded",
+        );
+        assert_eq!(
+            Exit::of(&anyhow::Error::new(outdated).context("backfill")),
+            Exit::Outdated
+        );
+        let usage = Err::<(), _>(UsageError::new("no"))
+            .context("lookup")
+            .unwrap_err();
         assert_eq!(Exit::of(&usage), Exit::Usage);
         assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Failed);
     }

@@ -42,7 +42,10 @@ struct FoundEntity {
 
 /// Prints an entity, and whether it is in its own table or in the archive.
 pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
+    let key = EntityKey {
+        pk: args.pk.clone(),
+        rk: args.rk.clone(),
+    };
     let archive = &args.archive;
     let client = context.reading(args.allow_plain);
     let Some(Found { row, at }) = client.find(archive, &key).await.map_err(misused)? else {
@@ -50,13 +53,19 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
     };
     let mut row = row;
     if args.decrypt {
-        client.open_found(archive, at, &mut row).await.map_err(misused)?;
+        client
+            .open_found(archive, at, &mut row)
+            .await
+            .map_err(misused)?;
     }
     let found = match at {
         Whereabouts::Source => "source",
         Whereabouts::Archive => "archive",
     };
-    out.value(&FoundEntity { found, entity: RowJson::of(&row) })?;
+    out.value(&FoundEntity {
+        found,
+        entity: RowJson::of(&row),
+    })?;
     if args.decrypt {
         tell_sealed(std::slice::from_ref(&row), out)?;
     }

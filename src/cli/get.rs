@@ -44,7 +44,12 @@ pub struct GetArgs {
     #[arg(long)]
     pub allow_plain: bool,
     /// Write the value of this property alone, as it is, to --out: also one that is too large for memory
-    #[arg(long, value_name = "NAME", requires = "out", conflicts_with = "resolve")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "out",
+        conflicts_with = "resolve"
+    )]
     pub property: Option<String>,
     /// The file that the property's value is written to; - for the standard output
     #[arg(long, value_name = "FILE", requires = "property")]
@@ -54,21 +59,47 @@ pub struct GetArgs {
 /// Prints one entity.
 pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.target(&args.table)?.at(&args.pk);
-    read(args, &table, context, out).await.map_err(|error| explained(error, &table, &context.catalog))
+    read(args, &table, context, out)
+        .await
+        .map_err(|error| explained(error, &table, &context.catalog))
 }
 
-async fn read(args: &GetArgs, table: &TableRef, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
+async fn read(
+    args: &GetArgs,
+    table: &TableRef,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let key = EntityKey {
+        pk: args.pk.clone(),
+        rk: args.rk.clone(),
+    };
     if let (Some(property), Some(file)) = (&args.property, &args.out) {
-        return value(table, &key, (property, file), &context.reading(args.allow_plain)).await;
+        return value(
+            table,
+            &key,
+            (property, file),
+            &context.reading(args.allow_plain),
+        )
+        .await;
     }
     let row = if args.resolve {
-        context.reading(args.allow_plain).get_in(table, &key).await.map_err(misused)?
+        context
+            .reading(args.allow_plain)
+            .get_in(table, &key)
+            .await
+            .map_err(misused)?
     } else {
         let account = context.stores.account(&table.account)?;
-        account.tables.get(&table.table, &key, None).await.with_context(|| format!("reading {table}{key}"))?
+        account
+            .tables
+            .get(&table.table, &key, None)
+            .await
+            .with_context(|| format!("reading {table}{key}"))?
     };
-    let Some(row) = row else { bail!(absent(table, &key)) };
+    let Some(row) = row else {
+        bail!(absent(table, &key))
+    };
     out.value(&RowJson::of(&row))?;
     if args.resolve {
         tell_sealed(std::slice::from_ref(&row), out)?;
@@ -77,36 +108,59 @@ async fn read(args: &GetArgs, table: &TableRef, context: &Context, out: &mut Out
 }
 
 /// Writes one value. A file takes its name when it is whole and its hash is right.
-async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path), client: &Client) -> anyhow::Result<Exit> {
+async fn value(
+    table: &TableRef,
+    key: &EntityKey,
+    (property, file): (&str, &Path),
+    client: &Client,
+) -> anyhow::Result<Exit> {
     let found = if file == Path::new("-") {
         let mut out = std::io::stdout();
-        client.read_value(table, key, property, |part| out.write_all(part)).await.map_err(misused)?
+        client
+            .read_value(table, key, property, |part| out.write_all(part))
+            .await
+            .map_err(misused)?
     } else {
         let mut partial = file.as_os_str().to_owned();
         partial.push(".partial");
-        let mut out = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
-        let read = client.read_value(table, key, property, |part| out.write_all(part)).await.map_err(misused);
+        let mut out =
+            File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
+        let read = client
+            .read_value(table, key, property, |part| out.write_all(part))
+            .await
+            .map_err(misused);
         let whole = matches!(read, Ok(Some(_)));
-        let kept = if whole { std::fs::rename(&partial, file) } else { std::fs::remove_file(&partial) };
+        let kept = if whole {
+            std::fs::rename(&partial, file)
+        } else {
+            std::fs::remove_file(&partial)
+        };
         let found = read?;
         kept.with_context(|| format!("writing {}", file.display()))?;
         found
     };
     match found {
         Some(_) => Ok(Exit::Done),
-        None => bail!("there is no entity {table}{key} with a string or binary property {property}"),
+        None => {
+            bail!("there is no entity {table}{key} with a string or binary property {property}")
+        }
     }
 }
 
 /// A failure to read. A table that is not there, of a name that neither the catalog has nor the program's own tables, was misspelt.
 fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
-    let gone =
-        |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container) && error.subject.what.service() == Service::Table;
+    let gone = |error: &StoreError| {
+        error.class == ErrorClass::NotFound(Missing::Container)
+            && error.subject.what.service() == Service::Table
+    };
     let known = catalog.target(&table.table).is_some() || is_own_table(table.table.as_str());
     if known || !error.chain().filter_map(store_error).any(gone) {
         return error;
     }
-    let known: Vec<String> = catalog.targets().map(|target| target.table.to_string()).collect();
+    let known: Vec<String> = catalog
+        .targets()
+        .map(|target| target.table.to_string())
+        .collect();
     let hint = match nearest(table.table.as_str(), known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("the catalog knows {}", listed(&known)),

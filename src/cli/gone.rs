@@ -10,16 +10,27 @@ const GONE: [(&str, &str); 3] = [
         "send the primaries as single jobs: `evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 of them into a message; a whole \
          table is brought in step by `evenkeel backfill`",
     ),
-    ("--wait", "a store that does not answer is waited for a minute; for longer, repeat `evenkeel migrate up`, which is safe"),
-    ("--entities", "a sample has 1,000 entities at most; --sample reads a file of the ones that you choose"),
+    (
+        "--wait",
+        "a store that does not answer is waited for a minute; for longer, repeat `evenkeel migrate up`, which is safe",
+    ),
+    (
+        "--entities",
+        "a sample has 1,000 entities at most; --sample reads a file of the ones that you choose",
+    ),
 ];
 
 /// An error of the command line, with what takes the place of the argument in it.
 #[must_use]
 pub fn advised(mut error: clap::Error) -> clap::Error {
-    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return error };
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
     if let Some((_, instead)) = GONE.into_iter().find(|(argument, _)| argument == found) {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(instead)]));
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![StyledStr::from(instead)]),
+        );
     }
     error
 }
@@ -34,8 +45,19 @@ mod tests {
     #[test]
     fn an_argument_that_no_command_has_is_refused_with_what_takes_its_place() {
         for (command, instead) in [
-            (&["submit", "--list", "keys.jsonl", r#"{"op":"sync","table":"Employees"}"#][..], "submit --pack 1000"),
-            (&["migrate", "up", "--wait", "5m"], "repeat `evenkeel migrate up`"),
+            (
+                &[
+                    "submit",
+                    "--list",
+                    "keys.jsonl",
+                    r#"{"op":"sync","table":"Employees"}"#,
+                ][..],
+                "submit --pack 1000",
+            ),
+            (
+                &["migrate", "up", "--wait", "5m"],
+                "repeat `evenkeel migrate up`",
+            ),
             (&["stress", "--entities", "400"], "1,000 entities at most"),
         ] {
             let said = advised(Cli::try_parse_from([&["evenkeel"], command].concat()).unwrap_err());

@@ -169,26 +169,49 @@ async fn list(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         each_page(name, account, async |rows| {
             for row in rows {
-                *counts.entry(sealing::key_id(&row).unwrap_or("(none)").to_owned()).or_default() += 1;
+                *counts
+                    .entry(sealing::key_id(&row).unwrap_or("(none)").to_owned())
+                    .or_default() += 1;
             }
             Ok(())
         })
         .await?;
         lines.extend(counts.into_iter().map(|(key, count)| (name, key, count)));
     }
-    let counted =
-        lines.iter().map(|(account, key, data_keys)| KeyCount { account, key, current: current == Some(key), data_keys: *data_keys });
+    let counted = lines.iter().map(|(account, key, data_keys)| KeyCount {
+        account,
+        key,
+        current: current == Some(key),
+        data_keys: *data_keys,
+    });
     if out.format() == Format::Json {
-        counted.into_iter().try_for_each(|count| out.value(&count))?;
+        counted
+            .into_iter()
+            .try_for_each(|count| out.value(&count))?;
         return Ok(Exit::Done);
     }
-    let mark = |count: &KeyCount<'_>| if count.current { format!("{} (current)", count.key) } else { count.key.to_owned() };
-    let cells = counted.map(|count| vec![count.account.to_string(), mark(&count), count.data_keys.to_string()]);
+    let mark = |count: &KeyCount<'_>| {
+        if count.current {
+            format!("{} (current)", count.key)
+        } else {
+            count.key.to_owned()
+        }
+    };
+    let cells = counted.map(|count| {
+        vec![
+            count.account.to_string(),
+            mark(&count),
+            count.data_keys.to_string(),
+        ]
+    });
     let cells: Vec<Vec<String>> = cells.collect();
     if cells.is_empty() {
         out.say("There are no data keys.")?;
     } else {
-        out.table(&["Account", "Key-encryption key", "Data keys"].map(str::to_owned), &cells)?;
+        out.table(
+            &["Account", "Key-encryption key", "Data keys"].map(str::to_owned),
+            &cells,
+        )?;
     }
     Ok(Exit::Done)
 }
@@ -211,7 +234,10 @@ async fn new(
     };
     let wrapped = draw(name, by).await?.to_string();
     match out.format() {
-        Format::Json => out.value(&NewKey { key: name, wrapped_key: &wrapped })?,
+        Format::Json => out.value(&NewKey {
+            key: name,
+            wrapped_key: &wrapped,
+        })?,
         Format::Text => out.line(format_args!("wrapped_key = \"{wrapped}\""))?,
     }
     Ok(Exit::Done)
@@ -220,13 +246,19 @@ async fn new(
 async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let vault = context.stores.vault()?;
     if let Some(current) = context.settings.encryption.missing() {
-        return Err(UsageError::new(format!("[encryption.keys.{current}] is the current key, and its secret is not set here")).into());
+        return Err(UsageError::new(format!(
+            "[encryption.keys.{current}] is the current key, and its secret is not set here"
+        ))
+        .into());
     }
     let mut progress = Progress::begin("rewrap", "data keys", None, out, &context.clock);
     let mut done = RewrapTally::default();
     let mut problems: BTreeMap<String, u64> = BTreeMap::new();
     for (name, account) in context.stores.iter() {
-        let keys = DataKeys { tables: account.tables.as_ref(), vault };
+        let keys = DataKeys {
+            tables: account.tables.as_ref(),
+            vault,
+        };
         each_page(name, account, async |rows| {
             let wrapped: Vec<Result<bool, DataKeyError>> = iter(&rows).map(|row| keys.rewrap(row)).buffered(PARALLEL).collect().await;
             for (result, row) in wrapped.into_iter().zip(&rows) {
@@ -257,10 +289,21 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     if out.format() == Format::Json {
         out.value(&done)?;
     } else {
-        let RewrapTally { data_keys, rewrapped, .. } = done;
-        out.line(format_args!("{rewrapped} of {data_keys} data keys are wrapped anew, by {}", vault.current()))?;
+        let RewrapTally {
+            data_keys,
+            rewrapped,
+            ..
+        } = done;
+        out.line(format_args!(
+            "{rewrapped} of {data_keys} data keys are wrapped anew, by {}",
+            vault.current()
+        ))?;
     }
-    Ok(if done.failed > 0 { Exit::Failed } else { Exit::Done })
+    Ok(if done.failed > 0 {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }
 
 async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
@@ -271,18 +314,37 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     let client = context.client();
     let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);
     let mut done = SealTally::default();
-    let mut lookup = client.lookup_table(&table.table, &[] as &[&str])?.scan().top(PAGE);
+    let mut lookup = client
+        .lookup_table(&table.table, &[] as &[&str])?
+        .scan()
+        .top(PAGE);
     loop {
         let found = lookup.clone().run().await?;
-        let entities = found.rows.iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none());
-        let entities: Vec<&Row> = entities.filter(|row| context.catalog.seals(&table, &row.entity)).collect();
-        done.in_blobs += entities.iter().filter(|row| encrypted.iter().any(|name| lies_in_blob(row, name))).count() as u64;
-        let jobs = entities.iter().filter_map(|row| sealing_job(&table, encrypted, row));
-        let sent: Vec<_> = iter(jobs).map(async |job| client.submit(&job.to_string()).await).buffered(PARALLEL).try_collect().await?;
+        let entities = found
+            .rows
+            .iter()
+            .filter(|row| row.entity.get(VIEW_PROPERTY).is_none());
+        let entities: Vec<&Row> = entities
+            .filter(|row| context.catalog.seals(&table, &row.entity))
+            .collect();
+        done.in_blobs += entities
+            .iter()
+            .filter(|row| encrypted.iter().any(|name| lies_in_blob(row, name)))
+            .count() as u64;
+        let jobs = entities
+            .iter()
+            .filter_map(|row| sealing_job(&table, encrypted, row));
+        let sent: Vec<_> = iter(jobs)
+            .map(async |job| client.submit(&job.to_string()).await)
+            .buffered(PARALLEL)
+            .try_collect()
+            .await?;
         done.entities += found.rows.len() as u64;
         done.plain += sent.len() as u64;
         progress.set(done.entities, out)?;
-        let Some(continuation) = found.continuation else { break };
+        let Some(continuation) = found.continuation else {
+            break;
+        };
         lookup = lookup.after(continuation);
     }
     progress.end();
@@ -293,8 +355,13 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     if out.format() == Format::Json {
         out.value(&done)?;
     } else {
-        let SealTally { entities, plain, .. } = done;
-        out.line(format_args!("{plain} of {entities} entities of {} have plain values; a job was sent for each", table.table))?;
+        let SealTally {
+            entities, plain, ..
+        } = done;
+        out.line(format_args!(
+            "{plain} of {entities} entities of {} have plain values; a job was sent for each",
+            table.table
+        ))?;
     }
     Ok(Exit::Done)
 }
@@ -306,34 +373,63 @@ fn lies_in_blob(row: &Row, property: &str) -> bool {
 /// The job that seals the plain values of an entity; `None` where it has none.
 fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
     let plain = encrypted.iter().filter(|name| !lies_in_blob(row, name));
-    let plain = plain.filter_map(|name| row.entity.properties.get_key_value(name)).filter(|(_, value)| !sealing::is_sealed(value));
-    let plain: BTreeMap<String, EdmValue> = plain.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let plain = plain
+        .filter_map(|name| row.entity.properties.get_key_value(name))
+        .filter(|(_, value)| !sealing::is_sealed(value));
+    let plain: BTreeMap<String, EdmValue> = plain
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     if plain.is_empty() {
         return None;
     }
     let mut entity = odata::encode_properties(&plain);
     let EntityKey { pk, rk } = &row.entity.key;
-    entity.extend([("PartitionKey", pk), ("RowKey", rk)].map(|(name, key)| (name.to_owned(), Value::from(key.as_str()))));
-    Some(json!({"op": "put", "table": table.table, "mode": "merge", "if_match": row.etag, "entity": entity}))
+    entity.extend(
+        [("PartitionKey", pk), ("RowKey", rk)]
+            .map(|(name, key)| (name.to_owned(), Value::from(key.as_str()))),
+    );
+    Some(
+        json!({"op": "put", "table": table.table, "mode": "merge", "if_match": row.etag, "entity": entity}),
+    )
 }
 
 /// The encrypted properties of a table.
-fn encrypted<'c>(table: &TableRef, context: &'c Context) -> Result<&'c BTreeSet<String>, UsageError> {
+fn encrypted<'c>(
+    table: &TableRef,
+    context: &'c Context,
+) -> Result<&'c BTreeSet<String>, UsageError> {
     let encrypted = context.catalog.encrypted.get(table);
-    encrypted.ok_or_else(|| UsageError::new(format!("[tables.{}] does not say `encrypt`: its entities have no data keys", table.table)))
+    encrypted.ok_or_else(|| {
+        UsageError::new(format!(
+            "[tables.{}] does not say `encrypt`: its entities have no data keys",
+            table.table
+        ))
+    })
 }
 
 async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
-    let home = Primary { table: table.table.clone(), key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
+    let home = Primary {
+        table: table.table.clone(),
+        key: EntityKey {
+            pk: args.pk.clone(),
+            rk: args.rk.clone(),
+        },
+    };
     encrypted(&table, context)?;
     if !args.yes {
-        return Err(
-            UsageError::new(format!("what is sealed for {home} is never opened again, and this cannot be undone: add --yes")).into()
-        );
+        return Err(UsageError::new(format!(
+            "what is sealed for {home} is never opened again, and this cannot be undone: add --yes"
+        ))
+        .into());
     }
-    let keys = DataKeys { tables: context.stores.account(&table.account)?.tables.as_ref(), vault: context.stores.vault()? };
-    let Some(version) = keys.version(&home).await? else { return Err(anyhow!("{home} has no data key")) };
+    let keys = DataKeys {
+        tables: context.stores.account(&table.account)?.tables.as_ref(),
+        vault: context.stores.vault()?,
+    };
+    let Some(version) = keys.version(&home).await? else {
+        return Err(anyhow!("{home} has no data key"));
+    };
     keys.erase(&home, version).await?;
     tracing::warn!(target: AUDIT, entity = %home, "audit: data key erased");
     out.say(format_args!("The data key of {home} is erased."))?;
@@ -341,7 +437,11 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
 }
 
 /// The rows of the data keys of an account, page by page.
-async fn each_page(name: &AccountName, account: &Account, mut take: impl AsyncFnMut(Vec<Row>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+async fn each_page(
+    name: &AccountName,
+    account: &Account,
+    mut take: impl AsyncFnMut(Vec<Row>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut query = Query::default();
     loop {
         let page = match account.tables.query(&sealing::table(), &query).await {

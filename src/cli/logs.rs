@@ -50,8 +50,12 @@ struct WantedLines<'a> {
 impl WantedLines<'_> {
     fn has(&self, line: Value) -> bool {
         let (from, to) = self.span;
-        let in_time = moment_of_line(&line, self.time).is_none_or(|moment| from <= moment && moment < to);
-        in_time && self.condition.is_none_or(|condition| odata::decode_owned(line).is_ok_and(|entity| condition.holds(&entity)))
+        let in_time =
+            moment_of_line(&line, self.time).is_none_or(|moment| from <= moment && moment < to);
+        in_time
+            && self.condition.is_none_or(|condition| {
+                odata::decode_owned(line).is_ok_and(|entity| condition.holds(&entity))
+            })
     }
 }
 
@@ -68,17 +72,29 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
     let target = target(&args.archive, context)?;
     let (from, to) = (args.from, args.to.unwrap_or_else(|| context.clock.now()));
     if to <= from {
-        return Err(UsageError::new(format!("--to is {to}, which is not after --from, {from}")).into());
+        return Err(
+            UsageError::new(format!("--to is {to}, which is not after --from, {from}")).into(),
+        );
     }
-    let wanted = WantedLines { span: (from, to), time: target.time.as_deref(), condition: args.condition.as_ref() };
+    let wanted = WantedLines {
+        span: (from, to),
+        time: target.time.as_deref(),
+        condition: args.condition.as_ref(),
+    };
     let blobs = context.stores.account(&target.account)?.blobs.as_ref();
     let (mut lines, mut read) = (0_u64, 0_u64);
     for folder in folders(target, from, to) {
         let prefix = format!("{folder}/");
         let listed = all_blobs(blobs, &target.container, &prefix).await;
-        for BlobItem { name, .. } in listed.with_context(|| format!("listing {}/{prefix}", target.container))? {
+        for BlobItem { name, .. } in
+            listed.with_context(|| format!("listing {}/{prefix}", target.container))?
+        {
             let found = blobs.properties(&target.container, &name).await;
-            let Some(found) = found.with_context(|| format!("looking at {}/{name}", target.container))? else { continue };
+            let Some(found) =
+                found.with_context(|| format!("looking at {}/{name}", target.container))?
+            else {
+                continue;
+            };
             // A blob without the times is read: better once too often.
             if Bounds::of(&found.metadata).is_some_and(|span| !span.meets(&Bounds::new(from, to))) {
                 continue;
@@ -94,16 +110,39 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
 
 fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarget> {
     let name = ViewName::new(archive).map_err(UsageError::of)?;
-    match context.catalog.archives.get(&name).map(|archive| &archive.target) {
+    match context
+        .catalog
+        .archives
+        .get(&name)
+        .map(|archive| &archive.target)
+    {
         Some(ArchiveTarget::Log(target)) => Ok(target),
         Some(ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_)) => {
-            Err(UsageError::new(format!("[archives.{name}] is no log: its target is no append blob")).into())
+            Err(UsageError::new(format!(
+                "[archives.{name}] is no log: its target is no append blob"
+            ))
+            .into())
         }
         None => {
-            let is_log = |archive: &&std::sync::Arc<crate::catalog::Archive>| matches!(archive.target, ArchiveTarget::Log(_));
-            let known: Vec<String> = context.catalog.archives.values().filter(is_log).map(|archive| archive.name.to_string()).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Err(UsageError::new(format!("the catalog does not know the archive {name}; its logs are {known}")).into())
+            let is_log = |archive: &&std::sync::Arc<crate::catalog::Archive>| {
+                matches!(archive.target, ArchiveTarget::Log(_))
+            };
+            let known: Vec<String> = context
+                .catalog
+                .archives
+                .values()
+                .filter(is_log)
+                .map(|archive| archive.name.to_string())
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            Err(UsageError::new(format!(
+                "the catalog does not know the archive {name}; its logs are {known}"
+            ))
+            .into())
         }
     }
 }
@@ -111,7 +150,8 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
 /// The folders of the hours of a range.
 fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
     let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
-    (hour(from)..=hour(to)).filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
+    (hour(from)..=hour(to))
+        .filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
 }
 
 /// Prints the lines of one blob that lie in the range, as it was when it was looked at.
@@ -126,15 +166,29 @@ async fn print(
     let (mut position, mut rest, mut printed) = (0, Vec::new(), 0);
     while position < length {
         let end = length.min(position + PIECE);
-        let piece = blobs.get(&target.container, name, Some(position..end)).await;
+        let piece = blobs
+            .get(&target.container, name, Some(position..end))
+            .await;
         let piece = piece.with_context(|| format!("reading {}/{name}", target.container))?;
-        let piece = piece.ok_or_else(|| anyhow!("{}/{name} was deleted while it was being read", target.container))?;
+        let piece = piece.ok_or_else(|| {
+            anyhow!(
+                "{}/{name} was deleted while it was being read",
+                target.container
+            )
+        })?;
         rest.extend_from_slice(&piece.content);
         position = end;
-        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        for line in rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let json: Value =
-                serde_json::from_slice(line).with_context(|| format!("{}/{name} has a line that is no JSON", target.container))?;
+        let whole = rest
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        for line in rest[..whole]
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            let json: Value = serde_json::from_slice(line).with_context(|| {
+                format!("{}/{name} has a line that is no JSON", target.container)
+            })?;
             if wanted.has(json) {
                 out.line(String::from_utf8_lossy(line))?;
                 printed += 1;
@@ -161,15 +215,25 @@ mod tests {
             spread: 1,
             roll_at: LogTarget::ROLL_AT,
         };
-        let of = |from: &str, to: &str| folders(&target, moment(from).unwrap(), moment(to).unwrap()).collect::<Vec<_>>();
-        assert_eq!(of("2026-11-20T15:30:00Z", "2026-11-20T16:00:01Z"), ["2026/11/20/1500", "2026/11/20/1600"]);
+        let of = |from: &str, to: &str| {
+            folders(&target, moment(from).unwrap(), moment(to).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("2026-11-20T15:30:00Z", "2026-11-20T16:00:01Z"),
+            ["2026/11/20/1500", "2026/11/20/1600"]
+        );
         assert_eq!(of("2026-11-20", "2026-11-21").len(), 25);
     }
 
     #[test]
     fn a_time_is_taken_whole_whether_it_has_an_offset_or_not() {
         let at = |text: &str| moment(text).map(|moment| moment.to_string());
-        for text in ["2026-11-20T15:30:00Z", "2026-11-20T15:30:00", "2026-11-20T16:30:00+01:00", "2026-11-20 15:30:00Z"] {
+        for text in [
+            "2026-11-20T15:30:00Z",
+            "2026-11-20T15:30:00",
+            "2026-11-20T16:30:00+01:00",
+            "2026-11-20 15:30:00Z",
+        ] {
             assert_eq!(at(text).unwrap(), "2026-11-20T15:30:00Z", "{text}");
         }
         assert_eq!(at("2026-11-20").unwrap(), "2026-11-20T00:00:00Z");
@@ -181,6 +245,10 @@ mod tests {
 
     #[test]
     fn a_time_that_is_none_is_refused_with_an_example() {
-        assert!(moment("yesterday").unwrap_err().contains("2026-11-20T15:00:00Z"));
+        assert!(
+            moment("yesterday")
+                .unwrap_err()
+                .contains("2026-11-20T15:00:00Z")
+        );
     }
 }

@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::progress::{SAMPLING, saying};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::migrations::{AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey, acceptance};
+use crate::migrations::{
+    AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey,
+    acceptance,
+};
 use crate::model::nearest::nearest;
 use crate::model::{ViewName, cause};
 
@@ -55,19 +58,38 @@ pub struct UpArgs {
 }
 
 /// Shows or applies migrations.
-pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let migrator =
-        Migrator::new(context.stores.clone(), &context.settings, std::sync::Arc::clone(&context.catalog), context.clock.clone())?;
+pub async fn migrate(
+    args: &MigrateArgs,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let migrator = Migrator::new(
+        context.stores.clone(),
+        &context.settings,
+        std::sync::Arc::clone(&context.catalog),
+        context.clock.clone(),
+    )?;
     match &args.action {
         MigrateAction::Status => status(&migrator, out).await,
         MigrateAction::Up(args) => {
-            if let Some(view) = args.accept_loss.iter().find(|view| !context.catalog.declares(view)) {
+            if let Some(view) = args
+                .accept_loss
+                .iter()
+                .find(|view| !context.catalog.declares(view))
+            {
                 let known = context.catalog.declared();
                 let hint = nearest(view.as_str(), known.keys().map(|known| known.as_str()));
-                let hint = hint.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
-                return Err(UsageError::new(format!("--accept-loss {view}: the catalog does not know this view{hint}")).into());
+                let hint = hint
+                    .map(|known| format!("; did you mean {known}?"))
+                    .unwrap_or_default();
+                return Err(UsageError::new(format!(
+                    "--accept-loss {view}: the catalog does not know this view{hint}"
+                ))
+                .into());
             }
-            let migrator = migrator.accepting(AcceptedLosses::Of(args.accept_loss.iter().cloned().collect()));
+            let migrator = migrator.accepting(AcceptedLosses::Of(
+                args.accept_loss.iter().cloned().collect(),
+            ));
             up(args, &migrator, context, out).await
         }
     }
@@ -84,7 +106,14 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     let applied: Vec<[String; 4]> = status
         .applied
         .iter()
-        .map(|one| [one.account.to_string(), one.number.clone(), one.name.clone(), one.applied_at.clone().unwrap_or_default()])
+        .map(|one| {
+            [
+                one.account.to_string(),
+                one.number.clone(),
+                one.name.clone(),
+                one.applied_at.clone().unwrap_or_default(),
+            ]
+        })
         .collect();
     out.columns(["ACCOUNT", "NUMBER", "APPLIED", "AT"], &applied)?;
     let views: Vec<[String; 4]> = status
@@ -92,23 +121,40 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         .iter()
         .map(|(name, view)| {
             let state = if view.retired { "retired" } else { "declared" };
-            [name.to_string(), view.source.to_string(), view.generation.to_string(), state.to_owned()]
+            [
+                name.to_string(),
+                view.source.to_string(),
+                view.generation.to_string(),
+                state.to_owned(),
+            ]
         })
         .collect();
     out.columns(["VIEW", "SOURCE", "GENERATION", "STATE"], &views)?;
     if status.pending.is_empty() {
-        let text = out.tone(Tone::Good, format!("up to date: generation {} of the catalog is recorded", status.generation));
+        let text = out.tone(
+            Tone::Good,
+            format!(
+                "up to date: generation {} of the catalog is recorded",
+                status.generation
+            ),
+        );
         out.line(text)?;
     } else {
         let text = out.tone(Tone::Warning, format!("{} pending:", status.pending.len()));
         out.line(text)?;
         for change in &status.pending {
             out.line(format_args!("  {change}"))?;
-            let Planned::RecordView(view) = change else { continue };
+            let Planned::RecordView(view) = change else {
+                continue;
+            };
             for key in &view.keys {
                 out.line(format_args!("    {key}"))?;
             }
-            for survey in status.surveys.iter().filter(|survey| survey.sample.view == view.view) {
+            for survey in status
+                .surveys
+                .iter()
+                .filter(|survey| survey.sample.view == view.view)
+            {
                 // A loss is told with its numbers.
                 if let Some(numbers) = survey.sample.numbers().filter(|_| !survey.sample.loss) {
                     out.line(format_args!("    {numbers}"))?;
@@ -119,8 +165,17 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
                 }
             }
         }
-        let replaces = status.pending.iter().any(|change| change.needs() == Consent::Replacement);
-        let losses = acceptance(status.surveys.iter().map(|survey| &survey.sample).filter(|sample| sample.loss));
+        let replaces = status
+            .pending
+            .iter()
+            .any(|change| change.needs() == Consent::Replacement);
+        let losses = acceptance(
+            status
+                .surveys
+                .iter()
+                .map(|survey| &survey.sample)
+                .filter(|sample| sample.loss),
+        );
         out.say(match (replaces, losses.as_str()) {
             (true, "") => "`evenkeel migrate up --retire` does this.".to_owned(),
             (true, _) => format!("Items that exist would be lost. Where that is meant, `evenkeel migrate up --retire{losses}` does this."),
@@ -135,14 +190,27 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 /// Migrates as soon as the store answers; the changes made.
-async fn patiently(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Planned>, Result<(), MigrationError>) {
-    let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
+async fn patiently(
+    args: &UpArgs,
+    migrator: &Migrator,
+    context: &Context,
+    out: &mut Output,
+) -> (Vec<Planned>, Result<(), MigrationError>) {
+    let consent = if args.retire {
+        Consent::Replacement
+    } else {
+        Consent::Recovery
+    };
     let started = context.clock.monotonic();
     let mut done = Vec::new();
     let mut told = false;
     loop {
-        let ended = migrator.up(consent, |change| done.push(change.clone())).await;
-        let Err(error) = &ended else { return (done, ended) };
+        let ended = migrator
+            .up(consent, |change| done.push(change.clone()))
+            .await;
+        let Err(error) = &ended else {
+            return (done, ended);
+        };
         let waited = context.clock.monotonic().saturating_sub(started);
         if !error.is_unanswered() || waited >= WAIT {
             return (done, ended);
@@ -161,7 +229,12 @@ async fn patiently(args: &UpArgs, migrator: &Migrator, context: &Context, out: &
     }
 }
 
-async fn up(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn up(
+    args: &UpArgs,
+    migrator: &Migrator,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let (done, ended) = patiently(args, migrator, context, out).await;
     for change in &done {
         match out.format() {
@@ -170,24 +243,37 @@ async fn up(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Out
         }
     }
     ended?;
-    let (unknown, lacking): (Vec<_>, Vec<_>) =
-        migrator.indexes().await.into_iter().partition(|lack| matches!(lack.lack, Lack::Unknown { .. }));
+    let (unknown, lacking): (Vec<_>, Vec<_>) = migrator
+        .indexes()
+        .await
+        .into_iter()
+        .partition(|lack| matches!(lack.lack, Lack::Unknown { .. }));
     for lack in lacking.iter().chain(&unknown) {
         out.complain(lack)?;
     }
     if done.is_empty() && lacking.is_empty() {
-        out.say(if unknown.is_empty() { "Nothing to do: everything is up to date." } else { "Nothing to do, as far as is known." })?;
+        out.say(if unknown.is_empty() {
+            "Nothing to do: everything is up to date."
+        } else {
+            "Nothing to do, as far as is known."
+        })?;
     }
     // What is recorded is recorded: that the data cannot be looked at fails nothing.
-    let surveys = saying(SAMPLING, migrator.survey(&done), out).await.map_err(|error| cause::chain(&error));
+    let surveys = saying(SAMPLING, migrator.survey(&done), out)
+        .await
+        .map_err(|error| cause::chain(&error));
     if let Err(error) = &surveys {
-        out.complain(format_args!("What the views make of the data could not be looked at: {error}"))?;
+        out.complain(format_args!(
+            "What the views make of the data could not be looked at: {error}"
+        ))?;
     }
     for survey in surveys.iter().flatten() {
         tell_survey(survey, out)?;
     }
     for change in &done {
-        let Planned::RecordView(view) = change else { continue };
+        let Planned::RecordView(view) = change else {
+            continue;
+        };
         match view.action {
             ViewAction::New => {}
             ViewAction::Retired => out.say(format_args!(
@@ -206,7 +292,11 @@ async fn up(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Out
 /// Tells what the data says about a view, where a person should look at that.
 fn tell_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
-        return if survey.warnings().is_empty() { Ok(()) } else { Ok(out.value(survey)?) };
+        return if survey.warnings().is_empty() {
+            Ok(())
+        } else {
+            Ok(out.value(survey)?)
+        };
     }
     for warning in survey.warnings() {
         out.say(format_args!("warning: {warning}"))?;
@@ -240,7 +330,11 @@ mod tests {
     #[async_trait]
     impl FaultPolicy for Starting {
         async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
-            if self.clock.monotonic() < self.takes { FaultDecision::Fail(ErrorClass::Refused) } else { FaultDecision::Execute }
+            if self.clock.monotonic() < self.takes {
+                FaultDecision::Fail(ErrorClass::Refused)
+            } else {
+                FaultDecision::Execute
+            }
         }
     }
 
@@ -258,9 +352,21 @@ mod tests {
             stop: tokio_util::sync::CancellationToken::new(),
         };
         let paper = Paper::default();
-        let mut out = Output::to(Box::new(std::io::sink()), Box::new(paper.clone()), Format::Text);
-        let (done, ended) =
-            patiently(&UpArgs { retire: false, accept_loss: Vec::new() }, &migrator(&world, &catalog), &context, &mut out).await;
+        let mut out = Output::to(
+            Box::new(std::io::sink()),
+            Box::new(paper.clone()),
+            Format::Text,
+        );
+        let (done, ended) = patiently(
+            &UpArgs {
+                retire: false,
+                accept_loss: Vec::new(),
+            },
+            &migrator(&world, &catalog),
+            &context,
+            &mut out,
+        )
+        .await;
         assert_eq!(ended.is_ok(), !done.is_empty());
         (ended.is_ok(), paper.text())
     }
@@ -268,7 +374,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_being_started_is_waited_for_a_minute() {
         let (done, said) = migrated(Duration::from_secs(20)).await;
-        assert!(done && said.contains("waiting for it, 60 s at most"), "{said}");
+        assert!(
+            done && said.contains("waiting for it, 60 s at most"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "once: {said}");
         assert!(!migrated(Duration::from_secs(70)).await.0);
         assert_eq!(migrated(Duration::ZERO).await, (true, String::new()));

@@ -58,13 +58,25 @@ pub enum Tone {
 impl Output {
     /// The process's standard output and standard error, as the global options ask for them.
     pub fn standard(global: &Global) -> Self {
-        let Global { json, verbose, quiet, progress, .. } = global;
+        let Global {
+            json,
+            verbose,
+            quiet,
+            progress,
+            ..
+        } = global;
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let (format, quiet) = (if *json { Format::Json } else { Format::Text }, *quiet > 0);
         let live = io::stderr().is_terminal() && !quiet && format == Format::Text;
         Self {
-            out: Stream { writer: Box::new(io::stdout()), colour: !plain && io::stdout().is_terminal() },
-            aside: Stream { writer: Box::new(io::stderr()), colour: !plain && io::stderr().is_terminal() },
+            out: Stream {
+                writer: Box::new(io::stdout()),
+                colour: !plain && io::stdout().is_terminal(),
+            },
+            aside: Stream {
+                writer: Box::new(io::stderr()),
+                colour: !plain && io::stderr().is_terminal(),
+            },
             format,
             quiet,
             verbose: *verbose > 0,
@@ -78,8 +90,18 @@ impl Output {
 
     /// Given writers, without colour.
     pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
-        let plain = |writer| Stream { writer, colour: false };
-        Self { out: plain(out), aside: plain(aside), format, quiet: false, verbose: false, progress: Showing::Nothing }
+        let plain = |writer| Stream {
+            writer,
+            colour: false,
+        };
+        Self {
+            out: plain(out),
+            aside: plain(aside),
+            format,
+            quiet: false,
+            verbose: false,
+            progress: Showing::Nothing,
+        }
     }
 
     /// With progress shown in this way.
@@ -124,7 +146,11 @@ impl Output {
 
     /// Says something on standard error, unless `-q` was given.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
-        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{}", upright(&text.to_string())) }
+        if self.quiet {
+            Ok(())
+        } else {
+            writeln!(self.aside.writer, "{}", upright(&text.to_string()))
+        }
     }
 
     /// Complains on standard error, also with `-q`.
@@ -144,7 +170,11 @@ impl Output {
 
     /// Writes rows in columns that are aligned by their width on a terminal (a Korean letter takes two places), under a heading; nothing
     /// where there is no row.
-    pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+    pub fn columns<const N: usize>(
+        &mut self,
+        heading: [&str; N],
+        rows: &[[String; N]],
+    ) -> io::Result<()> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
         self.table(&heading.map(str::to_owned), &rows)
     }
@@ -156,13 +186,20 @@ impl Output {
         }
         let length = |cell: Option<&String>| cell.map_or(0, |cell| cell.width());
         let widths: Vec<usize> = (0..heading.len())
-            .map(|column| rows.iter().map(|row| length(row.get(column))).fold(length(heading.get(column)), usize::max))
+            .map(|column| {
+                rows.iter()
+                    .map(|row| length(row.get(column)))
+                    .fold(length(heading.get(column)), usize::max)
+            })
             .collect();
         let line = |cells: &[String]| {
             let mut text = String::new();
             for (cell, width) in cells.iter().zip(&widths) {
                 text.push_str(cell);
-                text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + 2));
+                text.extend(std::iter::repeat_n(
+                    ' ',
+                    width.saturating_sub(cell.width()) + 2,
+                ));
             }
             text.trim_end().to_owned()
         };
@@ -186,18 +223,27 @@ fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
         Tone::Bad => "1;31",
         Tone::Faint => "2",
     };
-    if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
+    if colour {
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    } else {
+        text.to_string()
+    }
 }
 
 /// Makes text from outside safe to print: characters that could move the cursor, recolour the terminal, turn the text around or are
 /// not seen, are shown as escapes.
 pub fn printable(text: &str) -> String {
-    escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
+    escaped(text, is_unprintable, |safe, c| {
+        safe.extend(c.escape_default())
+    })
 }
 
 /// As [`printable`], but line by line. Further lines are indented: none passes for one of the program's own.
 pub fn printable_lines(text: &str) -> String {
-    text.lines().map(printable).collect::<Vec<_>>().join("\n    ")
+    text.lines()
+        .map(printable)
+        .collect::<Vec<_>>()
+        .join("\n    ")
 }
 
 /// A number of things, in words: "1 primary", "2,000 primaries".
@@ -221,13 +267,22 @@ pub(crate) mod tests {
 
     impl Paper {
         pub(crate) fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+            String::from_utf8(
+                self.0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone(),
+            )
+            .unwrap()
         }
     }
 
     impl Write for Paper {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -239,22 +294,51 @@ pub(crate) mod tests {
     fn columns_are_aligned_and_end_without_blanks() {
         let paper = Paper::default();
         let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Text);
-        out.columns(["a", "b"], &[["long".to_owned(), "x".to_owned()], ["한글".to_owned(), "y".to_owned()]]).unwrap();
-        assert_eq!(paper.text(), "a     b\nlong  x\n한글  y\n", "each of these letters is as wide as two others");
+        out.columns(
+            ["a", "b"],
+            &[
+                ["long".to_owned(), "x".to_owned()],
+                ["한글".to_owned(), "y".to_owned()],
+            ],
+        )
+        .unwrap();
+        assert_eq!(
+            paper.text(),
+            "a     b\nlong  x\n한글  y\n",
+            "each of these letters is as wide as two others"
+        );
         assert_eq!("한글".width(), "long".width());
     }
 
     #[test]
     fn a_message_of_several_lines_is_printed_in_lines_that_look_like_no_others() {
-        assert_eq!(printable_lines("wrong:\n  a = b\n\u{1b}[2Aerror: x\n"), "wrong:\n      a = b\n    \\u{1b}[2Aerror: x");
+        assert_eq!(
+            printable_lines("wrong:\n  a = b\n\u{1b}[2Aerror: x\n"),
+            "wrong:\n      a = b\n    \\u{1b}[2Aerror: x"
+        );
         assert_eq!(printable_lines("one"), "one");
     }
 
     #[test]
     fn number_and_noun_agree() {
-        let told =
-            [(1, "primary"), (0, "primary"), (2_000, "data key"), (1, "row"), (1_001, "row")].map(|(count, one)| counted(count, one));
-        assert_eq!(told, ["1 primary", "0 primaries", "2,000 data keys", "1 row", "1,001 rows"]);
+        let told = [
+            (1, "primary"),
+            (0, "primary"),
+            (2_000, "data key"),
+            (1, "row"),
+            (1_001, "row"),
+        ]
+        .map(|(count, one)| counted(count, one));
+        assert_eq!(
+            told,
+            [
+                "1 primary",
+                "0 primaries",
+                "2,000 data keys",
+                "1 row",
+                "1,001 rows"
+            ]
+        );
     }
 
     #[test]
@@ -268,7 +352,10 @@ pub(crate) mod tests {
     #[test]
     fn text_from_outside_cannot_drive_the_terminal() {
         assert_eq!(printable("a\u{1b}[31m한\n"), "a\\u{1b}[31m한\\n");
-        assert_eq!(printable("exe\u{202e}gpj.\u{200b}"), "exe\\u{202e}gpj.\\u{200b}");
+        assert_eq!(
+            printable("exe\u{202e}gpj.\u{200b}"),
+            "exe\\u{202e}gpj.\\u{200b}"
+        );
     }
 
     #[test]
@@ -278,12 +365,27 @@ pub(crate) mod tests {
             let mut out = Output::to(Box::new(paper.clone()), Box::new(paper.clone()), format);
             let value = serde_json::json!({"k": "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}한"});
             out.value(&value).unwrap();
-            assert!(paper.text().contains("a\\u202eb\\u009b31m\\u007f\\udb40\\udc41한"), "{}", paper.text());
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&paper.text()).unwrap(), value);
+            assert!(
+                paper
+                    .text()
+                    .contains("a\\u202eb\\u009b31m\\u007f\\udb40\\udc41한"),
+                "{}",
+                paper.text()
+            );
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&paper.text()).unwrap(),
+                value
+            );
             out.line("x\u{202e}y").unwrap();
             out.say("\u{2066}").unwrap();
             out.complain("\u{1b}[1m\u{200f}").unwrap();
-            assert!(paper.text().ends_with("x\\u{202e}y\n\\u{2066}\n\u{1b}[1m\\u{200f}\n"), "{}", paper.text());
+            assert!(
+                paper
+                    .text()
+                    .ends_with("x\\u{202e}y\n\\u{2066}\n\u{1b}[1m\\u{200f}\n"),
+                "{}",
+                paper.text()
+            );
         }
     }
 }

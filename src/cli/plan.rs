@@ -33,11 +33,29 @@ pub struct PlanArgs {
 }
 
 /// Shows the plan of reconciling a primary now, without executing it.
-pub async fn plan(args: &PlanArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn plan(
+    args: &PlanArgs,
+    context: &Context,
+    engine: &Engine,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?;
-    let primary = Primary { table: table.table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
-    let report = engine.plan(&primary).await.with_context(|| format!("planning {primary}"))?;
-    let warnings = if report.present { warnings(&primary, context).await? } else { Vec::new() };
+    let primary = Primary {
+        table: table.table,
+        key: EntityKey {
+            pk: args.pk.clone(),
+            rk: args.rk.clone(),
+        },
+    };
+    let report = engine
+        .plan(&primary)
+        .await
+        .with_context(|| format!("planning {primary}"))?;
+    let warnings = if report.present {
+        warnings(&primary, context).await?
+    } else {
+        Vec::new()
+    };
     match out.format() {
         Format::Json => out.value(&WarnedPlan { report, warnings })?,
         Format::Text => {
@@ -62,21 +80,40 @@ struct WarnedPlan {
 
 /// Views that name properties which this primary lacks are looked at: the others may lack them, too.
 async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
-    let Some(source) = context.catalog.table(&primary.table) else { return Ok(Vec::new()) };
+    let Some(source) = context.catalog.table(&primary.table) else {
+        return Ok(Vec::new());
+    };
     let views: Vec<_> = context.catalog.views_of(source).cloned().collect();
     let tables = &context.stores.account(&source.account)?.tables;
-    let Some(row) = tables.get(&source.table, &primary.key, None).await.with_context(|| format!("reading {primary}"))? else {
+    let Some(row) = tables
+        .get(&source.table, &primary.key, None)
+        .await
+        .with_context(|| format!("reading {primary}"))?
+    else {
         return Ok(Vec::new());
     };
     let row = [row.entity];
     let lacks = |view: &Arc<View>| {
-        let alone = Sampled { former: None, view: Some(view), primaries: &row };
+        let alone = Sampled {
+            former: None,
+            view: Some(view),
+            primaries: &row,
+        };
         ViewSample::of(&view.name, String::new(), false, &[alone]).is_suspect()
     };
     if !views.iter().any(lacks) {
         return Ok(Vec::new());
     }
-    let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&context.catalog), Arc::clone(&context.clock))?;
+    let migrator = Migrator::new(
+        context.stores.clone(),
+        &context.settings,
+        Arc::clone(&context.catalog),
+        Arc::clone(&context.clock),
+    )?;
     let surveys = migrator.survey_views(|of| of.has(source)).await?;
-    Ok(surveys.into_iter().filter(|survey| survey.sample.is_suspect()).map(|survey| survey.sample.to_string()).collect())
+    Ok(surveys
+        .into_iter()
+        .filter(|survey| survey.sample.is_suspect())
+        .map(|survey| survey.sample.to_string())
+        .collect())
 }

@@ -66,25 +66,50 @@ struct ProgressLines {
 
 impl Progress {
     /// From now on. `total` is about how many things there are, where that is known.
-    pub(super) fn begin(label: impl fmt::Display, things: &'static str, total: Option<u64>, out: &Output, clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn begin(
+        label: impl fmt::Display,
+        things: &'static str,
+        total: Option<u64>,
+        out: &Output,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         match out.progress() {
-            Showing::Nothing => Self { bar: ProgressBar::hidden(), lines: None },
+            Showing::Nothing => Self {
+                bar: ProgressBar::hidden(),
+                lines: None,
+            },
             Showing::Lines => {
                 let began = clock.monotonic();
-                let lines = ProgressLines { clock: Arc::clone(clock), label: label.to_string(), things, total, began, due: began + LEAST };
-                Self { bar: ProgressBar::hidden(), lines: Some(lines) }
+                let lines = ProgressLines {
+                    clock: Arc::clone(clock),
+                    label: label.to_string(),
+                    things,
+                    total,
+                    began,
+                    due: began + LEAST,
+                };
+                Self {
+                    bar: ProgressBar::hidden(),
+                    lines: Some(lines),
+                }
             }
             Showing::Bar => {
                 let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-                let template = format!("{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}");
+                let template = format!(
+                    "{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}"
+                );
                 if let Ok(style) = ProgressStyle::with_template(&template) {
                     // Text that cannot be written is not shown.
-                    let style = style.with_key("of", |state: &ProgressState, text: &mut dyn fmt::Write| {
-                        let _ = text.write_str(&of_about(state.len(), state.pos()));
-                    });
-                    bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
-                        let _ = write!(text, "{:.0}/s", state.per_sec());
-                    }));
+                    let style =
+                        style.with_key("of", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                            let _ = text.write_str(&of_about(state.len(), state.pos()));
+                        });
+                    bar.set_style(style.with_key(
+                        "rate",
+                        |state: &ProgressState, text: &mut dyn fmt::Write| {
+                            let _ = write!(text, "{:.0}/s", state.per_sec());
+                        },
+                    ));
                 }
                 bar.set_message(label.to_string());
                 bar.enable_steady_tick(TICK);
@@ -126,13 +151,22 @@ impl ProgressLines {
         let passed = now.saturating_sub(self.began);
         self.due = now + (passed / 10).clamp(LEAST, MOST);
         let of = of_about(self.total, done);
-        Some(format!("{}: {}{of} {}, {} s", self.label, HumanCount(done), self.things, passed.as_secs()))
+        Some(format!(
+            "{}: {}{of} {}, {} s",
+            self.label,
+            HumanCount(done),
+            self.things,
+            passed.as_secs()
+        ))
     }
 }
 
 /// The total, unless it is unknown or, being of an earlier count, was passed.
 fn of_about(total: Option<u64>, done: u64) -> String {
-    total.filter(|total| done <= *total).map(|total| format!(" of about {}", HumanCount(total))).unwrap_or_default()
+    total
+        .filter(|total| done <= *total)
+        .map(|total| format!(" of about {}", HumanCount(total)))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -144,8 +178,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_is_told_within_a_second_and_then_less_and_less_often() {
-        let (clock, paper) = (Arc::new(SystemClock::new()) as Arc<dyn Clock>, Paper::default());
-        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text).showing(Showing::Lines);
+        let (clock, paper) = (
+            Arc::new(SystemClock::new()) as Arc<dyn Clock>,
+            Paper::default(),
+        );
+        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text)
+            .showing(Showing::Lines);
         let mut progress = Progress::begin("Employees", "primaries", Some(2_000), &out, &clock);
         for tenth in 1..=600_u64 {
             tokio::time::advance(Duration::from_millis(100)).await;
@@ -154,13 +192,19 @@ mod tests {
         let text = paper.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Employees: 100 of about 2,000 primaries, 1 s");
-        assert!(!lines[lines.len() - 1].contains(" of about "), "a total that was passed is left out: {text}");
+        assert!(
+            !lines[lines.len() - 1].contains(" of about "),
+            "a total that was passed is left out: {text}"
+        );
         assert!((15..40).contains(&lines.len()), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_told_where_nobody_asked() {
-        let (clock, paper) = (Arc::new(SystemClock::new()) as Arc<dyn Clock>, Paper::default());
+        let (clock, paper) = (
+            Arc::new(SystemClock::new()) as Arc<dyn Clock>,
+            Paper::default(),
+        );
         let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text);
         let mut progress = Progress::begin("Employees", "primaries", None, &out, &clock);
         tokio::time::advance(Duration::from_mins(1)).await;

@@ -49,9 +49,18 @@ pub async fn retention(
     let catalog = engine.catalog();
     let is_meant = |name: &ViewName| args.names.is_empty() || args.names.contains(name);
     let known = || catalog.retentions.keys().chain(catalog.rules.keys());
-    if let Some(unknown) = args.names.iter().find(|name| !known().any(|known| known == *name)) {
-        let hint = nearest(unknown.as_str(), known().map(ViewName::as_str)).map(|near| format!("; did you mean {near:?}?"));
-        return Err(UsageError::new(format!("no [retention.{unknown}] and no [rules.{unknown}]{}", hint.unwrap_or_default())).into());
+    if let Some(unknown) = args
+        .names
+        .iter()
+        .find(|name| !known().any(|known| known == *name))
+    {
+        let hint = nearest(unknown.as_str(), known().map(ViewName::as_str))
+            .map(|near| format!("; did you mean {near:?}?"));
+        return Err(UsageError::new(format!(
+            "no [retention.{unknown}] and no [rules.{unknown}]{}",
+            hint.unwrap_or_default()
+        ))
+        .into());
     }
     if known().next().is_none() {
         out.say("Nothing to do: the catalog has no [retention] and no [rules].")?;
@@ -60,9 +69,19 @@ pub async fn retention(
         ready().await?;
     }
     let (queues, owner) = (&context.settings.queues, &context.settings.migrate.owner);
-    let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues, owner.clone());
+    let keeper = Keeper::new(
+        catalog,
+        context.stores.clone(),
+        context.clock.clone(),
+        queues,
+        owner.clone(),
+    );
     let (mut there, mut first) = (There::new(), Ok(()));
-    for retention in catalog.retentions.values().filter(|retention| is_meant(&retention.name)) {
+    for retention in catalog
+        .retentions
+        .values()
+        .filter(|retention| is_meant(&retention.name))
+    {
         let plan = keeper.planned(retention, &mut there).await?;
         if !args.dry_run
             && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
@@ -73,7 +92,13 @@ pub async fn retention(
         }
         tell_plan(retention, &plan, args.dry_run, out)?;
     }
-    let rules = RuleKeeper::new(catalog, context.stores.clone(), context.clock.clone(), queues, owner.clone());
+    let rules = RuleKeeper::new(
+        catalog,
+        context.stores.clone(),
+        context.clock.clone(),
+        queues,
+        owner.clone(),
+    );
     for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
         if args.dry_run {
             let found = survey(&rule.sweep, context, engine, out).await?;
@@ -86,18 +111,44 @@ pub async fn retention(
     Ok(Exit::Done)
 }
 
-fn tell_plan(retention: &Retention, plan: &RetentionPlan, dry_run: bool, out: &mut Output) -> anyhow::Result<()> {
-    let create: Vec<&TableName> = plan.create.iter().flatten().map(|table| &table.table).collect();
+fn tell_plan(
+    retention: &Retention,
+    plan: &RetentionPlan,
+    dry_run: bool,
+    out: &mut Output,
+) -> anyhow::Result<()> {
+    let create: Vec<&TableName> = plan
+        .create
+        .iter()
+        .flatten()
+        .map(|table| &table.table)
+        .collect();
     let drop: Vec<&TableName> = plan.drop.iter().collect();
     if out.format() == Format::Json {
-        return Ok(out.value(&RetentionLine { retention: &retention.name, create, drop })?);
+        return Ok(out.value(&RetentionLine {
+            retention: &retention.name,
+            create,
+            drop,
+        })?);
     }
-    let (created, dropped) =
-        if dry_run { ("would be created", "would be dropped") } else { ("created", "dropped by a job, which is queued") };
-    let archived = if retention.archive_to.is_some() { ", archived before" } else { "" };
-    create.iter().try_for_each(|table| out.line(format_args!("{}: {table} {created}", retention.name)))?;
+    let (created, dropped) = if dry_run {
+        ("would be created", "would be dropped")
+    } else {
+        ("created", "dropped by a job, which is queued")
+    };
+    let archived = if retention.archive_to.is_some() {
+        ", archived before"
+    } else {
+        ""
+    };
+    create
+        .iter()
+        .try_for_each(|table| out.line(format_args!("{}: {table} {created}", retention.name)))?;
     for table in &drop {
-        let line = out.tone(Tone::Warning, format_args!("{}: {table} {dropped}{archived}", retention.name));
+        let line = out.tone(
+            Tone::Warning,
+            format_args!("{}: {table} {dropped}{archived}", retention.name),
+        );
         out.line(line)?;
     }
     if create.is_empty() && drop.is_empty() {

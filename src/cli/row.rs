@@ -22,8 +22,14 @@ impl RowJson {
 }
 
 /// Says which values stayed sealed.
-pub(super) fn tell_sealed<'r>(rows: impl IntoIterator<Item = &'r Row>, out: &mut Output) -> std::io::Result<()> {
-    let sealed = rows.into_iter().flat_map(|row| &row.entity.properties).filter(|(_, value)| is_sealed(value));
+pub(super) fn tell_sealed<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    out: &mut Output,
+) -> std::io::Result<()> {
+    let sealed = rows
+        .into_iter()
+        .flat_map(|row| &row.entity.properties)
+        .filter(|(_, value)| is_sealed(value));
     let names: BTreeSet<&str> = sealed.map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Ok(());
@@ -40,7 +46,11 @@ impl Serialize for RowJson {
                 map.serialize_entry(name, value)?;
             }
         }
-        for (name, value) in self.0.iter().filter(|(name, _)| !FIRST.contains(&name.as_str())) {
+        for (name, value) in self
+            .0
+            .iter()
+            .filter(|(name, _)| !FIRST.contains(&name.as_str()))
+        {
             map.serialize_entry(name, value)?;
         }
         map.end()

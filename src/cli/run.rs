@@ -28,6 +28,12 @@ pub struct RunArgs {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     // A day is longer than any sensible silence, and keeps the sum with the clock in range.
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
-    if (0.0..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err("expected 0 to 86400 seconds".to_owned()) }
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.0..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected 0 to 86400 seconds".to_owned())
+    }
 }

@@ -45,12 +45,20 @@ pub struct SasArgs {
 
 /// A key that is not empty: the services read an empty end of a range as none.
 fn filled(text: &str) -> Result<Key, String> {
-    if text.is_empty() { Err("a key that is not empty is expected".to_owned()) } else { args::key(text) }
+    if text.is_empty() {
+        Err("a key that is not empty is expected".to_owned())
+    } else {
+        args::key(text)
+    }
 }
 
 fn valid(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text)?;
-    if duration < Duration::from_mins(1) { Err("a minute at least is expected".to_owned()) } else { Ok(duration) }
+    if duration < Duration::from_mins(1) {
+        Err("a minute at least is expected".to_owned())
+    } else {
+        Ok(duration)
+    }
 }
 
 /// The signature, as `--json` tells it.
@@ -71,11 +79,25 @@ pub async fn sas(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let grant = declared(&args.name, &context.settings.sas)?;
-    let rows = SasRows { pk: args.pk.clone(), rk_from: args.rk_from.clone(), rk_to: args.rk_to.clone() };
-    let request = SasRequest { rows, blob: args.blob.clone(), valid: args.valid };
-    let grant = grant.narrowed(&request).map_err(|refusal| UsageError::new(refusal.to_string()))?;
+    let rows = SasRows {
+        pk: args.pk.clone(),
+        rk_from: args.rk_from.clone(),
+        rk_to: args.rk_to.clone(),
+    };
+    let request = SasRequest {
+        rows,
+        blob: args.blob.clone(),
+        valid: args.valid,
+    };
+    let grant = grant
+        .narrowed(&request)
+        .map_err(|refusal| UsageError::new(refusal.to_string()))?;
     let valid = SignedDuration::try_from(grant.valid).context("the validity is too long")?;
-    let expires = context.clock.now().checked_add(valid).context("the validity is too long")?;
+    let expires = context
+        .clock
+        .now()
+        .checked_add(valid)
+        .context("the validity is too long")?;
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
     // To the second, as the token says it.
@@ -83,29 +105,61 @@ pub async fn sas(
     tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
     let token = issued.token.expose_secret();
     match out.format() {
-        Format::Json => out.value(&SasAnswer { name: &grant.name, url: &issued.url, token, permissions, expires })?,
+        Format::Json => out.value(&SasAnswer {
+            name: &grant.name,
+            url: &issued.url,
+            token,
+            permissions,
+            expires,
+        })?,
         Format::Text => out.line(format_args!("{}?{token}", issued.url))?,
     }
     Ok(Exit::Done)
 }
 
 fn declared<'a>(name: &ViewName, grants: &'a [SasGrant]) -> Result<&'a SasGrant, UsageError> {
-    grants.iter().find(|grant| grant.name == *name).ok_or_else(|| {
-        let hint = match nearest(name.as_str(), grants.iter().map(|grant| grant.name.as_str())) {
-            Some(known) => format!("did you mean {known:?}?"),
-            None => format!("known are {}", grants.iter().map(|grant| grant.name.as_str()).collect::<Vec<_>>().join(", ")),
-        };
-        let hint = if grants.is_empty() { "none is declared".to_owned() } else { hint };
-        UsageError::new(format!("there is no [sas.{name}]; {hint}"))
-    })
+    grants
+        .iter()
+        .find(|grant| grant.name == *name)
+        .ok_or_else(|| {
+            let hint = match nearest(
+                name.as_str(),
+                grants.iter().map(|grant| grant.name.as_str()),
+            ) {
+                Some(known) => format!("did you mean {known:?}?"),
+                None => format!(
+                    "known are {}",
+                    grants
+                        .iter()
+                        .map(|grant| grant.name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            };
+            let hint = if grants.is_empty() {
+                "none is declared".to_owned()
+            } else {
+                hint
+            };
+            UsageError::new(format!("there is no [sas.{name}]; {hint}"))
+        })
 }
 
 /// The scope of a signature, for the log.
 fn described(target: &SasTarget) -> String {
     match target {
         SasTarget::Table(table, SasRows { pk, rk_from, rk_to }) => {
-            let part = |label: &str, key: &Option<Key>| key.as_ref().map(|key| format!(", {label} {key}")).unwrap_or_default();
-            format!("table {table}{}{}{}", part("PartitionKey", pk), part("RowKeys from", rk_from), part("up to", rk_to))
+            let part = |label: &str, key: &Option<Key>| {
+                key.as_ref()
+                    .map(|key| format!(", {label} {key}"))
+                    .unwrap_or_default()
+            };
+            format!(
+                "table {table}{}{}{}",
+                part("PartitionKey", pk),
+                part("RowKeys from", rk_from),
+                part("up to", rk_to)
+            )
         }
         SasTarget::Blob(container, None) => format!("container {container}"),
         SasTarget::Blob(container, Some(blob)) => format!("blob {container}/{blob}"),

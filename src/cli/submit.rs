@@ -52,26 +52,55 @@ pub struct SubmitArgs {
 }
 
 /// Puts jobs on a queue.
-pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn submit(
+    args: &SubmitArgs,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     context.check_queue(args.queue.as_ref())?;
     let many = args.job == "-";
     if args.unsent.is_some() && !many {
-        return Err(UsageError::new("--unsent takes the lines of many jobs: - in place of the job").into());
+        return Err(UsageError::new(
+            "--unsent takes the lines of many jobs: - in place of the job",
+        )
+        .into());
     }
-    let (client, queue, unsent) = (context.client(), args.queue.as_ref(), args.unsent.as_deref());
-    let submission = Submission { client, queue, many, pack: usize::from(args.pack), unsent, context };
+    let (client, queue, unsent) = (
+        context.client(),
+        args.queue.as_ref(),
+        args.unsent.as_deref(),
+    );
+    let submission = Submission {
+        client,
+        queue,
+        many,
+        pack: usize::from(args.pack),
+        unsent,
+        context,
+    };
     if submission.many {
-        submission.run(BufReader::new(tokio::io::stdin()), out).await
+        submission
+            .run(BufReader::new(tokio::io::stdin()), out)
+            .await
     } else {
         // An empty job is a line as well.
-        submission.run(format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(), out).await
+        submission
+            .run(
+                format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(),
+                out,
+            )
+            .await
     }
 }
 
 /// What `tail` from a line on sends once more.
 fn again(next_line: u64, tally: &SubmitTally) -> &'static str {
     let read = (tally.last + 1).saturating_sub(next_line);
-    if read > tally.unconfirmed { "; lines after that one which were sent are sent again, unless you use --unsent" } else { "" }
+    if read > tally.unconfirmed {
+        "; lines after that one which were sent are sent again, unless you use --unsent"
+    } else {
+        ""
+    }
 }
 
 struct Submission<'a> {
@@ -173,15 +202,29 @@ struct CutShort<'a> {
 }
 
 impl Submission<'_> {
-    async fn run(&self, input: impl AsyncBufRead + Unpin, out: &mut Output) -> anyhow::Result<Exit> {
-        let mut progress = self.many.then(|| Progress::begin("submit", "lines", None, out, &self.context.clock));
+    async fn run(
+        &self,
+        input: impl AsyncBufRead + Unpin,
+        out: &mut Output,
+    ) -> anyhow::Result<Exit> {
+        let mut progress = self
+            .many
+            .then(|| Progress::begin("submit", "lines", None, out, &self.context.clock));
         let mut tally = SubmitTally::default();
         let mut unsent = match self.unsent {
             Some(path) => Some(UnsentLines::begin(path.to_path_buf()).await?),
             None => None,
         };
         let mut lines = InputLines::new(input);
-        let ended = self.pump(&mut lines, &mut tally, unsent.as_mut(), progress.as_mut(), out).await;
+        let ended = self
+            .pump(
+                &mut lines,
+                &mut tally,
+                unsent.as_mut(),
+                progress.as_mut(),
+                out,
+            )
+            .await;
         if let Some(progress) = progress {
             progress.end();
         }
@@ -196,22 +239,43 @@ impl Submission<'_> {
         }
         if let Err(error) = ended {
             let before = format!("{} sent before this", counted(tally.sent, "job"));
-            return Err(if self.many { error.context(before) } else { error });
+            return Err(if self.many {
+                error.context(before)
+            } else {
+                error
+            });
         }
         if let Some(error) = tally.failure.take() {
             self.tell_cut_short(&tally, out)?;
             return Err(error);
         }
         if self.many && out.format() == Format::Text {
-            let sent = out.tone(Tone::Good, format_args!("{} sent", counted(tally.sent, "job")));
-            let refused = out.tone(Tone::Bad, format_args!(", {} refused", counted(tally.refused, "line")));
-            out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
+            let sent = out.tone(
+                Tone::Good,
+                format_args!("{} sent", counted(tally.sent, "job")),
+            );
+            let refused = out.tone(
+                Tone::Bad,
+                format_args!(", {} refused", counted(tally.refused, "line")),
+            );
+            out.line(format_args!(
+                "{sent}{}",
+                if tally.refused > 0 {
+                    refused.as_str()
+                } else {
+                    ""
+                }
+            ))?;
         }
         if tally.interrupted {
             self.tell_cut_short(&tally, out)?;
             return Ok(Exit::Interrupted);
         }
-        Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
+        Ok(if tally.refused > 0 {
+            Exit::Failed
+        } else {
+            Exit::Done
+        })
     }
 
     /// Reads, checks and sends: the number of requests on their way is bounded, and results come in the order of the
@@ -224,7 +288,9 @@ impl Submission<'_> {
         mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
-        let lines = stream::unfold(lines, async |lines| lines.next().await.transpose().map(|line| (line, lines)));
+        let lines = stream::unfold(lines, async |lines| {
+            lines.next().await.transpose().map(|line| (line, lines))
+        });
         let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
         let mut packing = self.client.packing(self.queue, self.pack);
@@ -282,11 +348,29 @@ impl Submission<'_> {
     }
 
     async fn send(&self, ready: ReadyMessage) -> MessageResult {
-        let ReadyMessage { first: line, jobs, message } = ready;
-        let refused = |error: String, unconfirmed: bool| Err(Refused { line, error, jobs, unconfirmed });
+        let ReadyMessage {
+            first: line,
+            jobs,
+            message,
+        } = ready;
+        let refused = |error: String, unconfirmed: bool| {
+            Err(Refused {
+                line,
+                error,
+                jobs,
+                unconfirmed,
+            })
+        };
         let job = match message {
             Ok(job) => job,
-            Err(problem) => return MessageResult { line, lines: jobs, result: refused(problem.to_string(), false), failure: None },
+            Err(problem) => {
+                return MessageResult {
+                    line,
+                    lines: jobs,
+                    result: refused(problem.to_string(), false),
+                    failure: None,
+                };
+            }
         };
         let (result, failure) = match self.client.send(&job).await {
             Ok(sent) => (Ok((job, sent.message_id)), None),
@@ -296,12 +380,37 @@ impl Submission<'_> {
                 let text = cause::chain(&error);
                 let error = anyhow::Error::new(error);
                 // A refusal that follows an attempt without an answer is of unknown outcome as well.
-                let is_known = error.chain().find_map(store_error).is_some_and(|store| store.class != ErrorClass::Ambiguous);
-                let told = refused(format!("{text}; {}", if is_known { "it was not sent" } else { "it may have been sent" }), true);
-                (told, Some(if self.many { error.context(format!("sending line {line}")) } else { error }))
+                let is_known = error
+                    .chain()
+                    .find_map(store_error)
+                    .is_some_and(|store| store.class != ErrorClass::Ambiguous);
+                let told = refused(
+                    format!(
+                        "{text}; {}",
+                        if is_known {
+                            "it was not sent"
+                        } else {
+                            "it may have been sent"
+                        }
+                    ),
+                    true,
+                );
+                (
+                    told,
+                    Some(if self.many {
+                        error.context(format!("sending line {line}"))
+                    } else {
+                        error
+                    }),
+                )
             }
         };
-        MessageResult { line, lines: jobs, result, failure }
+        MessageResult {
+            line,
+            lines: jobs,
+            result,
+            failure,
+        }
     }
 
     /// Counts and reports the result of a line.
@@ -332,7 +441,11 @@ impl Submission<'_> {
         let mut tell = || match result {
             Ok((job, message_id)) => {
                 self.tell_sent(line, job, message_id, out)?;
-                if job.unknown_fields.is_empty() { Ok(()) } else { self.tell_ignored(line, job, out) }
+                if job.unknown_fields.is_empty() {
+                    Ok(())
+                } else {
+                    self.tell_ignored(line, job, out)
+                }
             }
             Err(refused) => self.tell_refused(refused, out),
         };
@@ -346,18 +459,39 @@ impl Submission<'_> {
         if !self.many {
             return Ok(());
         }
-        let SubmitTally { sent, refused, unconfirmed, last, first_unsure, interrupted, .. } = *tally;
+        let SubmitTally {
+            sent,
+            refused,
+            unconfirmed,
+            last,
+            first_unsure,
+            interrupted,
+            ..
+        } = *tally;
         let next_line = first_unsure.unwrap_or(last + 1);
         if out.format() == Format::Json {
-            out.value(&CutShort { interrupted, sent, refused, unconfirmed, next_line, unsent: self.unsent })?;
+            out.value(&CutShort {
+                interrupted,
+                sent,
+                refused,
+                unconfirmed,
+                next_line,
+                unsent: self.unsent,
+            })?;
         }
         let ended = if interrupted { "Interrupted" } else { "Ended" };
         let unsure = match counted(unconfirmed, "line") {
             _ if unconfirmed == 0 => String::new(),
             lines => format!(", {lines} to be sent again"),
         };
-        let go_on =
-            if self.unsent.is_some() { String::new() } else { format!(". To go on: `tail -n +{next_line}`{}", again(next_line, tally)) };
+        let go_on = if self.unsent.is_some() {
+            String::new()
+        } else {
+            format!(
+                ". To go on: `tail -n +{next_line}`{}",
+                again(next_line, tally)
+            )
+        };
         out.complain(format_args!(
             "{ended} after line {last}: {} sent, {} refused{unsure}{go_on}",
             counted(sent, "job"),
@@ -365,21 +499,50 @@ impl Submission<'_> {
         ))
     }
 
-    fn tell_sent(&self, line: u64, job: &Prepared, message_id: &str, out: &mut Output) -> io::Result<()> {
+    fn tell_sent(
+        &self,
+        line: u64,
+        job: &Prepared,
+        message_id: &str,
+        out: &mut Output,
+    ) -> io::Result<()> {
         match out.format() {
-            Format::Json => out.value(&SentLine { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref(), jobs: job.jobs }),
+            Format::Json => out.value(&SentLine {
+                line,
+                queue: &job.queue,
+                message_id,
+                op: job.op,
+                id: job.id.as_deref(),
+                jobs: job.jobs,
+            }),
             Format::Text if self.many => Ok(()),
-            Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
+            Format::Text => out.line(format_args!(
+                "sent {} {} to {} as {message_id}",
+                job.op, job.about, job.queue
+            )),
         }
     }
 
     /// A worker ignores fields that it does not know, so that newer senders may add some; a person has mistyped one.
     fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
-        let start = if self.many { format!("line {line}: ") } else { String::new() };
+        let start = if self.many {
+            format!("line {line}: ")
+        } else {
+            String::new()
+        };
         let start = out.aside_tone(Tone::Warning, format_args!("warning: {start}"));
-        let named: Vec<String> = job.unknown_fields.iter().take(FIELDS_NAMED).map(|name| format!("{name:?}")).collect();
+        let named: Vec<String> = job
+            .unknown_fields
+            .iter()
+            .take(FIELDS_NAMED)
+            .map(|name| format!("{name:?}"))
+            .collect();
         let others = job.unknown_fields.len() - named.len();
-        let others = if others == 0 { String::new() } else { format!(" and {} more", counted(others as u64, "field")) };
+        let others = if others == 0 {
+            String::new()
+        } else {
+            format!(" and {} more", counted(others as u64, "field"))
+        };
         let named = printable(&named.join(", "));
         out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` says which fields a {} job has", job.op))
     }
@@ -391,9 +554,21 @@ impl Submission<'_> {
         let start = match refused {
             _ if !self.many => "not sent".to_owned(),
             Refused { line, jobs: 1, .. } => format!("line {line}"),
-            Refused { line, jobs, unconfirmed, .. } => {
-                let hint = if *unconfirmed { "" } else { " (--pack 1 sends what fits)" };
-                format!("line {line} and {} packed with it{hint}", counted(*jobs as u64 - 1, "line"))
+            Refused {
+                line,
+                jobs,
+                unconfirmed,
+                ..
+            } => {
+                let hint = if *unconfirmed {
+                    ""
+                } else {
+                    " (--pack 1 sends what fits)"
+                };
+                format!(
+                    "line {line} and {} packed with it{hint}",
+                    counted(*jobs as u64 - 1, "line")
+                )
             }
         };
         let start = out.aside_tone(Tone::Bad, start);

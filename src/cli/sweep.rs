@@ -105,28 +105,65 @@ pub(super) struct Survey {
 }
 
 /// Deletes the entities of a table that satisfy a condition, as a job.
-pub async fn delete_where(args: &DeleteWhereArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn delete_where(
+    args: &DeleteWhereArgs,
+    context: &Context,
+    engine: &Engine,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?.table;
-    args.which.carry_out(SweepAction::Delete(table), context, engine, out).await
+    args.which
+        .carry_out(SweepAction::Delete(table), context, engine, out)
+        .await
 }
 
 /// Archives the entities of an archive's source that satisfy a condition, as a job.
-pub async fn archive_where(args: &ArchiveWhereArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
-    args.which.carry_out(SweepAction::Archive(args.archive.clone()), context, engine, out).await
+pub async fn archive_where(
+    args: &ArchiveWhereArgs,
+    context: &Context,
+    engine: &Engine,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    args.which
+        .carry_out(
+            SweepAction::Archive(args.archive.clone()),
+            context,
+            engine,
+            out,
+        )
+        .await
 }
 
 impl SweepSelection {
-    async fn carry_out(&self, action: SweepAction, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+    async fn carry_out(
+        &self,
+        action: SweepAction,
+        context: &Context,
+        engine: &Engine,
+        out: &mut Output,
+    ) -> anyhow::Result<Exit> {
         let text = |key: &Option<Key>| key.as_ref().map(ToString::to_string);
-        let range = RangeFields { pk: text(&self.pk), from: text(&self.from), before: text(&self.before) };
-        let named = [&range.pk, &range.from, &range.before].iter().any(|end| end.is_some());
+        let range = RangeFields {
+            pk: text(&self.pk),
+            from: text(&self.from),
+            before: text(&self.before),
+        };
+        let named = [&range.pk, &range.from, &range.before]
+            .iter()
+            .any(|end| end.is_some());
         if !self.all && !named && self.condition.is_none() {
             return Err(
                 UsageError::new("say which entities by --where, --pk, --from or --before, or --all for every one of the table").into()
             );
         }
-        let sweep =
-            Sweep::new(action, named.then_some(range), self.condition.clone(), self.all, self.per_second).map_err(UsageError::new)?;
+        let sweep = Sweep::new(
+            action,
+            named.then_some(range),
+            self.condition.clone(),
+            self.all,
+            self.per_second,
+        )
+        .map_err(UsageError::new)?;
         if self.dry_run {
             let found = survey(&sweep, context, engine, out).await?;
             tell(&sweep, &found, out)?;
@@ -138,9 +175,19 @@ impl SweepSelection {
 }
 
 /// Looks at every entity that a sweep would look at.
-pub(super) async fn survey(sweep: &Sweep, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Survey> {
+pub(super) async fn survey(
+    sweep: &Sweep,
+    context: &Context,
+    engine: &Engine,
+    out: &mut Output,
+) -> anyhow::Result<Survey> {
     let mut progress = Progress::begin(&sweep.action, "entities", None, out, &context.clock);
-    let mut found = Survey { matching: 0, seen: 0, sample: Vec::new(), warnings: engine.sweep_unmet(sweep).await? };
+    let mut found = Survey {
+        matching: 0,
+        seen: 0,
+        sample: Vec::new(),
+        warnings: engine.sweep_unmet(sweep).await?,
+    };
     let mut next = (None, None);
     loop {
         let page = engine.would_sweep(sweep, &next).await?;
@@ -159,39 +206,70 @@ pub(super) async fn survey(sweep: &Sweep, context: &Context, engine: &Engine, ou
 
 /// Reports the entities that a sweep would act on.
 pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
-    let Survey { matching, seen, sample, warnings } = found;
+    let Survey {
+        matching,
+        seen,
+        sample,
+        warnings,
+    } = found;
     let (of, done) = match &sweep.action {
         SweepAction::Delete(table) => (table.as_str(), "deleted"),
         SweepAction::Archive(archive) => (archive.as_str(), "archived"),
     };
     if out.format() == Format::Json {
         let sample = sample.iter().map(RowJson::of).collect();
-        return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample, warnings })?);
+        return Ok(out.value(&DryRun {
+            op: sweep.action.op(),
+            of,
+            matching: *matching,
+            seen: *seen,
+            sample,
+            warnings,
+        })?);
     }
     for warning in warnings {
         out.say(format_args!("warning: {warning}"))?;
     }
     if *seen == 0 {
-        return Ok(out.line(format_args!("{of}: no entity fits, nothing would be {done}"))?);
+        return Ok(out.line(format_args!(
+            "{of}: no entity fits, nothing would be {done}"
+        ))?);
     }
-    out.line(format_args!("{of}: {} of {} looked at would be {done}", HumanCount(*matching), counted(*seen, "entity")))?;
+    out.line(format_args!(
+        "{of}: {} of {} looked at would be {done}",
+        HumanCount(*matching),
+        counted(*seen, "entity")
+    ))?;
     let (heading, rows) = rows_table(sample);
     Ok(out.table(&heading, &rows)?)
 }
 
 /// Puts a sweep on a queue.
-pub(super) async fn submit(sweep: &Sweep, queue: Option<&QueueName>, context: &Context, out: &mut Output) -> anyhow::Result<()> {
+pub(super) async fn submit(
+    sweep: &Sweep,
+    queue: Option<&QueueName>,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     let prepared = whole_tables::prepared(&sweep.message(), queue, context)?;
     let sent = context.client().send(&prepared).await?;
     submitted(sweep, &sent.queue, &sent.message_id, out)
 }
 
 /// Reports a sweep that was put on a queue.
-pub(super) fn submitted(sweep: &Sweep, queue: &QueueName, message_id: &str, out: &mut Output) -> anyhow::Result<()> {
+pub(super) fn submitted(
+    sweep: &Sweep,
+    queue: &QueueName,
+    message_id: &str,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     let op = sweep.action.op();
     match out.format() {
         Format::Json => out.value(&json!({"queue": queue, "message_id": message_id, "op": op}))?,
-        Format::Text => out.line(format_args!("sent {op} of {} to {queue} as {message_id}", sweep.action))?,
+        Format::Text => out.line(format_args!(
+            "sent {op} of {} to {queue} as {message_id}",
+            sweep.action
+        ))?,
     }
     Ok(())
 }

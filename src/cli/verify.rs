@@ -44,14 +44,22 @@ impl Findings {
 pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result<Findings> {
     let by_date = by_date(stores, catalog).await?;
     let of_one = catalog.views.values().map(|view| &view.source);
-    let sources: BTreeSet<&TableRef> = of_one.chain(by_date.iter().filter(|table| catalog.has_views(table))).collect();
+    let sources: BTreeSet<&TableRef> = of_one
+        .chain(by_date.iter().filter(|table| catalog.has_views(table)))
+        .collect();
     let mut tables = BTreeMap::new();
     let ranges = catalog.views.values().filter_map(|view| view.range());
     let claims: BTreeSet<TableRef> = ranges
         .flat_map(|range| range.target.accounts.iter())
-        .map(|account| TableRef { account: account.clone(), table: claim::table() })
+        .map(|account| TableRef {
+            account: account.clone(),
+            table: claim::table(),
+        })
         .collect();
-    let named: Vec<TableRef> = catalog.targets().flat_map(|target| target.tables().collect::<Vec<_>>()).collect();
+    let named: Vec<TableRef> = catalog
+        .targets()
+        .flat_map(|target| target.tables().collect::<Vec<_>>())
+        .collect();
     for table in named.iter().chain(&claims).chain(&by_date) {
         let mut rows = scan(stores, table).await?;
         if catalog.wide.contains(table) {
@@ -63,11 +71,22 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     let mut expected = Vec::new();
     let mut primaries = 0;
     for source in sources {
-        for entity in tables.get(source).into_iter().flatten().filter(|entity| !is_derived_within(&source.table, entity)) {
+        for entity in tables
+            .get(source)
+            .into_iter()
+            .flatten()
+            .filter(|entity| !is_derived_within(&source.table, entity))
+        {
             primaries += 1;
-            let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+            let primary = Primary {
+                table: source.table.clone(),
+                key: entity.key.clone(),
+            };
             expected.extend(
-                patterns::derive(catalog, source, Some(entity))?.items.into_iter().map(|(address, item)| (primary.clone(), address, item)),
+                patterns::derive(catalog, source, Some(entity))?
+                    .items
+                    .into_iter()
+                    .map(|(address, item)| (primary.clone(), address, item)),
             );
         }
     }
@@ -80,7 +99,10 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     for view in catalog.views.values() {
         found.extend(in_blobs(stores, view).await?);
     }
-    Ok(Findings { primaries, ..compare(expected, found) })
+    Ok(Findings {
+        primaries,
+        ..compare(expected, found)
+    })
 }
 
 /// The tables by date that there are, and those that follow them.
@@ -95,7 +117,13 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     let mut found = BTreeSet::new();
     for account in accounts {
         let there = all_tables(stores.account(account)?.tables.as_ref()).await?;
-        found.extend(there.iter().filter_map(|table| catalog.table_by_date(table)).filter(|table| table.account == *account).cloned());
+        found.extend(
+            there
+                .iter()
+                .filter_map(|table| catalog.table_by_date(table))
+                .filter(|table| table.account == *account)
+                .cloned(),
+        );
     }
     Ok(found)
 }
@@ -109,27 +137,73 @@ type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.
 fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
-    let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+    let site = Site::Row {
+        table: table.table.clone(),
+        key: entity.key.clone(),
+    };
     let mut found = Found::new();
-    for view in catalog.views.values().filter(|view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table))) {
-        let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
-        let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
-        let owner = Owner { primary: owned.primary, view: view.name.clone() };
-        let place = (table.account.clone(), site.clone(), Some(Part::Properties), Some(view.name.clone()));
-        found.insert(place, Some((owner, Entity { key: entity.key.clone(), properties: values })));
+    for view in catalog.views.values().filter(
+        |view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table)),
+    ) {
+        let Some(owned) = Owned::read(&site, &entity, &view.name)? else {
+            continue;
+        };
+        let values = owned
+            .names
+            .iter()
+            .filter_map(|name| Some((name.clone(), entity.get(name)?.clone())))
+            .collect();
+        let owner = Owner {
+            primary: owned.primary,
+            view: view.name.clone(),
+        };
+        let place = (
+            table.account.clone(),
+            site.clone(),
+            Some(Part::Properties),
+            Some(view.name.clone()),
+        );
+        found.insert(
+            place,
+            Some((
+                owner,
+                Entity {
+                    key: entity.key.clone(),
+                    properties: values,
+                },
+            )),
+        );
     }
     if !found.is_empty() {
         return Ok(found);
     }
     if let Some(owner) = Owner::of(&entity) {
-        return Ok(Found::from([((table.account.clone(), site, None, None), Some((owner, entity)))]));
+        return Ok(Found::from([(
+            (table.account.clone(), site, None, None),
+            Some((owner, entity)),
+        )]));
     }
-    if !catalog.declared().into_keys().any(|view| shared::is_list_of(view, &entity)) {
+    if !catalog
+        .declared()
+        .into_keys()
+        .any(|view| shared::is_list_of(view, &entity))
+    {
         return Ok(Found::new());
     }
     let list = lists::of_row(&site, &entity)?;
-    let place = |member| (table.account.clone(), site.clone(), Some(Part::Member(member)), None);
-    Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
+    let place = |member| {
+        (
+            table.account.clone(),
+            site.clone(),
+            Some(Part::Member(member)),
+            None,
+        )
+    };
+    Ok(list
+        .members
+        .into_keys()
+        .map(|member| (place(member), None))
+        .collect())
 }
 
 /// The items that lie in the blobs of a view.
@@ -147,19 +221,41 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
 }
 
 /// The items that lie in the blobs of a view in an account.
-async fn in_container(stores: &Stores, view: &View, account: &AccountName, container: &ContainerName) -> anyhow::Result<Found> {
+async fn in_container(
+    stores: &Stores,
+    view: &View,
+    account: &AccountName,
+    container: &ContainerName,
+) -> anyhow::Result<Found> {
     let mut found = Found::new();
     let stores = stores.account(account)?;
     for blob in all_blobs(stores.blobs.as_ref(), container, "").await? {
-        let site = Site::Blob { container: container.clone(), name: blob.name.clone() };
+        let site = Site::Blob {
+            container: container.clone(),
+            name: blob.name.clone(),
+        };
         if view.large().is_some() {
             found.insert((account.clone(), site, None, None), None);
             continue;
         }
-        let Some(list) = lists::in_blob(stores, container, &blob.name).await? else { continue };
+        let Some(list) = lists::in_blob(stores, container, &blob.name).await? else {
+            continue;
+        };
         if *list.view() == view.name {
-            let place = |member| (account.clone(), site.clone(), Some(Part::Member(member)), None);
-            found.extend(list.to_list().members.into_keys().map(|member| (place(member), None)));
+            let place = |member| {
+                (
+                    account.clone(),
+                    site.clone(),
+                    Some(Part::Member(member)),
+                    None,
+                )
+            };
+            found.extend(
+                list.to_list()
+                    .members
+                    .into_keys()
+                    .map(|member| (place(member), None)),
+            );
         }
     }
     Ok(found)
@@ -170,23 +266,43 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
     let mut wanted = BTreeSet::new();
     for (primary, address, item) in expected {
         let set_by = (address.part == Some(Part::Properties)).then(|| address.view.clone());
-        let place = (address.account.clone(), address.site.clone(), address.part.clone(), set_by);
+        let place = (
+            address.account.clone(),
+            address.site.clone(),
+            address.part.clone(),
+            set_by,
+        );
         match (found.get(&place), &item.content) {
             (None, _) => findings.missing.push(address),
-            (Some(Some((owner, _))), _) if owner.primary != primary => findings.taken.push((primary, address)),
-            (Some(Some((_, entity))), Content::Row(wanted)) if entity.properties != wanted.properties => findings.different.push(address),
-            (Some(Some((_, entity))), Content::Properties(wanted)) if entity.properties != *wanted => findings.different.push(address),
+            (Some(Some((owner, _))), _) if owner.primary != primary => {
+                findings.taken.push((primary, address))
+            }
+            (Some(Some((_, entity))), Content::Row(wanted))
+                if entity.properties != wanted.properties =>
+            {
+                findings.different.push(address)
+            }
+            (Some(Some((_, entity))), Content::Properties(wanted))
+                if entity.properties != *wanted =>
+            {
+                findings.different.push(address)
+            }
             (Some(_), _) => findings.right += 1,
         }
         wanted.insert(place);
     }
     found.retain(|place, _| !wanted.contains(place));
-    findings.stale = found.into_keys().map(|(account, site, ..)| (account, site)).collect();
+    findings.stale = found
+        .into_keys()
+        .map(|(account, site, ..)| (account, site))
+        .collect();
     findings
 }
 
 /// Every row of a table.
 pub(super) async fn scan(stores: &Stores, table: &TableRef) -> anyhow::Result<Vec<Row>> {
     let tables = &stores.account(&table.account)?.tables;
-    all_rows(tables.as_ref(), &table.table, Query::default()).await.with_context(|| format!("reading the table {table}"))
+    all_rows(tables.as_ref(), &table.table, Query::default())
+        .await
+        .with_context(|| format!("reading the table {table}"))
 }

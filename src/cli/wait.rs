@@ -48,17 +48,44 @@ struct WaitAnswer<'a> {
 
 /// Waits until the items of an entity are in step; ends with 1 where that took too long.
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
-    let waited = context.client().wait_for(&args.table, &key, args.etag.as_ref(), args.timeout).await.map_err(misused)?;
+    let key = EntityKey {
+        pk: args.pk.clone(),
+        rk: args.rk.clone(),
+    };
+    let waited = context
+        .client()
+        .wait_for(&args.table, &key, args.etag.as_ref(), args.timeout)
+        .await
+        .map_err(misused)?;
     let table = &args.table;
     match out.format() {
-        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), waited })?,
-        Format::Text if waited.in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
-        Format::Text if waited.missing => out.line(format_args!("{table}{key} does not exist, and nothing is derived from it"))?,
+        Format::Json => out.value(&WaitAnswer {
+            table,
+            pk: key.pk.as_str(),
+            rk: key.rk.as_str(),
+            waited,
+        })?,
+        Format::Text if waited.in_step => out.line(format_args!(
+            "everything derived from {table}{key} is in step"
+        ))?,
+        Format::Text if waited.missing => out.line(format_args!(
+            "{table}{key} does not exist, and nothing is derived from it"
+        ))?,
         Format::Text => {
-            let why = if waited.carrying { ": what it says is still on its way to the entities of a range" } else { "" };
-            out.line(format_args!("{table}{key}: not in step within {} s{why}", args.timeout.as_secs_f64()))?;
+            let why = if waited.carrying {
+                ": what it says is still on its way to the entities of a range"
+            } else {
+                ""
+            };
+            out.line(format_args!(
+                "{table}{key}: not in step within {} s{why}",
+                args.timeout.as_secs_f64()
+            ))?;
         }
     }
-    Ok(if waited.in_step { Exit::Done } else { Exit::Failed })
+    Ok(if waited.in_step {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }

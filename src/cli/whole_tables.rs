@@ -47,11 +47,17 @@ pub(super) async fn begin(
     let selection = meant(args.table, args.view, context).await?;
     selection.tell(out)?;
     if args.submit {
-        return Ok(WalkStart::Ended(submit(&selection, job, args.queue, context, out).await?));
+        return Ok(WalkStart::Ended(
+            submit(&selection, job, args.queue, context, out).await?,
+        ));
     }
     let tables = selection.tables();
     let may_begin = may_begin(&tables, context, ready, out).await?;
-    Ok(if may_begin { WalkStart::Here(tables, selection.exit()) } else { WalkStart::Ended(Exit::Interrupted) })
+    Ok(if may_begin {
+        WalkStart::Here(tables, selection.exit())
+    } else {
+        WalkStart::Ended(Exit::Interrupted)
+    })
 }
 
 /// Tables of primaries that a command is about.
@@ -70,7 +76,11 @@ impl TableSelection {
 
     /// The exit code where nothing else is to be said: a failure where all that was selected is unknown.
     fn exit(&self) -> Exit {
-        if self.tables.is_empty() && !self.unknown.is_empty() { Exit::Failed } else { Exit::Done }
+        if self.tables.is_empty() && !self.unknown.is_empty() {
+            Exit::Failed
+        } else {
+            Exit::Done
+        }
     }
 
     /// Reports the unknown ones, or that there is nothing to do.
@@ -79,29 +89,45 @@ impl TableSelection {
             out.complain(unknown)?;
         }
         if self.tables.is_empty() && self.unknown.is_empty() {
-            out.say("Nothing to do: no table has views, and none that was retired has left anything.")?;
+            out.say(
+                "Nothing to do: no table has views, and none that was retired has left anything.",
+            )?;
         }
         Ok(())
     }
 
     /// Adds the tables of a source that a retired view had, as far as there are any.
     async fn add_left(&mut self, source: &Source, context: &Context) -> anyhow::Result<()> {
-        let unknown = |reason: &str| format!("Whether retired views of {source} have left anything is unknown: {reason}.");
+        let unknown = |reason: &str| {
+            format!("Whether retired views of {source} have left anything is unknown: {reason}.")
+        };
         let Ok(account) = context.stores.account(source.account()) else {
-            self.unknown.push(unknown(&format!("[accounts.{}] is not configured", source.account())));
+            self.unknown.push(unknown(&format!(
+                "[accounts.{}] is not configured",
+                source.account()
+            )));
             return Ok(());
         };
         match source {
             Source::Table(table) => {
                 let tables = all_tables(account.tables.as_ref()).await?;
-                self.tables.extend(tables.contains(&table.table).then(|| table.table.clone()));
+                self.tables
+                    .extend(tables.contains(&table.table).then(|| table.table.clone()));
             }
             Source::Dated(dated) => {
                 let tables = there(dated, context).await?;
-                if tables.is_empty() || context.catalog.retentions.values().any(|retention| retention.source() == *dated) {
+                if tables.is_empty()
+                    || context
+                        .catalog
+                        .retentions
+                        .values()
+                        .any(|retention| retention.source() == *dated)
+                {
                     self.tables.extend(tables);
                 } else {
-                    self.unknown.push(unknown("without their [retention] the place of their footprints is not known"));
+                    self.unknown.push(unknown(
+                        "without their [retention] the place of their footprints is not known",
+                    ));
                 }
             }
         }
@@ -111,7 +137,11 @@ impl TableSelection {
 
 /// The selected tables of primaries: one, those of a view, or every one with views. Of a view over a range these are the one's
 /// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
-async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<TableSelection> {
+async fn meant(
+    table: Option<&String>,
+    view: Option<&ViewName>,
+    context: &Context,
+) -> anyhow::Result<TableSelection> {
     let (catalog, mut selection) = (&context.catalog, TableSelection::default());
     if let Some(table) = table {
         let table = context.known_table(table)?;
@@ -122,18 +152,40 @@ async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Contex
         return Ok(selection);
     }
     if let Some(view) = view {
-        match (catalog.dated_views.get(view), catalog.generations.retired.get(view)) {
-            (Some(dated), _) => selection.tables.extend(there(&dated.source, context).await?),
-            (None, Some((_, source))) if !catalog.declares(view) => selection.add_left(source, context).await?,
-            (None, _) => selection.tables.extend(tables_of(context.known_view(view)?)),
+        match (
+            catalog.dated_views.get(view),
+            catalog.generations.retired.get(view),
+        ) {
+            (Some(dated), _) => selection
+                .tables
+                .extend(there(&dated.source, context).await?),
+            (None, Some((_, source))) if !catalog.declares(view) => {
+                selection.add_left(source, context).await?
+            }
+            (None, _) => selection
+                .tables
+                .extend(tables_of(context.known_view(view)?)),
         }
         return Ok(selection);
     }
-    selection.tables.extend(catalog.views.values().flat_map(|view| tables_of(view)));
-    for source in catalog.dated_views.values().map(|view| &view.source).collect::<BTreeSet<_>>() {
+    selection
+        .tables
+        .extend(catalog.views.values().flat_map(|view| tables_of(view)));
+    for source in catalog
+        .dated_views
+        .values()
+        .map(|view| &view.source)
+        .collect::<BTreeSet<_>>()
+    {
         selection.tables.extend(there(source, context).await?);
     }
-    for source in catalog.generations.retired.values().map(|(_, source)| source).collect::<BTreeSet<_>>() {
+    for source in catalog
+        .generations
+        .retired
+        .values()
+        .map(|(_, source)| source)
+        .collect::<BTreeSet<_>>()
+    {
         selection.add_left(source, context).await?;
     }
     Ok(selection)
@@ -146,7 +198,11 @@ async fn may_begin(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<bool> {
-    if !tables.iter().filter_map(|table| context.catalog.table(table)).any(|table| context.catalog.derives_from(table)) {
+    if !tables
+        .iter()
+        .filter_map(|table| context.catalog.table(table))
+        .any(|table| context.catalog.derives_from(table))
+    {
         return Ok(true);
     }
     tokio::select! {
@@ -163,35 +219,70 @@ async fn may_begin(
 fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     let declared = catalog.declared();
     let view = declared.iter().find_map(|(name, (_, source))| {
-        let writes = catalog.view_in(name, &table.table)?.form().target()?.has(table);
+        let writes = catalog
+            .view_in(name, &table.table)?
+            .form()
+            .target()?
+            .has(table);
         writes.then(|| format!("it is written by view {name}, from {source}"))
     });
     let archive = || {
-        let archive = catalog.archives.values().find(|archive| archive.target.table() == Some(table))?;
-        Some(format!("it is written by archive {}, from {}", archive.name, archive.source))
+        let archive = catalog
+            .archives
+            .values()
+            .find(|archive| archive.target.table() == Some(table))?;
+        Some(format!(
+            "it is written by archive {}, from {}",
+            archive.name, archive.source
+        ))
     };
     let hint = view.or_else(archive).unwrap_or_else(|| {
-        let sources: BTreeSet<String> = declared.values().map(|(_, source)| source.to_string()).collect();
+        let sources: BTreeSet<String> = declared
+            .values()
+            .map(|(_, source)| source.to_string())
+            .collect();
         let sources: Vec<String> = sources.into_iter().collect();
-        if sources.is_empty() { "the catalog has no views".to_owned() } else { format!("sources are {}", sources.join(", ")) }
+        if sources.is_empty() {
+            "the catalog has no views".to_owned()
+        } else {
+            format!("sources are {}", sources.join(", "))
+        }
     });
-    UsageError::new(format!("no view has the table {table} as its source; {hint}"))
+    UsageError::new(format!(
+        "no view has the table {table} as its source; {hint}"
+    ))
 }
 
 /// The tables by date that there are.
 async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
     let tables = all_tables(context.stores.account(&source.account)?.tables.as_ref()).await?;
-    Ok(tables.iter().filter_map(|table| Some(source.table(table)?.table)).collect())
+    Ok(tables
+        .iter()
+        .filter_map(|table| Some(source.table(table)?.table))
+        .collect())
 }
 
 fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
-    let many = view.range().map(|range| &range.target.table).filter(|many| **many != view.source.table);
-    [Some(&view.source.table), many].into_iter().flatten().cloned()
+    let many = view
+        .range()
+        .map(|range| &range.target.table)
+        .filter(|many| **many != view.source.table);
+    [Some(&view.source.table), many]
+        .into_iter()
+        .flatten()
+        .cloned()
 }
 
 /// A job, checked.
-pub(super) fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
-    context.client().prepare(&job.to_string(), queue).map_err(UsageError::of)
+pub(super) fn prepared(
+    job: &Value,
+    queue: Option<&QueueName>,
+    context: &Context,
+) -> Result<Prepared, UsageError> {
+    context
+        .client()
+        .prepare(&job.to_string(), queue)
+        .map_err(UsageError::of)
 }
 
 /// Puts a job for each table on its queue, for the workers.
@@ -206,7 +297,11 @@ async fn submit(
     for (at, table) in tables.iter().enumerate() {
         if context.stop.is_cancelled() {
             let left: Vec<&str> = tables[at..].iter().map(TableName::as_str).collect();
-            out.complain(format_args!("Interrupted after {at} of {}; not sent: {}", counted(tables.len() as u64, "job"), left.join(", ")))?;
+            out.complain(format_args!(
+                "Interrupted after {at} of {}; not sent: {}",
+                counted(tables.len() as u64, "job"),
+                left.join(", ")
+            ))?;
             return Ok(Exit::Interrupted);
         }
         let job = prepared(&job(table), queue, context)?;
@@ -220,18 +315,34 @@ async fn submit(
 }
 
 /// The delivery of a job run here: as if it had come from the queue that carries it.
-pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context) -> anyhow::Result<Delivery> {
+pub(super) fn delivery(
+    job: &Value,
+    queue: Option<&QueueName>,
+    context: &Context,
+) -> anyhow::Result<Delivery> {
     let carrier = prepared(job, queue, context)?;
-    let declared = context.settings.queues.iter().find(|queue| queue.shard_names().contains(&carrier.queue));
+    let declared = context
+        .settings
+        .queues
+        .iter()
+        .find(|queue| queue.shard_names().contains(&carrier.queue));
     let declared = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?;
     let recheck_queue = declared.name.with_suffix("-recheck")?;
     let now = context.clock.now();
     Ok(Delivery {
-        stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now, job: None },
+        stamp: Stamp {
+            message_id: format!("{}-{}", carrier.op, now.as_millisecond()),
+            enqueued: now,
+            job: None,
+        },
         dequeue_count: 1,
         account: carrier.account,
-        carry_queue: declared.for_further("carry", &carrier.queue, &recheck_queue).clone(),
-        sync_queue: declared.for_further("sync", &carrier.queue, &recheck_queue).clone(),
+        carry_queue: declared
+            .for_further("carry", &carrier.queue, &recheck_queue)
+            .clone(),
+        sync_queue: declared
+            .for_further("sync", &carrier.queue, &recheck_queue)
+            .clone(),
         recheck_queue,
         tables: None,
     })
@@ -239,21 +350,42 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
 
 /// Progress over a table. The number of its primaries is that of its last audit, where there was one.
 pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
-    let total = if out.progress() == Showing::Nothing { None } else { audited(table, context).await };
+    let total = if out.progress() == Showing::Nothing {
+        None
+    } else {
+        audited(table, context).await
+    };
     Progress::begin(table, "primaries", total, out, &context.clock)
 }
 
 async fn audited(table: &TableName, context: &Context) -> Option<u64> {
-    let account = context.stores.account(&context.catalog.table(table)?.account).ok()?;
+    let account = context
+        .stores
+        .account(&context.catalog.table(table)?.account)
+        .ok()?;
     // A read error leaves it unknown: the command itself will report the reason.
-    audited_primaries(account.tables.as_ref(), table).await.ok()?.filter(|total| *total > 0)
+    audited_primaries(account.tables.as_ref(), table)
+        .await
+        .ok()?
+        .filter(|total| *total > 0)
 }
 
 /// Reports the remaining work after an interruption: nothing done is lost, and each table can be done by itself.
-pub(super) fn say_what_is_left(verb: &str, table: &TableName, later: &[TableName], out: &mut Output) -> anyhow::Result<()> {
+pub(super) fn say_what_is_left(
+    verb: &str,
+    table: &TableName,
+    later: &[TableName],
+    out: &mut Output,
+) -> anyhow::Result<()> {
     let later: Vec<&str> = later.iter().map(TableName::as_str).collect();
-    let later = if later.is_empty() { String::new() } else { format!("; not begun: {}", later.join(", ")) };
-    Ok(out.complain(format_args!("To go on: `evenkeel {verb} --table {table}`, which begins anew{later}"))?)
+    let later = if later.is_empty() {
+        String::new()
+    } else {
+        format!("; not begun: {}", later.join(", "))
+    };
+    Ok(out.complain(format_args!(
+        "To go on: `evenkeel {verb} --table {table}`, which begins anew{later}"
+    ))?)
 }
 
 #[cfg(test)]

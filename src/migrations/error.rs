@@ -98,17 +98,23 @@ pub enum MigrationError {
     )]
     OtherDeclarations(Vec<DeclarationChange>),
     /// Other processes kept changing the record.
-    #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
+    #[error(
+        "other processes changed the record of migrations {0} times while this one was at it: try again when they are done"
+    )]
     Contended(u32),
 }
 
 /// The options that accept these losses.
 pub fn acceptance<'s>(losses: impl IntoIterator<Item = &'s ViewSample>) -> String {
-    losses.into_iter().fold(String::new(), |text, sample| text + " --accept-loss " + sample.view.as_str())
+    losses.into_iter().fold(String::new(), |text, sample| {
+        text + " --accept-loss " + sample.view.as_str()
+    })
 }
 
 fn listed(changes: &[impl Display]) -> String {
-    changes.iter().fold(String::new(), |text, change| format!("{text}\n  {change}"))
+    changes
+        .iter()
+        .fold(String::new(), |text, change| format!("{text}\n  {change}"))
 }
 
 /// A view kept its name and got another source.
@@ -143,7 +149,10 @@ impl MigrationError {
     /// For `map_err`: a store's failure while doing something.
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
         let doing = doing.into();
-        move |source| Self::Store { doing, source: Box::new(source) }
+        move |source| Self::Store {
+            doing,
+            source: Box::new(source),
+        }
     }
 
     /// How long to wait for a deletion in progress on the service; `None` for any other error.

@@ -53,29 +53,50 @@ impl Migrator {
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
-            let Form::Documents(documents) = view.form() else { continue };
+            let Form::Documents(documents) = view.form() else {
+                continue;
+            };
             if let Some(lack) = self.lack(documents).await {
-                let Documents { sink, collection, .. } = documents;
-                lacking.push(IndexLack { view: view.name.clone(), sink: sink.clone(), index: collection.clone(), lack });
+                let Documents {
+                    sink, collection, ..
+                } = documents;
+                lacking.push(IndexLack {
+                    view: view.name.clone(),
+                    sink: sink.clone(),
+                    index: collection.clone(),
+                    lack,
+                });
             }
         }
         lacking
     }
 
     async fn lack(&self, documents: &Documents) -> Option<Lack> {
-        let Documents { sink, collection, fields, types } = documents;
+        let Documents {
+            sink,
+            collection,
+            fields,
+            types,
+        } = documents;
         let sink = match self.stores.sink(sink) {
             Ok(sink) => sink,
-            Err(error) => return Some(Lack::Unknown { reason: error.to_string() }),
+            Err(error) => {
+                return Some(Lack::Unknown {
+                    reason: error.to_string(),
+                });
+            }
         };
         match sink.fields(collection).await {
             Ok(there) if !types.is_empty() => {
                 let there = there.unwrap_or_default();
                 let other = |(name, wanted): (&String, &ColumnType)| {
-                    let found = there.get(name).filter(|found| **found != wanted.to_string())?;
+                    let found = there
+                        .get(name)
+                        .filter(|found| **found != wanted.to_string())?;
                     Some((name.clone(), [found.clone(), wanted.to_string()]))
                 };
-                let mut fields: BTreeMap<String, [String; 2]> = types.iter().filter_map(other).collect();
+                let mut fields: BTreeMap<String, [String; 2]> =
+                    types.iter().filter_map(other).collect();
                 // No migration adds evenkeel's own to rows that are there.
                 for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
                     if !there.is_empty() && !there.contains_key(name) {
@@ -88,34 +109,67 @@ impl Migrator {
             // One that takes any field names none.
             Ok(Some(there)) if there.is_empty() => None,
             Ok(Some(there)) => {
-                let fields: Vec<String> = fields.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
+                let fields: Vec<String> = fields
+                    .keys()
+                    .filter(|name| !there.contains_key(*name))
+                    .cloned()
+                    .collect();
                 (!fields.is_empty()).then_some(Lack::Fields { fields })
             }
-            Err(error) => Some(Lack::Unknown { reason: cause::chain(&error) }),
+            Err(error) => Some(Lack::Unknown {
+                reason: cause::chain(&error),
+            }),
         }
     }
 }
 
 impl fmt::Display for IndexLack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { view, sink, index, lack } = self;
+        let Self {
+            view,
+            sink,
+            index,
+            lack,
+        } = self;
         match lack {
-            Lack::Index => write!(f, "the index {index} of the sink {sink} does not exist, and view {view} writes to it: create it"),
+            Lack::Index => write!(
+                f,
+                "the index {index} of the sink {sink} does not exist, and view {view} writes to it: create it"
+            ),
             Lack::Fields { fields } => {
-                write!(f, "the index {index} of the sink {sink} lacks fields of view {view}: add {}", fields.join(", "))
+                write!(
+                    f,
+                    "the index {index} of the sink {sink} lacks fields of view {view}: add {}",
+                    fields.join(", ")
+                )
             }
             Lack::Types { fields } => {
-                let other: Vec<String> = fields.iter().map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}")).collect();
-                let theirs = [ROW_KEY, ROW_VERSION].iter().any(|name| fields.contains_key(*name));
+                let other: Vec<String> = fields
+                    .iter()
+                    .map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}"))
+                    .collect();
+                let theirs = [ROW_KEY, ROW_VERSION]
+                    .iter()
+                    .any(|name| fields.contains_key(*name));
                 let advice = if theirs {
-                    "it is somebody else's: give the view another one, or add these columns".to_owned()
+                    "it is somebody else's: give the view another one, or add these columns"
+                        .to_owned()
                 } else {
-                    format!("alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`")
+                    format!(
+                        "alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`"
+                    )
                 };
-                write!(f, "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}", other.join(", "))
+                write!(
+                    f,
+                    "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}",
+                    other.join(", ")
+                )
             }
             Lack::Unknown { reason } => {
-                write!(f, "the sink {sink} could not be asked for {index}, which may have all that view {view} needs: {reason}")
+                write!(
+                    f,
+                    "the sink {sink} could not be asked for {index}, which may have all that view {view} needs: {reason}"
+                )
             }
         }
     }
@@ -128,15 +182,36 @@ mod tests {
     #[test]
     fn a_table_that_evenkeel_did_not_make_is_not_to_be_dropped() {
         let told = |fields: &[(&str, [&str; 2])]| {
-            let fields = fields.iter().map(|(name, types)| ((*name).to_owned(), types.map(str::to_owned))).collect();
-            let (view, index) = (ViewName::new("staff").unwrap(), CollectionName::new("people").unwrap());
-            IndexLack { view, sink: AccountName::main(), index, lack: Lack::Types { fields } }.to_string()
+            let fields = fields
+                .iter()
+                .map(|(name, types)| ((*name).to_owned(), types.map(str::to_owned)))
+                .collect();
+            let (view, index) = (
+                ViewName::new("staff").unwrap(),
+                CollectionName::new("people").unwrap(),
+            );
+            IndexLack {
+                view,
+                sink: AccountName::main(),
+                index,
+                lack: Lack::Types { fields },
+            }
+            .to_string()
         };
         let ours = told(&[("salary", ["double", "integer"])]);
-        assert!(ours.contains("salary is double, not integer; alter them, or drop the table"), "{ours}");
+        assert!(
+            ours.contains("salary is double, not integer; alter them, or drop the table"),
+            "{ours}"
+        );
         for own in [ROW_KEY, ROW_VERSION] {
-            let theirs = told(&[(own, ["missing", "text"]), ("salary", ["double", "integer"])]);
-            assert!(theirs.contains("give the view another one") && !theirs.contains("drop"), "{theirs}");
+            let theirs = told(&[
+                (own, ["missing", "text"]),
+                ("salary", ["double", "integer"]),
+            ]);
+            assert!(
+                theirs.contains("give the view another one") && !theirs.contains("drop"),
+                "{theirs}"
+            );
         }
     }
 }

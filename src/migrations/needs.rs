@@ -8,7 +8,9 @@ use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
 use crate::model::sink::TOMBSTONES;
-use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName};
+use crate::model::{
+    AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName,
+};
 use crate::settings::{QueueSettings, Settings};
 
 /// Requirements on the stores.
@@ -48,29 +50,53 @@ impl Needs {
             .map(|view| &view.source)
             .chain(catalog.archives.values().map(|archive| &archive.source))
             .map(|source| source.account.clone())
-            .chain(catalog.dated_views.values().map(|view| view.source.account.clone()))
+            .chain(
+                catalog
+                    .dated_views
+                    .values()
+                    .map(|view| view.source.account.clone()),
+            )
             .collect();
         for migration in migrations {
             let on = migration.tables.iter().flat_map(|table| match table.on {
                 Accounts::Sources => sources.clone(),
                 Accounts::Main => BTreeSet::from([AccountName::main()]),
             });
-            needs.numbered.insert(migration.number.clone(), on.collect());
+            needs
+                .numbered
+                .insert(migration.number.clone(), on.collect());
         }
         for range in catalog.views.values().filter_map(|view| view.range()) {
             for account in range.target.accounts.iter() {
-                needs.tables.entry(account.clone()).or_default().insert(claim::table());
+                needs
+                    .tables
+                    .entry(account.clone())
+                    .or_default()
+                    .insert(claim::table());
             }
         }
-        let archives = catalog.archives.values().filter_map(|archive| archive.target.table());
-        let named = catalog.targets().flat_map(|target| target.tables().collect::<Vec<_>>());
+        let archives = catalog
+            .archives
+            .values()
+            .filter_map(|archive| archive.target.table());
+        let named = catalog
+            .targets()
+            .flat_map(|target| target.tables().collect::<Vec<_>>());
         for table in named.chain(archives.cloned()) {
-            needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
+            needs
+                .tables
+                .entry(table.account.clone())
+                .or_default()
+                .insert(table.table.clone());
         }
         for archive in catalog.archives.values() {
             match &archive.target {
-                ArchiveTarget::Blob(target) => needs.contain([&target.account], Some(&target.container)),
-                ArchiveTarget::Log(target) => needs.contain([&target.account], Some(&target.container)),
+                ArchiveTarget::Blob(target) => {
+                    needs.contain([&target.account], Some(&target.container))
+                }
+                ArchiveTarget::Log(target) => {
+                    needs.contain([&target.account], Some(&target.container))
+                }
                 // A shared folder is its administrator's to make: one that is missing is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }
@@ -88,32 +114,65 @@ impl Needs {
         }
         for view in catalog.views.values() {
             match view.form() {
-                Form::BlobLists(lists) => needs.contain(lists.accounts.iter(), Some(&lists.container)),
+                Form::BlobLists(lists) => {
+                    needs.contain(lists.accounts.iter(), Some(&lists.container))
+                }
                 Form::Values(large) => {
                     needs.contain([&large.account], Some(&large.container));
                     needs.contain([&view.source.account], staging.as_ref());
                 }
-                Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
-                    let need = CollectionNeed { view: view.name.clone(), definition: view.definition(), fields: types.clone() };
+                Form::Documents(Documents {
+                    sink,
+                    collection,
+                    types,
+                    ..
+                }) if !types.is_empty() => {
+                    let need = CollectionNeed {
+                        view: view.name.clone(),
+                        definition: view.definition(),
+                        fields: types.clone(),
+                    };
                     // Where deletes leave their versions.
                     let fields = BTreeMap::from([("version".to_owned(), ColumnType::Integer)]);
-                    let place = CollectionName::new(TOMBSTONES).ok().map(|table| (sink.clone(), table));
-                    needs.collections.extend(place.zip(Some(CollectionNeed { fields, ..need.clone() })));
-                    needs.collections.insert((sink.clone(), collection.clone()), need);
+                    let place = CollectionName::new(TOMBSTONES)
+                        .ok()
+                        .map(|table| (sink.clone(), table));
+                    needs.collections.extend(place.zip(Some(CollectionNeed {
+                        fields,
+                        ..need.clone()
+                    })));
+                    needs
+                        .collections
+                        .insert((sink.clone(), collection.clone()), need);
                 }
-                Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Documents(_) => {}
+                Form::Copies { .. }
+                | Form::Lists { .. }
+                | Form::Properties { .. }
+                | Form::Claims(_)
+                | Form::Documents(_) => {}
             }
         }
         for queue in &settings.queues {
-            needs.queues.entry(queue.account.clone()).or_default().extend(queue_names(queue));
+            needs
+                .queues
+                .entry(queue.account.clone())
+                .or_default()
+                .extend(queue_names(queue));
         }
         needs
     }
 
     /// A container in each of these accounts.
-    fn contain<'a>(&mut self, accounts: impl IntoIterator<Item = &'a AccountName>, container: Option<&ContainerName>) {
+    fn contain<'a>(
+        &mut self,
+        accounts: impl IntoIterator<Item = &'a AccountName>,
+        container: Option<&ContainerName>,
+    ) {
         for account in accounts {
-            self.containers.entry(account.clone()).or_default().extend(container.cloned());
+            self.containers
+                .entry(account.clone())
+                .or_default()
+                .extend(container.cloned());
         }
     }
 
@@ -131,13 +190,25 @@ impl Needs {
 
     /// The accounts that keep a table EvenkeelMigrations.
     pub fn recording_accounts(&self) -> BTreeSet<AccountName> {
-        self.numbered.values().flatten().cloned().chain([AccountName::main()]).collect()
+        self.numbered
+            .values()
+            .flatten()
+            .cloned()
+            .chain([AccountName::main()])
+            .collect()
     }
 }
 
 /// Every queue that belongs to a declared one: itself or its shards, its poison queue, its recheck queue.
 fn queue_names(queue: &QueueSettings) -> Vec<QueueName> {
-    let beside: [Result<QueueName, NameError>; 2] = [queue.name.with_suffix("-poison"), queue.name.with_suffix("-recheck")];
+    let beside: [Result<QueueName, NameError>; 2] = [
+        queue.name.with_suffix("-poison"),
+        queue.name.with_suffix("-recheck"),
+    ];
     // Names too long for their suffix are refused by the configuration check.
-    queue.shard_names().into_iter().chain(beside.into_iter().flatten()).collect()
+    queue
+        .shard_names()
+        .into_iter()
+        .chain(beside.into_iter().flatten())
+        .collect()
 }

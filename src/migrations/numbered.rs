@@ -7,7 +7,10 @@ use super::MigrationError;
 use crate::model::TableName;
 
 /// File names and contents, in order.
-const FILES: [(&str, &str); 1] = [("0001_control_tables.toml", include_str!("../../migrations/0001_control_tables.toml"))];
+const FILES: [(&str, &str); 1] = [(
+    "0001_control_tables.toml",
+    include_str!("../../migrations/0001_control_tables.toml"),
+)];
 
 /// One numbered migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,17 +57,24 @@ struct MigrationFile {
 impl Migration {
     /// All migrations that this program knows, in order.
     pub fn all() -> Result<Vec<Self>, MigrationError> {
-        FILES.into_iter().map(|(file, text)| Self::parse(file, text)).collect()
+        FILES
+            .into_iter()
+            .map(|(file, text)| Self::parse(file, text))
+            .collect()
     }
 
     fn parse(file: &str, text: &str) -> Result<Self, MigrationError> {
-        let wrong = |problem: String| MigrationError::File { file: file.to_owned(), problem };
+        let wrong = |problem: String| MigrationError::File {
+            file: file.to_owned(),
+            problem,
+        };
         let (number, name) = file
             .strip_suffix(".toml")
             .and_then(|stem| stem.split_once('_'))
             .filter(|(number, _)| number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit()))
             .ok_or_else(|| wrong("its name is not NNNN_name.toml".to_owned()))?;
-        let parsed: MigrationFile = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let parsed: MigrationFile =
+            toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
             number: number.to_owned(),
             name: name.to_owned(),
@@ -82,7 +92,10 @@ mod tests {
     #[test]
     fn every_compiled_file_reads_and_they_are_numbered_without_a_gap() {
         let all = Migration::all().unwrap();
-        let numbers: Vec<String> = all.iter().map(|migration| migration.number.clone()).collect();
+        let numbers: Vec<String> = all
+            .iter()
+            .map(|migration| migration.number.clone())
+            .collect();
         let expected: Vec<String> = (1..=all.len()).map(|n| format!("{n:04}")).collect();
         assert_eq!(numbers, expected);
     }
@@ -90,15 +103,18 @@ mod tests {
     #[test]
     fn every_file_of_the_folder_is_compiled_in() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-        let mut found: Vec<String> =
-            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut found: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         found.sort();
         assert_eq!(found, FILES.map(|(file, _)| file.to_owned()));
     }
 
     #[test]
     fn a_mistake_in_a_file_names_the_file() {
-        let error = Migration::parse("0002_more.toml", "description = 'x'\ncreate_tables = []").unwrap_err();
+        let error = Migration::parse("0002_more.toml", "description = 'x'\ncreate_tables = []")
+            .unwrap_err();
         assert!(error.to_string().contains("0002_more.toml"), "{error}");
         assert!(Migration::parse("2_more.toml", "description = 'x'").is_err());
     }

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::DeclarationChange;
 use crate::catalog::{DatedRef, Definition, KeyChange, Source};
-use crate::model::{AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName};
+use crate::model::{
+    AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName,
+};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -176,16 +178,44 @@ impl Planned {
 impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CreateRecord { account } => write!(f, "create table EvenkeelMigrations (account {account})"),
-            Self::Apply { account, number, name, description } => {
-                write!(f, "apply {number} {name}: {description} (account {account})")
+            Self::CreateRecord { account } => {
+                write!(f, "create table EvenkeelMigrations (account {account})")
             }
-            Self::CreateTable { account, table } => write!(f, "create table {table} (account {account})"),
-            Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
-            Self::CreateContainer { account, container } => write!(f, "create container {container} (account {account})"),
-            Self::DefineTable { sink, table, exists, columns } => {
-                let columns: Vec<String> = columns.iter().map(|(name, column)| format!("{name} {column}")).collect();
-                let doing = if *exists { "add to table" } else { "create table" };
+            Self::Apply {
+                account,
+                number,
+                name,
+                description,
+            } => {
+                write!(
+                    f,
+                    "apply {number} {name}: {description} (account {account})"
+                )
+            }
+            Self::CreateTable { account, table } => {
+                write!(f, "create table {table} (account {account})")
+            }
+            Self::CreateQueue { account, queue } => {
+                write!(f, "create queue {queue} (account {account})")
+            }
+            Self::CreateContainer { account, container } => {
+                write!(f, "create container {container} (account {account})")
+            }
+            Self::DefineTable {
+                sink,
+                table,
+                exists,
+                columns,
+            } => {
+                let columns: Vec<String> = columns
+                    .iter()
+                    .map(|(name, column)| format!("{name} {column}"))
+                    .collect();
+                let doing = if *exists {
+                    "add to table"
+                } else {
+                    "create table"
+                };
                 write!(f, "{doing} {table} (sink {sink}): {}", columns.join(", "))
             }
             Self::RecordView(change) => fmt::Display::fmt(change, f),
@@ -194,8 +224,10 @@ impl fmt::Display for Planned {
                 write!(f, "record that jobs may name {}", names.join(", "))
             }
             Self::RecordDeclarations { changes } => {
-                let changes: Vec<String> =
-                    changes.iter().map(|change| format!("{}{}", change.declaration, change.action.recorded())).collect();
+                let changes: Vec<String> = changes
+                    .iter()
+                    .map(|change| format!("{}{}", change.declaration, change.action.recorded()))
+                    .collect();
                 write!(f, "record {}", changes.join(", "))
             }
         }
@@ -204,23 +236,52 @@ impl fmt::Display for Planned {
 
 impl fmt::Display for ViewChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { view, generation, source, owner, left, .. } = self;
+        let Self {
+            view,
+            generation,
+            source,
+            owner,
+            left,
+            ..
+        } = self;
         match self.action {
             ViewAction::New => write!(f, "record view {view} of {source}, generation {generation}"),
-            ViewAction::Changed => write!(f, "record view {view} of {source} as changed, generation {generation}"),
-            ViewAction::Restored => write!(f, "record view {view} of {source} as back, generation {generation}"),
-            ViewAction::Retired => write!(f, "retire view {view} of {source}, last generation {generation}"),
-            ViewAction::Claimed => write!(f, "record view {view} of {source} as owned by {owner}, generation {generation}"),
+            ViewAction::Changed => write!(
+                f,
+                "record view {view} of {source} as changed, generation {generation}"
+            ),
+            ViewAction::Restored => write!(
+                f,
+                "record view {view} of {source} as back, generation {generation}"
+            ),
+            ViewAction::Retired => write!(
+                f,
+                "retire view {view} of {source}, last generation {generation}"
+            ),
+            ViewAction::Claimed => write!(
+                f,
+                "record view {view} of {source} as owned by {owner}, generation {generation}"
+            ),
             ViewAction::Overtaken => {
                 let met = generation.saturating_sub(1);
-                write!(f, "record view {view} of {source} anew, generation {generation}: items of generation {met} exist")
+                write!(
+                    f,
+                    "record view {view} of {source} anew, generation {generation}: items of generation {met} exist"
+                )
             }
         }?;
-        let sections: Vec<String> = left.iter().map(|account| format!("[accounts.{account}]")).collect();
+        let sections: Vec<String> = left
+            .iter()
+            .map(|account| format!("[accounts.{account}]"))
+            .collect();
         if sections.is_empty() {
             Ok(())
         } else {
-            write!(f, "; its items leave {0}: keep {0} until `evenkeel backfill --view {view}` has ended", sections.join(", "))
+            write!(
+                f,
+                "; its items leave {0}: keep {0} until `evenkeel backfill --view {view}` has ended",
+                sections.join(", ")
+            )
         }
     }
 }

@@ -53,42 +53,63 @@ fn display<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok
     serializer.collect_str(source)
 }
 
-fn texts<S: serde::Serializer>(followers: &BTreeSet<DatedRef>, serializer: S) -> Result<S::Ok, S::Error> {
+fn texts<S: serde::Serializer>(
+    followers: &BTreeSet<DatedRef>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(followers.iter().map(ToString::to_string))
 }
 
 impl CatalogRecord {
     /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other.
     pub fn fits(&self, catalog: &Catalog, owner: &CatalogOwner) -> Result<bool, MigrationError> {
-        Ok(plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
+        Ok(plan::view_changes(self, catalog, owner)?
+            .iter()
+            .all(|change| change.action == ViewAction::Overtaken))
     }
 
     /// Whether a view is recorded with this definition.
     pub(super) fn has(&self, view: &ViewName, definition: &Definition) -> bool {
-        self.views.get(view).is_some_and(|view| !view.retired && view.definition == *definition)
+        self.views
+            .get(view)
+            .is_some_and(|view| !view.retired && view.definition == *definition)
     }
 
     /// Whether a change of a view is recorded.
     pub(super) fn has_change(&self, change: &ViewChange) -> bool {
         let is_gone = change.action == ViewAction::Retired;
-        let is_same = |view: &RecordedView| change.definition.as_ref().is_none_or(|definition| *definition == view.definition);
+        let is_same = |view: &RecordedView| {
+            change
+                .definition
+                .as_ref()
+                .is_none_or(|definition| *definition == view.definition)
+        };
         let recorded = self.views.get(&change.view);
-        recorded.is_some_and(|view| (view.generation, view.retired) == (change.generation, is_gone) && is_same(view))
+        recorded.is_some_and(|view| {
+            (view.generation, view.retired) == (change.generation, is_gone) && is_same(view)
+        })
     }
 
     /// The part of the record that a catalog needs: the generations of its own views, which are gone, and names.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
-        let mut generations = Generations { names: self.names.clone(), ..Generations::default() };
+        let mut generations = Generations {
+            names: self.names.clone(),
+            ..Generations::default()
+        };
         for (name, view) in &self.views {
             if let Source::Dated(source) = &view.source
                 && !view.followers.is_empty()
             {
-                generations.followed.push((source.clone(), view.followers.clone()));
+                generations
+                    .followed
+                    .push((source.clone(), view.followers.clone()));
             }
             if catalog.declares(name) {
                 generations.current.insert(name.clone(), view.generation);
             } else if view.retired {
-                generations.retired.insert(name.clone(), (view.generation, view.source.clone()));
+                generations
+                    .retired
+                    .insert(name.clone(), (view.generation, view.source.clone()));
             }
         }
         generations

@@ -27,7 +27,9 @@ use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedV
 use crate::catalog::{DatedRef, Definition, Source, TableRef, View};
 use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
+use crate::model::{
+    AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits,
+};
 
 /// The version of the format of the catalog's record.
 const VERSION: i32 = 1;
@@ -52,7 +54,10 @@ pub(super) fn table() -> Result<TableName, MigrationError> {
 }
 
 fn bug(error: &dyn std::error::Error) -> MigrationError {
-    MigrationError::File { file: MIGRATIONS.to_owned(), problem: error.to_string() }
+    MigrationError::File {
+        file: MIGRATIONS.to_owned(),
+        problem: error.to_string(),
+    }
 }
 
 fn key(pk: &str, rk: impl Into<String>) -> Result<EntityKey, MigrationError> {
@@ -83,7 +88,11 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
 }
 
 /// The row of the catalog's number.
-pub(super) fn generation(value: u32, first: bool, now: Timestamp) -> Result<Entity, MigrationError> {
+pub(super) fn generation(
+    value: u32,
+    first: bool,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
     Ok(Entity::new(generation_key()?)
         .with("Version", VERSION)
         .with("Generation", number(value))
@@ -98,9 +107,15 @@ pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
 }
 
 /// The properties merged into the row of a generation that was met.
-pub(super) fn met(view: &ViewName, generation: u32, now: Timestamp) -> Result<Entity, MigrationError> {
+pub(super) fn met(
+    view: &ViewName,
+    generation: u32,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
     let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
-    Ok(entity.with("Generation", number(generation)).with("RecordedAt", EdmValue::moment(now)))
+    Ok(entity
+        .with("Generation", number(generation))
+        .with("RecordedAt", EdmValue::moment(now)))
 }
 
 /// The row of a name that jobs may have. A `%` in a key is misread by some clients.
@@ -110,8 +125,13 @@ pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError>
 }
 
 /// The row of an owner's archives, retentions and rules.
-pub(super) fn declarations(owner: &CatalogOwner, declared: &Declarations, now: Timestamp) -> Result<Entity, MigrationError> {
-    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?).with("RecordedAt", EdmValue::moment(now));
+pub(super) fn declarations(
+    owner: &CatalogOwner,
+    declared: &Declarations,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
+    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?)
+        .with("RecordedAt", EdmValue::moment(now));
     entity = in_parts(entity, "Declared", &serde_json::json!(declared).to_string());
     Ok(entity)
 }
@@ -121,7 +141,9 @@ fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
     // A quarter of the limit is always short enough in UTF-16 units.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
-    parts.fold(entity, |entity, (part, text)| entity.with(format!("{name}{part}"), text.iter().collect::<String>()))
+    parts.fold(entity, |entity, (part, text)| {
+        entity.with(format!("{name}{part}"), text.iter().collect::<String>())
+    })
 }
 
 /// The parts of a long text, in order.
@@ -133,7 +155,10 @@ fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e
 fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
     let text: String = parts(entity, "Definition").collect();
     // Behind it may lie the end of a longer one that was there before.
-    let definition = serde_json::Deserializer::from_str(&text).into_iter::<Definition>().next()?.ok()?;
+    let definition = serde_json::Deserializer::from_str(&text)
+        .into_iter::<Definition>()
+        .next()?
+        .ok()?;
     let is_read = match source {
         Source::Table(table) => View::recorded(name, table, &definition).is_some(),
         Source::Dated(dated) => View::recorded(name, dated, &definition).is_some(),
@@ -151,8 +176,11 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         .with("Owner", change.owner.as_str())
         .with("RecordedAt", EdmValue::moment(now));
     if !change.followers.is_empty() {
-        let followers: Vec<[String; 2]> =
-            change.followers.iter().map(|tables| [tables.account.to_string(), tables.tables.to_string()]).collect();
+        let followers: Vec<[String; 2]> = change
+            .followers
+            .iter()
+            .map(|tables| [tables.account.to_string(), tables.tables.to_string()])
+            .collect();
         entity = entity.with("Followers", serde_json::json!(followers).to_string());
     }
     // Merged: a list that is there already is overwritten.
@@ -194,26 +222,46 @@ fn source(account: &str, tables: &str) -> Result<Source, String> {
 
 fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
     let account = AccountName::new(account).map_err(|error| error.to_string())?;
-    Ok(DatedRef { account, tables: DatedTables::parse(tables).map_err(|error| error.to_string())? })
+    Ok(DatedRef {
+        account,
+        tables: DatedTables::parse(tables).map_err(|error| error.to_string())?,
+    })
 }
 
 fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
     let pairs: Vec<[String; 2]> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    pairs.iter().map(|[account, tables]| dated(account, tables)).collect()
+    pairs
+        .iter()
+        .map(|[account, tables]| dated(account, tables))
+        .collect()
 }
 
 fn accounts(text: &str) -> Result<BTreeSet<AccountName>, String> {
     let names: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    names.iter().map(|name| AccountName::new(name.as_str()).map_err(|error| error.to_string())).collect()
+    names
+        .iter()
+        .map(|name| AccountName::new(name.as_str()).map_err(|error| error.to_string()))
+        .collect()
 }
 
 /// Reads a row of the record.
 pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, MigrationError> {
     let entity = &row.entity;
-    let wrong = |problem: String| MigrationError::Record { account: account.to_string(), row: entity.key.to_string(), problem };
-    let text = |name: &str| entity.text(name).map(str::to_owned).ok_or_else(|| wrong(format!("{name} is missing")));
+    let wrong = |problem: String| MigrationError::Record {
+        account: account.to_string(),
+        row: entity.key.to_string(),
+        problem,
+    };
+    let text = |name: &str| {
+        entity
+            .text(name)
+            .map(str::to_owned)
+            .ok_or_else(|| wrong(format!("{name} is missing")))
+    };
     let count = || match entity.get("Generation") {
-        Some(EdmValue::Int64(value)) => u32::try_from(*value).map_err(|error| wrong(format!("Generation is {value}: {error}"))),
+        Some(EdmValue::Int64(value)) => {
+            u32::try_from(*value).map_err(|error| wrong(format!("Generation is {value}: {error}")))
+        }
         _ => Err(wrong("Generation is missing".to_owned())),
     };
     match (entity.key.pk.as_str(), entity.key.rk.as_str()) {
@@ -231,7 +279,9 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
             match entity.get("Version") {
                 Some(EdmValue::Int32(VERSION)) => Ok(Recorded::Generation(count()?, first)),
-                other => Err(wrong(format!("Version is {other:?}, and this program reads version {VERSION}"))),
+                other => Err(wrong(format!(
+                    "Version is {other:?}, and this program reads version {VERSION}"
+                ))),
             }
         }
         (CATALOG, rk) => {
@@ -249,26 +299,42 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 if text.is_empty() {
                     return Ok(Recorded::Other);
                 }
-                let declared = serde_json::from_str(&text).map_err(|error| wrong(format!("Declared0: {error}")))?;
+                let declared = serde_json::from_str(&text)
+                    .map_err(|error| wrong(format!("Declared0: {error}")))?;
                 return Ok(Recorded::Declarations(owner, declared));
             }
-            let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
+            let Some(name) = rk.strip_prefix(VIEW) else {
+                return Ok(Recorded::Other);
+            };
             let name = named(name)?;
-            let owner = CatalogOwner::new(text("Owner")?).map_err(|error| wrong(error.to_string()))?;
+            let owner =
+                CatalogOwner::new(text("Owner")?).map_err(|error| wrong(error.to_string()))?;
             let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
             let followers = match entity.text("Followers") {
                 None => BTreeSet::new(),
-                Some(text) => followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?,
+                Some(text) => {
+                    followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?
+                }
             };
             let accounts: BTreeSet<AccountName> = match entity.text("Accounts") {
                 None => BTreeSet::new(),
-                Some(text) => accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?,
+                Some(text) => {
+                    accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?
+                }
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
             let generation = count()?;
-            let definition =
-                definition(entity, &name, &source).ok_or_else(|| wrong("Definition0 is no definition of a view".to_owned()))?;
-            let view = RecordedView { generation, definition, source, followers, accounts, retired, owner };
+            let definition = definition(entity, &name, &source)
+                .ok_or_else(|| wrong("Definition0 is no definition of a view".to_owned()))?;
+            let view = RecordedView {
+                generation,
+                definition,
+                source,
+                followers,
+                accounts,
+                retired,
+                owner,
+            };
             Ok(Recorded::View(name, view))
         }
         _ => Ok(Recorded::Other),

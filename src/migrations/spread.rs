@@ -39,7 +39,14 @@ pub(super) struct Spread {
 impl Spread {
     /// After the first keys were read.
     pub(super) fn behind(first: &str, last: &str) -> Self {
-        Self { first: first.to_owned(), gaps: vec![Gap { after: last.to_owned(), before: None, misses: 0 }] }
+        Self {
+            first: first.to_owned(),
+            gaps: vec![Gap {
+                after: last.to_owned(),
+                before: None,
+                misses: 0,
+            }],
+        }
     }
 
     /// Where to read next, and what to tell about it afterwards; nothing where all is known.
@@ -51,7 +58,13 @@ impl Spread {
                 Some(before) => between(&gap.after, before),
             };
             if let Some(from) = from.filter(|from| *from > gap.after) {
-                return Some((Stretch { from: from.clone(), before: gap.before.clone() }, Asked { gap, from }));
+                return Some((
+                    Stretch {
+                        from: from.clone(),
+                        before: gap.before.clone(),
+                    },
+                    Asked { gap, from },
+                ));
             }
         }
         None
@@ -59,29 +72,63 @@ impl Spread {
 
     /// The first and the last key that were read there, where there were any.
     pub(super) fn found(&mut self, Asked { gap, from }: Asked, keys: Option<(&str, &str)>) {
-        let Gap { after, before, misses } = gap;
+        let Gap {
+            after,
+            before,
+            misses,
+        } = gap;
         match keys {
             Some((first, last)) => {
-                self.gaps.push(Gap { after: last.to_owned(), before, misses: 0 });
-                self.gaps.push(Gap { after, before: Some(first.to_owned()), misses });
+                self.gaps.push(Gap {
+                    after: last.to_owned(),
+                    before,
+                    misses: 0,
+                });
+                self.gaps.push(Gap {
+                    after,
+                    before: Some(first.to_owned()),
+                    misses,
+                });
             }
             None if before.is_some() && misses >= MISSES => {}
             // Found out with the end: how far the keys go.
-            None if before.is_none() => self.gaps.push(Gap { after, before: Some(from), misses: 0 }),
-            None => self.gaps.push(Gap { after, before: Some(from), misses: misses + 1 }),
+            None if before.is_none() => self.gaps.push(Gap {
+                after,
+                before: Some(from),
+                misses: 0,
+            }),
+            None => self.gaps.push(Gap {
+                after,
+                before: Some(from),
+                misses: misses + 1,
+            }),
         }
         // Of several ends the last one is open.
-        let open = self.gaps.iter().filter(|gap| gap.before.is_none()).map(|gap| gap.after.clone()).max();
-        self.gaps.retain(|gap| gap.before.is_some() || Some(&gap.after) == open.as_ref());
+        let open = self
+            .gaps
+            .iter()
+            .filter(|gap| gap.before.is_none())
+            .map(|gap| gap.after.clone())
+            .max();
+        self.gaps
+            .retain(|gap| gap.before.is_some() || Some(&gap.after) == open.as_ref());
     }
 
     /// The open end, or the widest gap.
     fn widest(&self) -> Option<usize> {
-        let ends = self.gaps.iter().flat_map(|gap| std::iter::once(&gap.after).chain(&gap.before));
+        let ends = self
+            .gaps
+            .iter()
+            .flat_map(|gap| std::iter::once(&gap.after).chain(&gap.before));
         let common = ends.map(|end| common(&self.first, end)).min().unwrap_or(0);
         let place = |key: &str| place(key, common);
-        let width = |gap: &Gap| gap.before.as_ref().map_or(f64::INFINITY, |before| place(before) - place(&gap.after));
-        (0..self.gaps.len()).max_by(|one, other| width(&self.gaps[*one]).total_cmp(&width(&self.gaps[*other])))
+        let width = |gap: &Gap| {
+            gap.before
+                .as_ref()
+                .map_or(f64::INFINITY, |before| place(before) - place(&gap.after))
+        };
+        (0..self.gaps.len())
+            .max_by(|one, other| width(&self.gaps[*one]).total_cmp(&width(&self.gaps[*other])))
     }
 }
 
@@ -106,7 +153,10 @@ fn end_of(first: &str, last: &str) -> String {
 
 /// How many characters two keys begin with in common.
 fn common(one: &str, other: &str) -> usize {
-    one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count()
+    one.chars()
+        .zip(other.chars())
+        .take_while(|(one, other)| one == other)
+        .count()
 }
 
 /// The character behind the digits or letters that one is among: keys hardly mix them in one place.
@@ -124,14 +174,21 @@ const fn end_of_kind(code: u32) -> u32 {
 
 /// A key about half way between two; nothing where there is hardly room.
 fn between(after: &str, before: &str) -> Option<String> {
-    let (after, before): (Vec<char>, Vec<char>) = (after.chars().collect(), before.chars().collect());
-    let common = after.iter().zip(&before).take_while(|(one, other)| one == other).count();
+    let (after, before): (Vec<char>, Vec<char>) =
+        (after.chars().collect(), before.chars().collect());
+    let common = after
+        .iter()
+        .zip(&before)
+        .take_while(|(one, other)| one == other)
+        .count();
     let mut key: Vec<char> = after[..common].to_vec();
     // Keys hold no character below the space.
     let code = |key: &[char], at: usize| key.get(at).map_or(0x1f, |c| u32::from(*c));
     let (mut low, mut high) = (code(&after, common), code(&before, common));
     // Keys hardly differ in the kind of a separator: what follows it is halved.
-    let separates = |low: u32, at: usize| at + 1 < after.len() && char::from_u32(low).is_some_and(|c| c.is_ascii_punctuation());
+    let separates = |low: u32, at: usize| {
+        at + 1 < after.len() && char::from_u32(low).is_some_and(|c| c.is_ascii_punctuation())
+    };
     while high.saturating_sub(low) < 2 || separates(low, key.len()) {
         key.push(*after.get(key.len())?);
         low = code(&after, key.len());
@@ -141,7 +198,11 @@ fn between(after: &str, before: &str) -> Option<String> {
         }
     }
     let end = end_of_kind(low);
-    let middle = match if end < high { end } else { low + (high - low) / 2 } {
+    let middle = match if end < high {
+        end
+    } else {
+        low + (high - low) / 2
+    } {
         0x7f..=0x9f if low < 0x7e => 0x7e,
         0x7f..=0x9f => 0xa0,
         // No character: it stands for half of one.
@@ -156,7 +217,13 @@ fn between(after: &str, before: &str) -> Option<String> {
 fn place(key: &str, without: usize) -> f64 {
     let digit = |c: char| f64::from(u32::from(c).min(0xffff)) / 65_536.0;
     // Three are as many as fit.
-    key.chars().skip(without).take(3).fold((0.0, 1.0), |(sum, unit): (f64, f64), c| (digit(c).mul_add(unit, sum), unit / 65_536.0)).0
+    key.chars()
+        .skip(without)
+        .take(3)
+        .fold((0.0, 1.0), |(sum, unit): (f64, f64), c| {
+            (digit(c).mul_add(unit, sum), unit / 65_536.0)
+        })
+        .0
 }
 
 #[cfg(test)]
@@ -169,17 +236,31 @@ mod tests {
     fn places(keys: &BTreeSet<String>, questions: usize) -> (Vec<String>, usize) {
         let read = |stretch: &Stretch| -> Vec<String> {
             let before = |key: &&String| stretch.before.as_ref().is_none_or(|before| *key < before);
-            keys.range(stretch.from.clone()..).take_while(before).take(5).cloned().collect()
+            keys.range(stretch.from.clone()..)
+                .take_while(before)
+                .take(5)
+                .cloned()
+                .collect()
         };
-        let all = Stretch { from: String::new(), before: None };
+        let all = Stretch {
+            from: String::new(),
+            before: None,
+        };
         let first = read(&all);
         let mut spread = Spread::behind(&first[0], first.last().unwrap());
         let (mut places, mut asked) = (vec![first[0].clone()], 0);
         while asked < questions && places.len() < 20 {
-            let Some((stretch, question)) = spread.ask() else { break };
+            let Some((stretch, question)) = spread.ask() else {
+                break;
+            };
             asked += 1;
             let found = read(&stretch);
-            spread.found(question, found.first().map(|first| (first.as_str(), found.last().unwrap().as_str())));
+            spread.found(
+                question,
+                found
+                    .first()
+                    .map(|first| (first.as_str(), found.last().unwrap().as_str())),
+            );
             places.extend(found.first().cloned());
         }
         places.sort();
@@ -189,7 +270,11 @@ mod tests {
     /// The longest run of keys without a place in it, of a hundred.
     fn longest_gap(keys: &BTreeSet<String>, places: &[String]) -> usize {
         let all: Vec<&String> = keys.iter().collect();
-        let at: Vec<usize> = places.iter().map(|place| all.binary_search(&place).unwrap()).chain([all.len()]).collect();
+        let at: Vec<usize> = places
+            .iter()
+            .map(|place| all.binary_search(&place).unwrap())
+            .chain([all.len()])
+            .collect();
         at.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap() * 100 / all.len()
     }
 
@@ -197,24 +282,68 @@ mod tests {
     fn twenty_places_are_found_all_over_the_keys_that_people_use() {
         let hex = |n: u64| format!("{:08x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
         let cases: [(&str, BTreeSet<String>, usize); 6] = [
-            ("numbers", (0..5000).map(|n| format!("{n:05}")).collect(), 20),
-            ("a common beginning", (0..5000).map(|n| format!("customer-{n:07}")).collect(), 20),
+            (
+                "numbers",
+                (0..5000).map(|n| format!("{n:05}")).collect(),
+                20,
+            ),
+            (
+                "a common beginning",
+                (0..5000).map(|n| format!("customer-{n:07}")).collect(),
+                20,
+            ),
             ("hashes", (0..5000).map(hex).collect(), 20),
-            ("dates", (0..5000).map(|n| format!("2026-{:02}-{:02}", n / 400 + 1, n % 28 + 1)).collect(), 45),
-            ("names", (0..5000).map(|n| format!("{}{}", char::from(b'a' + u8::try_from(n % 26).unwrap()), hex(n))).collect(), 20),
-            ("names in Korean", (0..3000_u32).map(|n| format!("{}{n}", char::from_u32(0xac00 + n * 3).unwrap())).collect(), 25),
+            (
+                "dates",
+                (0..5000)
+                    .map(|n| format!("2026-{:02}-{:02}", n / 400 + 1, n % 28 + 1))
+                    .collect(),
+                45,
+            ),
+            (
+                "names",
+                (0..5000)
+                    .map(|n| {
+                        format!(
+                            "{}{}",
+                            char::from(b'a' + u8::try_from(n % 26).unwrap()),
+                            hex(n)
+                        )
+                    })
+                    .collect(),
+                20,
+            ),
+            (
+                "names in Korean",
+                (0..3000_u32)
+                    .map(|n| format!("{}{n}", char::from_u32(0xac00 + n * 3).unwrap()))
+                    .collect(),
+                25,
+            ),
         ];
         for (what, keys, most) in cases {
             let (places, asked) = places(&keys, 45);
-            assert!(places.len() >= 14, "{what}: {} places after {asked} questions", places.len());
+            assert!(
+                places.len() >= 14,
+                "{what}: {} places after {asked} questions",
+                places.len()
+            );
             let gap = longest_gap(&keys, &places);
-            assert!(gap <= most, "{what}: a gap of {gap}%, {asked} questions: {places:?}");
+            assert!(
+                gap <= most,
+                "{what}: a gap of {gap}%, {asked} questions: {places:?}"
+            );
         }
     }
 
     #[test]
     fn few_keys_are_not_asked_for_without_end() {
-        for keys in [vec!["only"], vec!["a", "b"], vec!["a", "~"], vec!["a", "\u{ffff}"]] {
+        for keys in [
+            vec!["only"],
+            vec!["a", "b"],
+            vec!["a", "~"],
+            vec!["a", "\u{ffff}"],
+        ] {
             let keys: BTreeSet<String> = keys.into_iter().map(str::to_owned).collect();
             assert!(places(&keys, 1000).1 < 60, "{keys:?}");
         }

@@ -7,8 +7,12 @@ use serde::Serialize;
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
 use crate::model::names::is_own_table;
-use crate::model::{AccountName, BlobName, CollectionName, ContainerName, ETag, Filter, QueueName, TableName, cause};
-use crate::ports::{Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables};
+use crate::model::{
+    AccountName, BlobName, CollectionName, ContainerName, ETag, Filter, QueueName, TableName, cause,
+};
+use crate::ports::{
+    Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables,
+};
 
 /// The state of the stores.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +37,10 @@ impl State {
     /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
-        !tables.into_iter().flatten().any(|table| is_own_table(table.as_str()))
+        !tables
+            .into_iter()
+            .flatten()
+            .any(|table| is_own_table(table.as_str()))
     }
 }
 
@@ -90,31 +97,68 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
         let doing = format!("looking for the table {collection} of the sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
             // The recorder of the view has made its table: other jobs need not wait for the database.
-            Err(error) if error.class.is_transient() && state.record.has(&need.view, &need.definition) => {
+            Err(error)
+                if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
+            {
                 tracing::warn!(error = %cause::chain(&error), "{doing}: taken to be there");
-                Some(need.fields.iter().map(|(name, column)| (name.clone(), column.to_string())).collect())
+                Some(
+                    need.fields
+                        .iter()
+                        .map(|(name, column)| (name.clone(), column.to_string()))
+                        .collect(),
+                )
             }
             found => found.map_err(MigrationError::store(doing))?,
         };
-        state.collections.extend(fields.map(|fields| ((sink.clone(), collection.clone()), fields)));
+        state
+            .collections
+            .extend(fields.map(|fields| ((sink.clone(), collection.clone()), fields)));
     }
     Ok(state)
 }
 
-pub(super) async fn tables(name: &AccountName, account: &Account) -> Result<BTreeSet<TableName>, MigrationError> {
-    all_tables(account.tables.as_ref()).await.map_err(MigrationError::store(format!("listing the tables of account {name}")))
+pub(super) async fn tables(
+    name: &AccountName,
+    account: &Account,
+) -> Result<BTreeSet<TableName>, MigrationError> {
+    all_tables(account.tables.as_ref())
+        .await
+        .map_err(MigrationError::store(format!(
+            "listing the tables of account {name}"
+        )))
 }
 
-async fn queue_exists(name: &AccountName, account: &Account, queue: &QueueName) -> Result<bool, MigrationError> {
+async fn queue_exists(
+    name: &AccountName,
+    account: &Account,
+    queue: &QueueName,
+) -> Result<bool, MigrationError> {
     match account.queues.approximate_count(queue).await {
         Ok(_) => Ok(true),
-        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container | Missing::Item)) => Ok(false),
-        Err(error) => Err(MigrationError::store(format!("looking for the queue {queue} in account {name}"))(error)),
+        Err(error)
+            if matches!(
+                error.class,
+                ErrorClass::NotFound(Missing::Container | Missing::Item)
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(MigrationError::store(format!(
+            "looking for the queue {queue} in account {name}"
+        ))(error)),
     }
 }
 
-async fn container_exists(name: &AccountName, account: &Account, container: &ContainerName) -> Result<bool, MigrationError> {
-    let doing = || MigrationError::store(format!("looking for the container {container} in account {name}"));
+async fn container_exists(
+    name: &AccountName,
+    account: &Account,
+    container: &ContainerName,
+) -> Result<bool, MigrationError> {
+    let doing = || {
+        MigrationError::store(format!(
+            "looking for the container {container} in account {name}"
+        ))
+    };
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
     // A blob that is not there tells a container that is: reading one asks for less than a listing does.
@@ -130,15 +174,27 @@ async fn container_exists(name: &AccountName, account: &Account, container: &Con
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
-    let Some(RecordedNumber { generation, first, etag }) = recorded_number(main).await? else { return Ok(record) };
+    let Some(RecordedNumber {
+        generation,
+        first,
+        etag,
+    }) = recorded_number(main).await?
+    else {
+        return Ok(record);
+    };
     (record.generation, record.first, record.etag) = (generation, first, Some(etag));
-    let partition = Query { filter: Some(Filter::partition(&rows::catalog_partition()?)), ..Query::default() };
+    let partition = Query {
+        filter: Some(Filter::partition(&rows::catalog_partition()?)),
+        ..Query::default()
+    };
     for found in read_record(&account, main, partition).await? {
         match found {
             Recorded::View(name, view) => drop(record.views.insert(name, view)),
             Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
             Recorded::Name(name) => record.names.extend([name]),
-            Recorded::Declarations(owner, declared) => drop(record.declarations.insert(owner, declared)),
+            Recorded::Declarations(owner, declared) => {
+                drop(record.declarations.insert(owner, declared))
+            }
             Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
         }
     }
@@ -153,20 +209,45 @@ pub(super) struct RecordedNumber {
 }
 
 /// The catalog's number and the ETag of its row; `None` where none is recorded.
-pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<RecordedNumber>, MigrationError> {
+pub(super) async fn recorded_number(
+    main: &dyn TableStore,
+) -> Result<Option<RecordedNumber>, MigrationError> {
     let account = AccountName::main();
-    let row = match main.get(&rows::table()?, &rows::generation_key()?, None).await {
+    let row = match main
+        .get(&rows::table()?, &rows::generation_key()?, None)
+        .await
+    {
         Ok(row) => row,
-        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container)) => return Ok(None),
-        Err(error) => return Err(MigrationError::store("reading the recorded catalog's number")(error)),
+        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container)) => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(MigrationError::store(
+                "reading the recorded catalog's number",
+            )(error));
+        }
     };
     let Some(row) = row else { return Ok(None) };
-    let Recorded::Generation(generation, first) = rows::read(&account, &row)? else { return Ok(None) };
-    Ok(Some(RecordedNumber { generation, first, etag: row.etag }))
+    let Recorded::Generation(generation, first) = rows::read(&account, &row)? else {
+        return Ok(None);
+    };
+    Ok(Some(RecordedNumber {
+        generation,
+        first,
+        etag: row.etag,
+    }))
 }
 
-async fn read_record(account: &AccountName, tables: &dyn TableStore, query: Query) -> Result<Vec<Recorded>, MigrationError> {
+async fn read_record(
+    account: &AccountName,
+    tables: &dyn TableStore,
+    query: Query,
+) -> Result<Vec<Recorded>, MigrationError> {
     let table = rows::table()?;
-    let found = all_rows(tables, &table, query).await.map_err(MigrationError::store(format!("reading {table} of account {account}")))?;
+    let found = all_rows(tables, &table, query)
+        .await
+        .map_err(MigrationError::store(format!(
+            "reading {table} of account {account}"
+        )))?;
     found.iter().map(|row| rows::read(account, row)).collect()
 }

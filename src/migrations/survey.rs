@@ -52,12 +52,23 @@ pub struct ForeignRows {
 
 impl fmt::Display for ForeignRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, looked_at, taken, example } = self;
-        write!(f, "the table {table} holds rows that evenkeel did not write, such as {example}")?;
+        let Self {
+            table,
+            looked_at,
+            taken,
+            example,
+        } = self;
+        write!(
+            f,
+            "the table {table} holds rows that evenkeel did not write, such as {example}"
+        )?;
         if *taken == 0 {
             return f.write_str(", under other keys than the view's items");
         }
-        write!(f, ": {taken} of {looked_at} keys that were looked at are taken")
+        write!(
+            f,
+            ": {taken} of {looked_at} keys that were looked at are taken"
+        )
     }
 }
 
@@ -67,9 +78,14 @@ impl ViewSurvey {
         let sample = self.sample.is_suspect().then(|| self.sample.to_string());
         let remedy = |foreign: &ForeignRows| match foreign.taken {
             0 => "",
-            _ => ". Such items are not written: give the view a table of its own, or delete those rows",
+            _ => {
+                ". Such items are not written: give the view a table of its own, or delete those rows"
+            }
         };
-        let foreign = self.foreign.as_ref().map(|foreign| format!("view {}: {foreign}{}", self.sample.view, remedy(foreign)));
+        let foreign = self
+            .foreign
+            .as_ref()
+            .map(|foreign| format!("view {}: {foreign}{}", self.sample.view, remedy(foreign)));
         sample.into_iter().chain(foreign).collect()
     }
 }
@@ -93,55 +109,95 @@ impl Migrator {
     }
 
     /// What it says about changed views whose items would be lost.
-    pub(super) async fn losses(&self, pending: &[Planned]) -> Result<Vec<ViewSample>, MigrationError> {
+    pub(super) async fn losses(
+        &self,
+        pending: &[Planned],
+    ) -> Result<Vec<ViewSample>, MigrationError> {
         let subjects = pending.iter().filter_map(|change| match change {
-            Planned::RecordView(change) if change.action != ViewAction::Retired => Some(subject(change)),
+            Planned::RecordView(change) if change.action != ViewAction::Retired => {
+                Some(subject(change))
+            }
             _ => None,
         });
-        let subjects: Vec<Subject> = subjects.filter(|subject| subject.former.is_some()).collect();
+        let subjects: Vec<Subject> = subjects
+            .filter(|subject| subject.former.is_some())
+            .collect();
         let samples = self.samples(&subjects).await?;
-        let compared = subjects.iter().filter_map(|subject| Some(self.compared(subject, samples.get(&subject.source)?)));
+        let compared = subjects
+            .iter()
+            .filter_map(|subject| Some(self.compared(subject, samples.get(&subject.source)?)));
         Ok(compared.filter(|sample| sample.loss).collect())
     }
 
     /// What it says about the views of the catalog whose primaries lie in these tables. Reads only.
-    pub async fn survey_views(&self, of: impl Fn(&Source) -> bool) -> Result<Vec<ViewSurvey>, MigrationError> {
+    pub async fn survey_views(
+        &self,
+        of: impl Fn(&Source) -> bool,
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
         self.survey_beside(&[], of).await
     }
 
     /// As [`survey_views`](Self::survey_views), and as [`survey`](Self::survey) about those among these changes.
-    pub async fn survey_beside(&self, pending: &[Planned], of: impl Fn(&Source) -> bool) -> Result<Vec<ViewSurvey>, MigrationError> {
+    pub async fn survey_beside(
+        &self,
+        pending: &[Planned],
+        of: impl Fn(&Source) -> bool,
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
         let change = |view: &ViewName| {
             pending.iter().find_map(|change| match change {
                 Planned::RecordView(change) if change.view == *view => Some(subject(change)),
                 _ => None,
             })
         };
-        let declared = self.catalog.declared().into_iter().filter(|(_, (_, source))| of(source));
-        let as_is = |view: &ViewName, source| Subject { view: view.clone(), source, former: None };
-        let subjects = declared.map(|(view, (_, source))| change(view).unwrap_or_else(|| as_is(view, source)));
+        let declared = self
+            .catalog
+            .declared()
+            .into_iter()
+            .filter(|(_, (_, source))| of(source));
+        let as_is = |view: &ViewName, source| Subject {
+            view: view.clone(),
+            source,
+            former: None,
+        };
+        let subjects =
+            declared.map(|(view, (_, source))| change(view).unwrap_or_else(|| as_is(view, source)));
         self.surveyed(subjects.collect()).await
     }
 
     async fn surveyed(&self, subjects: Vec<Subject>) -> Result<Vec<ViewSurvey>, MigrationError> {
         let (samples, mut surveys) = (self.samples(&subjects).await?, Vec::new());
         for subject in &subjects {
-            let Some(sample) = samples.get(&subject.source) else { continue };
+            let Some(sample) = samples.get(&subject.source) else {
+                continue;
+            };
             let foreign = self.foreign(subject, sample).await?;
-            surveys.push(ViewSurvey { sample: self.compared(subject, sample), foreign });
+            surveys.push(ViewSurvey {
+                sample: self.compared(subject, sample),
+                foreign,
+            });
         }
         Ok(surveys)
     }
 
     /// Samples of the sources, each read once.
-    async fn samples(&self, subjects: &[Subject]) -> Result<BTreeMap<Source, Sample>, MigrationError> {
+    async fn samples(
+        &self,
+        subjects: &[Subject],
+    ) -> Result<BTreeMap<Source, Sample>, MigrationError> {
         let sources: BTreeSet<&Source> = subjects.iter().map(|subject| &subject.source).collect();
         let read = |source: &Source| {
             let source = source.clone();
-            async move { sample::read(&self.stores, &self.catalog, &source).await.map(|sample| (source, sample)) }
+            async move {
+                sample::read(&self.stores, &self.catalog, &source)
+                    .await
+                    .map(|sample| (source, sample))
+            }
         };
         let reads: Vec<_> = sources.into_iter().map(read).collect();
-        stream::iter(reads).buffer_unordered(TABLES_AT_ONCE).try_collect().await
+        stream::iter(reads)
+            .buffer_unordered(TABLES_AT_ONCE)
+            .try_collect()
+            .await
     }
 
     fn compared(&self, subject: &Subject, sample: &Sample) -> ViewSample {
@@ -149,66 +205,140 @@ impl Migrator {
             .tables
             .iter()
             .map(|(table, primaries)| {
-                let former = subject.former.as_ref().and_then(|definition| former(subject, definition, table));
+                let former = subject
+                    .former
+                    .as_ref()
+                    .and_then(|definition| former(subject, definition, table));
                 (former, self.view_of(&subject.view, table), primaries)
             })
             .collect();
-        let sampled: Vec<Sampled<'_>> =
-            tables.iter().map(|(former, view, primaries)| Sampled { former: former.as_ref(), view: view.as_deref(), primaries }).collect();
-        ViewSample::of(&subject.view, subject.source.spelled(), sample.whole, &sampled)
+        let sampled: Vec<Sampled<'_>> = tables
+            .iter()
+            .map(|(former, view, primaries)| Sampled {
+                former: former.as_ref(),
+                view: view.as_deref(),
+                primaries,
+            })
+            .collect();
+        ViewSample::of(
+            &subject.view,
+            subject.source.spelled(),
+            sample.whole,
+            &sampled,
+        )
     }
 
     /// A view of the catalog, as it is of a table of its source.
     fn view_of(&self, name: &ViewName, table: &TableRef) -> Option<std::sync::Arc<View>> {
-        self.catalog.views_of(table).find(|view| view.name == *name).cloned()
+        self.catalog
+            .views_of(table)
+            .find(|view| view.name == *name)
+            .cloned()
     }
 
     /// Rows of others where items of a view are to lie.
-    async fn foreign(&self, subject: &Subject, sample: &Sample) -> Result<Option<ForeignRows>, MigrationError> {
+    async fn foreign(
+        &self,
+        subject: &Subject,
+        sample: &Sample,
+    ) -> Result<Option<ForeignRows>, MigrationError> {
         let mut keys = Vec::new();
         let mut targets = Vec::new();
         for (table, primaries) in &sample.tables {
-            let Some(view) = self.view_of(&subject.view, table) else { continue };
+            let Some(view) = self.view_of(&subject.view, table) else {
+                continue;
+            };
             // Others' rows are what properties and claims lie on.
-            let (Form::Copies { rows, .. } | Form::Lists { rows, .. }) = view.form() else { return Ok(None) };
+            let (Form::Copies { rows, .. } | Form::Lists { rows, .. }) = view.form() else {
+                return Ok(None);
+            };
             targets.extend(rows.target.tables());
             keys.extend(items(&view, primaries));
         }
-        let looks: Vec<_> = spread(&keys).into_iter().map(|item| self.is_foreign(item)).collect();
+        let looks: Vec<_> = spread(&keys)
+            .into_iter()
+            .map(|item| self.is_foreign(item))
+            .collect();
         let looked_at = looks.len() as u64;
-        let looks: Vec<Result<Option<(TableName, String)>, MigrationError>> = stream::iter(looks).buffered(AT_ONCE).collect().await;
-        let taken: Vec<_> = looks.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        let looks: Vec<Result<Option<(TableName, String)>, MigrationError>> =
+            stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let taken: Vec<_> = looks
+            .into_iter()
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?;
         if let Some((table, example)) = taken.first().cloned() {
-            return Ok(Some(ForeignRows { table, looked_at, taken: taken.len() as u64, example }));
+            return Ok(Some(ForeignRows {
+                table,
+                looked_at,
+                taken: taken.len() as u64,
+                example,
+            }));
         }
-        for target in targets.iter().filter(|target| self.catalog.refuse_view_table(target).is_err()) {
+        for target in targets
+            .iter()
+            .filter(|target| self.catalog.refuse_view_table(target).is_err())
+        {
             if let Some(example) = self.beside(target).await? {
-                return Ok(Some(ForeignRows { table: target.table.clone(), looked_at, taken: 0, example }));
+                return Ok(Some(ForeignRows {
+                    table: target.table.clone(),
+                    looked_at,
+                    taken: 0,
+                    example,
+                }));
             }
         }
         Ok(None)
     }
 
     /// The row at the key of an item, where evenkeel did not write it.
-    async fn is_foreign(&self, item: &ItemAddress) -> Result<Option<(TableName, String)>, MigrationError> {
-        let Some((table, key)) = item.site.row() else { return Ok(None) };
-        let (tables, select) = (&self.stores.account(&item.account)?.tables, [VIEW_PROPERTY.to_owned()]);
+    async fn is_foreign(
+        &self,
+        item: &ItemAddress,
+    ) -> Result<Option<(TableName, String)>, MigrationError> {
+        let Some((table, key)) = item.site.row() else {
+            return Ok(None);
+        };
+        let (tables, select) = (
+            &self.stores.account(&item.account)?.tables,
+            [VIEW_PROPERTY.to_owned()],
+        );
         let row = match tables.get(table, key, Some(&select)).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
-            read => read.map_err(MigrationError::store(format!("looking for rows of others in {table}")))?,
+            read => read.map_err(MigrationError::store(format!(
+                "looking for rows of others in {table}"
+            )))?,
         };
-        Ok(row.filter(|row| row.entity.get(VIEW_PROPERTY).is_none()).map(|_| (table.clone(), key.to_string())))
+        Ok(row
+            .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
+            .map(|_| (table.clone(), key.to_string())))
     }
 
     /// A row among the first of a table that only views write, where evenkeel did not write it.
     async fn beside(&self, target: &TableRef) -> Result<Option<String>, MigrationError> {
         let tables: &dyn TableStore = self.stores.account(&target.account)?.tables.as_ref();
         let select = Some(vec![VIEW_PROPERTY.to_owned(), SOURCE_PROPERTY.to_owned()]);
-        let page = match tables.query(&target.table, &Query { select, top: Some(ROWS), ..Query::default() }).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(None),
-            read => read.map_err(MigrationError::store(format!("looking for rows of others in {target}")))?,
+        let page = match tables
+            .query(
+                &target.table,
+                &Query {
+                    select,
+                    top: Some(ROWS),
+                    ..Query::default()
+                },
+            )
+            .await
+        {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok(None);
+            }
+            read => read.map_err(MigrationError::store(format!(
+                "looking for rows of others in {target}"
+            )))?,
         };
-        let strange = page.rows.into_iter().find(|row| row.entity.get(VIEW_PROPERTY).is_none());
+        let strange = page
+            .rows
+            .into_iter()
+            .find(|row| row.entity.get(VIEW_PROPERTY).is_none());
         Ok(strange.map(|row| row.entity.key.to_string()))
     }
 }
@@ -216,10 +346,16 @@ impl Migrator {
 fn subject(change: &ViewChange) -> Subject {
     // Items of a view that was retired go in any case.
     let former = match (change.action, &change.former) {
-        (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => Some(former.clone()),
+        (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
+            Some(former.clone())
+        }
         _ => None,
     };
-    Subject { view: change.view.clone(), source: change.source.clone(), former }
+    Subject {
+        view: change.view.clone(),
+        source: change.source.clone(),
+        former,
+    }
 }
 
 /// A view as it was recorded, for a table of its source.
@@ -236,8 +372,13 @@ fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Optio
 /// The rows of a view's items of these primaries.
 fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
     let alone = only(view);
-    let derived = spread(primaries).into_iter().filter_map(|primary| patterns::derive(&alone, &view.source, Some(primary)).ok());
-    derived.flat_map(|derived| derived.items.into_keys()).filter(|item| matches!(item.site, Site::Row { .. })).collect()
+    let derived = spread(primaries)
+        .into_iter()
+        .filter_map(|primary| patterns::derive(&alone, &view.source, Some(primary)).ok());
+    derived
+        .flat_map(|derived| derived.items.into_keys())
+        .filter(|item| matches!(item.site, Site::Row { .. }))
+        .collect()
 }
 
 /// Some of many, evenly.

@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use super::{Consent, Migrator, Planned, ViewAction, rows};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use crate::catalog::{
-    Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, Rule, SecondaryIndex, Source, TableRef, View, ViewKind,
+    Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, Rule, SecondaryIndex, Source,
+    TableRef, View, ViewKind,
 };
 use crate::cli::context::tests::settings;
 use crate::model::condition::TimedCondition;
@@ -34,7 +35,10 @@ impl Clock for Noon {
 }
 
 pub(crate) fn table(name: &str) -> TableRef {
-    TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+    TableRef {
+        account: AccountName::main(),
+        table: TableName::new(name).unwrap(),
+    }
 }
 
 /// A catalog of secondary indexes of Employees, by name and row key.
@@ -48,7 +52,13 @@ pub(crate) fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
             row_key: Template::parse(row_key).unwrap(),
             select: None,
         });
-        let view = View { name: name.clone(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject };
+        let view = View {
+            name: name.clone(),
+            source: table("Employees"),
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
         for table in [table("Employees"), target] {
             catalog.tables.insert(table.table.clone(), table);
         }
@@ -59,9 +69,18 @@ pub(crate) fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
 
 /// A migrator with one queue of two shards.
 pub(crate) fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
-    let queue = QueueSettings { shards: 2, ..QueueSettings::plain(QueueName::new("jobs").unwrap()) };
+    let queue = QueueSettings {
+        shards: 2,
+        ..QueueSettings::plain(QueueName::new("jobs").unwrap())
+    };
     let stores = Stores::new([(AccountName::main(), world.account())].into());
-    Migrator::new(stores, &settings(vec![queue]), Arc::clone(catalog), Arc::new(Noon)).unwrap()
+    Migrator::new(
+        stores,
+        &settings(vec![queue]),
+        Arc::clone(catalog),
+        Arc::new(Noon),
+    )
+    .unwrap()
 }
 
 /// An empty account.
@@ -72,7 +91,10 @@ pub(crate) fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
 /// Migrates; returns the changes made.
 pub(crate) async fn up(migrator: &Migrator) -> Vec<Planned> {
     let mut done = Vec::new();
-    migrator.up(Consent::Replacement, |change| done.push(change.clone())).await.unwrap();
+    migrator
+        .up(Consent::Replacement, |change| done.push(change.clone()))
+        .await
+        .unwrap();
     done
 }
 
@@ -99,8 +121,18 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
     );
     assert_eq!(up(&migrator).await, []);
     let status = migrator.status().await.unwrap();
-    assert_eq!((status.generation, status.applied.len(), status.pending), (1, 1, vec![]));
-    assert!(world.account().tables.create_table(&TableName::new("EvenkeelFootprints").unwrap()).await.is_ok_and(|created| !created));
+    assert_eq!(
+        (status.generation, status.applied.len(), status.pending),
+        (1, 1, vec![])
+    );
+    assert!(
+        world
+            .account()
+            .tables
+            .create_table(&TableName::new("EvenkeelFootprints").unwrap())
+            .await
+            .is_ok_and(|created| !created)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,17 +141,36 @@ async fn a_control_table_that_was_deleted_is_created_again() {
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&migrator).await;
     let footprints = TableName::new("EvenkeelFootprints").unwrap();
-    world.account().tables.delete_table(&footprints).await.unwrap();
+    world
+        .account()
+        .tables
+        .delete_table(&footprints)
+        .await
+        .unwrap();
     let done = up(&migrator).await;
-    assert!(matches!(done.as_slice(), [Planned::Apply { .. }]), "{done:?}");
-    assert!(world.account().tables.create_table(&footprints).await.is_ok_and(|created| !created));
+    assert!(
+        matches!(done.as_slice(), [Planned::Apply { .. }]),
+        "{done:?}"
+    );
+    assert!(
+        world
+            .account()
+            .tables
+            .create_table(&footprints)
+            .await
+            .is_ok_and(|created| !created)
+    );
     assert_eq!(up(&migrator).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     let world = world(Arc::new(NoFaults));
-    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
+    up(&migrator(
+        &world,
+        &catalog(&[("name", "{Name}"), ("mail", "{Email}")]),
+    ))
+    .await;
     let changed = catalog(&[("name", "{Name|lower}")]);
     let done = up(&migrator(&world, &changed)).await;
     let actions: Vec<_> = done
@@ -129,31 +180,72 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
             _ => None,
         })
         .collect();
-    assert_eq!(actions, [("name", 2, ViewAction::Changed), ("mail", 1, ViewAction::Retired)]);
+    assert_eq!(
+        actions,
+        [
+            ("name", 2, ViewAction::Changed),
+            ("mail", 1, ViewAction::Retired)
+        ]
+    );
     let record = migrator(&world, &changed).catalog_record().await.unwrap();
     assert_eq!(record.generation, 2);
     let generations = record.generations(&changed);
     assert_eq!(generations.of(&ViewName::new("name").unwrap()), 2);
-    assert_eq!(generations.retired.get(&ViewName::new("mail").unwrap()), Some(&(1, Source::Table(table("Employees")))));
+    assert_eq!(
+        generations.retired.get(&ViewName::new("mail").unwrap()),
+        Some(&(1, Source::Table(table("Employees"))))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_without() {
     let world = world(Arc::new(NoFaults));
-    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
-    for stale in [catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}"), ("mail", "{Email}"), ("phone", "{Phone}")])] {
+    up(&migrator(
+        &world,
+        &catalog(&[("name", "{Name}"), ("mail", "{Email}")]),
+    ))
+    .await;
+    for stale in [
+        catalog(&[("name", "{Name}")]),
+        catalog(&[
+            ("name", "{Name|lower}"),
+            ("mail", "{Email}"),
+            ("phone", "{Phone}"),
+        ]),
+    ] {
         let stale = migrator(&world, &stale);
         for consent in [Consent::Additions, Consent::Recovery] {
-            let refused = stale.up(consent, |change| panic!("{change} was done")).await.unwrap_err();
-            assert!(matches!(&refused, super::MigrationError::NeedsConsent(changes) if changes.len() == 1), "{refused}");
+            let refused = stale
+                .up(consent, |change| panic!("{change} was done"))
+                .await
+                .unwrap_err();
+            assert!(
+                matches!(&refused, super::MigrationError::NeedsConsent(changes) if changes.len() == 1),
+                "{refused}"
+            );
         }
-        assert!(!stale.is_recorded(&stale.catalog_record().await.unwrap()).unwrap());
+        assert!(
+            !stale
+                .is_recorded(&stale.catalog_record().await.unwrap())
+                .unwrap()
+        );
     }
     let mut done = 0;
-    let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}"), ("phone", "{Phone}")]));
+    let grown = migrator(
+        &world,
+        &catalog(&[
+            ("name", "{Name}"),
+            ("mail", "{Email}"),
+            ("phone", "{Phone}"),
+        ]),
+    );
     grown.up(Consent::Additions, |_| done += 1).await.unwrap();
     assert_eq!(done, 2, "a table and its view");
-    assert!(grown.is_recorded(&grown.catalog_record().await.unwrap()).unwrap());
+    assert!(
+        grown
+            .is_recorded(&grown.catalog_record().await.unwrap())
+            .unwrap()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,21 +256,38 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
     let mut grown = dated_catalog(&["Logins%Y%m%d"], &[]);
     (grown.tables, grown.views) = (older.tables.clone(), older.views.clone());
     let (name, former) = (ViewName::new("former").unwrap(), table("FormerEmployees"));
-    let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(former.clone()) };
+    let archive = Archive {
+        name: name.clone(),
+        source: table("Employees"),
+        target: ArchiveTarget::Table(former.clone()),
+    };
     grown.tables.insert(former.table.clone(), former);
     grown.archives.insert(name, Arc::new(archive));
     let grown = Arc::new(grown);
-    let told: Vec<String> = up(&migrator(&world, &grown)).await.iter().map(ToString::to_string).collect();
-    let names = "record that jobs may name archive former, table FormerEmployees, table Logins%Y%m%d";
+    let told: Vec<String> = up(&migrator(&world, &grown))
+        .await
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let names =
+        "record that jobs may name archive former, table FormerEmployees, table Logins%Y%m%d";
     assert_eq!(told, ["create table FormerEmployees (account main)", names]);
     let older = migrator(&world, &older);
     assert_eq!(older.pending(Consent::Additions).await.unwrap(), []);
     let record = older.catalog_record().await.unwrap();
-    assert_eq!((record.generation, record.names.is_superset(&grown.names())), (2, true), "others look at it anew: {:?}", record.names);
+    assert_eq!(
+        (record.generation, record.names.is_superset(&grown.names())),
+        (2, true),
+        "others look at it anew: {:?}",
+        record.names
+    );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
     // An operator records that they are gone. That jobs may name them stays.
     let told: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["record archive former as taken out, retention logins as taken out"]);
+    assert_eq!(
+        told,
+        ["record archive former as taken out, retention logins as taken out"]
+    );
     assert_eq!(older.catalog_record().await.unwrap().names, record.names);
 }
 
@@ -187,15 +296,27 @@ fn ruled(when: Option<&str>) -> Arc<Catalog> {
     let mut catalog = Catalog::clone(&catalog(&[("name", "{Name}")]));
     if let Some(when) = when {
         let action = SweepAction::Delete(TableName::new("Employees").unwrap());
-        let sweep = Sweep::new(action, None, Some(TimedCondition::parse(when).unwrap()), false, 500).unwrap();
-        let rule = Rule { name: ViewName::new("gone").unwrap(), sweep, every: Duration::from_hours(24) };
+        let sweep = Sweep::new(
+            action,
+            None,
+            Some(TimedCondition::parse(when).unwrap()),
+            false,
+            500,
+        )
+        .unwrap();
+        let rule = Rule {
+            name: ViewName::new("gone").unwrap(),
+            sweep,
+            every: Duration::from_hours(24),
+        };
         catalog.rules.insert(rule.name.clone(), Arc::new(rule));
     }
     Arc::new(catalog)
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_views_is_told_apart() {
+async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_views_is_told_apart()
+ {
     let world = world(Arc::new(NoFaults));
     let of = |when: Option<&str>| migrator(&world, &ruled(when));
     let refused = async |when: Option<&str>| match of(when).refuse_other_declarations().await {
@@ -205,30 +326,64 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
     up(&of(None)).await;
     // As one that was deleted or edited by hand.
     let key = EntityKey::new("catalog", "declared~default").unwrap();
-    let bare = TableOperation::InsertOrReplace(Entity::new(key.clone()).with("Note", "edited by hand"));
+    let bare =
+        TableOperation::InsertOrReplace(Entity::new(key.clone()).with("Note", "edited by hand"));
     for without in [bare, TableOperation::Delete(key, IfMatch::Any)] {
-        world.account().tables.apply(&rows::table().unwrap(), &without).await.unwrap();
-        assert_eq!(refused(Some("Left < now - 30d")).await, "", "nothing is known of the recorded ones: {without:?}");
+        world
+            .account()
+            .tables
+            .apply(&rows::table().unwrap(), &without)
+            .await
+            .unwrap();
+        assert_eq!(
+            refused(Some("Left < now - 30d")).await,
+            "",
+            "nothing is known of the recorded ones: {without:?}"
+        );
         assert!(of(None).catalog_record().await.is_ok(), "{without:?}");
     }
 
-    let told: Vec<String> = up(&of(Some("Left < now - 90d"))).await.iter().map(ToString::to_string).collect();
+    let told: Vec<String> = up(&of(Some("Left < now - 90d")))
+        .await
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(told, ["record rule gone"]);
     assert_eq!(up(&of(Some("Left < now - 90d"))).await, []);
     assert_eq!(refused(Some("Left < now - 90d")).await, "");
-    for (old, problem) in [(Some("Left < now - 30d"), "otherwise than it is configured"), (None, "recorded, and not configured")] {
+    for (old, problem) in [
+        (Some("Left < now - 30d"), "otherwise than it is configured"),
+        (None, "recorded, and not configured"),
+    ] {
         let refused = refused(old).await;
-        assert!(refused.contains("rule gone is ") && refused.contains(problem) && refused.contains("`evenkeel migrate up`"), "{refused}");
+        assert!(
+            refused.contains("rule gone is ")
+                && refused.contains(problem)
+                && refused.contains("`evenkeel migrate up`"),
+            "{refused}"
+        );
     }
     // Workers with either go on, and take nothing back.
     let other = of(Some("Left < now - 30d"));
-    assert!(other.is_recorded(&other.catalog_record().await.unwrap()).unwrap());
+    assert!(
+        other
+            .is_recorded(&other.catalog_record().await.unwrap())
+            .unwrap()
+    );
     assert_eq!(other.pending(Consent::Additions).await.unwrap(), []);
 
-    let told: Vec<String> = up(&of(None)).await.iter().map(ToString::to_string).collect();
+    let told: Vec<String> = up(&of(None))
+        .await
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(told, ["record rule gone as taken out"]);
     assert_eq!(refused(None).await, "");
-    assert!(refused(Some("Left < now - 90d")).await.contains("rule gone is recorded as taken out"));
+    assert!(
+        refused(Some("Left < now - 90d"))
+            .await
+            .contains("rule gone is recorded as taken out")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,20 +392,33 @@ async fn a_record_of_another_version_is_refused() {
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
     let row = Entity::new(rows::generation_key().unwrap()).with("Version", 2);
-    world.account().tables.apply(&rows::table().unwrap(), &TableOperation::InsertOrMerge(row)).await.unwrap();
+    world
+        .account()
+        .tables
+        .apply(&rows::table().unwrap(), &TableOperation::InsertOrMerge(row))
+        .await
+        .unwrap();
     let refused = ours.catalog_record().await.unwrap_err().to_string();
-    assert!(refused.contains("Version is Some(Int32(2)), and this program reads version 1"), "{refused}");
+    assert!(
+        refused.contains("Version is Some(Int32(2)), and this program reads version 1"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_workers_go_on_meanwhile() {
+async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_workers_go_on_meanwhile()
+{
     let world = world(Arc::new(NoFaults));
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
     let name = ViewName::new("name").unwrap();
     assert!(ours.met(&name, 3).await.unwrap());
     assert!(!ours.met(&name, 2).await.unwrap(), "a later one is noted");
-    assert_eq!(ours.pending(Consent::Additions).await.unwrap(), [], "no worker does that by itself");
+    assert_eq!(
+        ours.pending(Consent::Additions).await.unwrap(),
+        [],
+        "no worker does that by itself"
+    );
     ours.up(Consent::Recovery, |_| {}).await.unwrap();
     let record = ours.catalog_record().await.unwrap();
     assert_eq!((record.generation, record.views[&name].generation), (2, 4));
@@ -274,7 +442,10 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     up(&migrator(&bare, &catalog(&[]))).await;
     let late = migrator(&bare, &catalog(&[("name", "{Name}")]));
     up(&late).await;
-    assert!(just_recorded.contains(&late.older_workers_for().await.unwrap()), "workers without views were there before it");
+    assert!(
+        just_recorded.contains(&late.older_workers_for().await.unwrap()),
+        "workers without views were there before it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,7 +456,11 @@ async fn a_first_catalog_that_takes_several_transactions_has_no_older_workers_ei
     let ours = migrator(&world, &catalog(&views));
     up(&ours).await;
     let record = ours.catalog_record().await.unwrap();
-    assert!(record.generation > 1 && record.first, "generation {}", record.generation);
+    assert!(
+        record.generation > 1 && record.first,
+        "generation {}",
+        record.generation
+    );
     assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
 }
 
@@ -309,8 +484,17 @@ impl FaultPolicy for Between {
 }
 
 /// Runs one migration, and another whole one before its n-th operation. `false` where it has none.
-async fn interleave(at: u64, one: &Arc<Catalog>, other: &Arc<Catalog>) -> Option<super::CatalogRecord> {
-    let faults = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
+async fn interleave(
+    at: u64,
+    one: &Arc<Catalog>,
+    other: &Arc<Catalog>,
+) -> Option<super::CatalogRecord> {
+    let faults = Arc::new(Between {
+        at,
+        reached: Notify::new(),
+        go_on: Notify::new(),
+        passed: AtomicBool::new(false),
+    });
     let world = world(Arc::<Between>::clone(&faults));
     let second = async {
         faults.reached.notified().await;
@@ -330,7 +514,10 @@ async fn interleave(at: u64, one: &Arc<Catalog>, other: &Arc<Catalog>) -> Option
 
 #[tokio::test(start_paused = true)]
 async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
-    let (one, other) = (catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}")]));
+    let (one, other) = (
+        catalog(&[("name", "{Name}")]),
+        catalog(&[("name", "{Name|lower}")]),
+    );
     let mut met = 1;
     while let Some(record) = interleave(met, &one, &one).await {
         assert_eq!(record.generation, 1, "operation {met}");
@@ -352,22 +539,35 @@ struct LostAnswer {
 impl FaultPolicy for LostAnswer {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         let is_lost = !operation.rows.is_empty() && self.armed.swap(false, Ordering::SeqCst);
-        if is_lost { FaultDecision::LoseAnswer } else { FaultDecision::Execute }
+        if is_lost {
+            FaultDecision::LoseAnswer
+        } else {
+            FaultDecision::Execute
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn views_whose_record_was_made_and_not_answered_are_told() {
-    let faults = Arc::new(LostAnswer { armed: AtomicBool::new(false) });
+    let faults = Arc::new(LostAnswer {
+        armed: AtomicBool::new(false),
+    });
     let world = world(Arc::<LostAnswer>::clone(&faults));
-    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
+    up(&migrator(
+        &world,
+        &catalog(&[("name", "{Name}"), ("mail", "{Email}")]),
+    ))
+    .await;
     faults.armed.store(true, Ordering::SeqCst);
     let changed = migrator(&world, &catalog(&[("name", "{Name|lower}")]));
     let done: Vec<String> = up(&changed).await.iter().map(ToString::to_string).collect();
     assert!(!faults.armed.load(Ordering::SeqCst), "an answer was lost");
     assert_eq!(
         done,
-        ["record view name of Employees as changed, generation 2", "retire view mail of Employees, last generation 1"],
+        [
+            "record view name of Employees as changed, generation 2",
+            "retire view mail of Employees, last generation 1"
+        ],
         "each once"
     );
     assert_eq!(changed.catalog_record().await.unwrap().generation, 2);
@@ -377,15 +577,28 @@ async fn views_whose_record_was_made_and_not_answered_are_told() {
 async fn views_of_a_lost_round_that_another_catalog_has_not_are_not_told() {
     let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &catalog(&[("name", "{Name}")]))).await;
-    let record = migrator(&world, &catalog(&[])).catalog_record().await.unwrap();
+    let record = migrator(&world, &catalog(&[]))
+        .catalog_record()
+        .await
+        .unwrap();
     let of = |row_key: &str| {
-        let changes = super::plan::view_changes(&record, &catalog(&[("name", row_key)]), &crate::model::CatalogOwner::default());
+        let changes = super::plan::view_changes(
+            &record,
+            &catalog(&[("name", row_key)]),
+            &crate::model::CatalogOwner::default(),
+        );
         changes.unwrap().remove(0)
     };
     let (ours, theirs) = (of("{Name|lower}"), of("{Name|upper}"));
     up(&migrator(&world, &catalog(&[("name", "{Name|upper}")]))).await;
-    let record = migrator(&world, &catalog(&[])).catalog_record().await.unwrap();
-    assert_eq!((record.has_change(&ours), record.has_change(&theirs)), (false, true));
+    let record = migrator(&world, &catalog(&[]))
+        .catalog_record()
+        .await
+        .unwrap();
+    assert_eq!(
+        (record.has_change(&ours), record.has_change(&theirs)),
+        (false, true)
+    );
 }
 
 /// The names of a table, a queue and a container are still being deleted for a while.
@@ -397,8 +610,17 @@ struct BeingDeleted {
 impl FaultPolicy for BeingDeleted {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         let creates = operation.name.starts_with("Create");
-        if creates && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return FaultDecision::Fail(ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) });
+        if creates
+            && self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok()
+        {
+            return FaultDecision::Fail(ErrorClass::Transient {
+                retry_after: Some(Duration::from_secs(40)),
+            });
         }
         FaultDecision::Execute
     }
@@ -406,27 +628,44 @@ impl FaultPolicy for BeingDeleted {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_still_being_deleted_is_waited_for() {
-    let faults = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
+    let faults = Arc::new(BeingDeleted {
+        left: AtomicU32::new(3),
+    });
     let world = world(Arc::<BeingDeleted>::clone(&faults));
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     let began = tokio::time::Instant::now();
     let done = up(&migrator).await;
     assert_eq!(began.elapsed(), Duration::from_mins(2));
-    assert_eq!((done.len(), migrator.status().await.unwrap().pending), (9, vec![]));
+    assert_eq!(
+        (done.len(), migrator.status().await.unwrap().pending),
+        (9, vec![])
+    );
 }
 
 fn by_date(target: &str) -> Arc<Catalog> {
-    Arc::new(dated_catalog(&["Logins%Y%m%d"], &[("byuser", "Logins%Y%m%d", target)]))
+    Arc::new(dated_catalog(
+        &["Logins%Y%m%d"],
+        &[("byuser", "Logins%Y%m%d", target)],
+    ))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_for_the_dates_that_are_there() {
+async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_for_the_dates_that_are_there()
+ {
     let world = world(Arc::new(NoFaults));
     for table in ["Logins20261119", "logins20261120", "LoginsOfOld20261120"] {
-        world.account().tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
+        world
+            .account()
+            .tables
+            .create_table(&TableName::new(table).unwrap())
+            .await
+            .unwrap();
     }
     let told = |done: &[Planned]| -> Vec<String> {
-        done.iter().map(ToString::to_string).filter(|told| told.contains("20261") || told.contains('%')).collect()
+        done.iter()
+            .map(ToString::to_string)
+            .filter(|told| told.contains("20261") || told.contains('%'))
+            .collect()
     };
     let done = up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
     assert_eq!(
@@ -440,7 +679,12 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
         ]
     );
     // A table that is being dropped: only a view that changes makes one anew.
-    world.account().tables.delete_table(&TableName::new("ByUser20261119").unwrap()).await.unwrap();
+    world
+        .account()
+        .tables
+        .delete_table(&TableName::new("ByUser20261119").unwrap())
+        .await
+        .unwrap();
     assert_eq!(up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await, []);
 
     let moved = by_date("OfUser%Y%m%d");
@@ -453,29 +697,59 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
         ]
     );
     let gone = Arc::new(dated_catalog(&["Logins%Y%m%d"], &[]));
-    assert_eq!(told(&up(&migrator(&world, &gone)).await), ["retire view byuser of Logins%Y%m%d, last generation 2"]);
+    assert_eq!(
+        told(&up(&migrator(&world, &gone)).await),
+        ["retire view byuser of Logins%Y%m%d, last generation 2"]
+    );
     let record = migrator(&world, &gone).catalog_record().await.unwrap();
     let mut catalog = Catalog::clone(&gone);
     catalog.generations = record.generations(&catalog);
     let retention = catalog.retentions.values().next().unwrap();
     let followers = catalog.followers(retention);
-    assert_eq!(followers.former, ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(dated).into(), "both go with their tables");
-    assert_eq!(followers.footprints, Some(dated("EvenkeelFootprintsLogins%Y%m%d")), "until nothing is derived any more");
+    assert_eq!(
+        followers.former,
+        ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(dated).into(),
+        "both go with their tables"
+    );
+    assert_eq!(
+        followers.footprints,
+        Some(dated("EvenkeelFootprintsLogins%Y%m%d")),
+        "until nothing is derived any more"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn tables_by_date_keep_their_spelling_and_a_view_its_source() {
     let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
-    let respelled = Arc::new(dated_catalog(&["LOGINS%Y%m%d"], &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")]));
+    let respelled = Arc::new(dated_catalog(
+        &["LOGINS%Y%m%d"],
+        &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")],
+    ));
     let error = migrator(&world, &respelled).status().await.unwrap_err();
-    assert!(error.to_string().contains("the table Logins%Y%m%d is now spelled LOGINS%Y%m%d"), "{error}");
-    let error = migrator(&world, &catalog(&[("byuser", "{Email}")])).status().await.unwrap_err();
-    assert!(error.to_string().contains("had the source Logins%Y%m%d and now has Employees"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("the table Logins%Y%m%d is now spelled LOGINS%Y%m%d"),
+        "{error}"
+    );
+    let error = migrator(&world, &catalog(&[("byuser", "{Email}")]))
+        .status()
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("had the source Logins%Y%m%d and now has Employees"),
+        "{error}"
+    );
 }
 
 fn dated(pattern: &str) -> DatedRef {
-    DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+    DatedRef {
+        account: AccountName::main(),
+        tables: DatedTables::parse(pattern).unwrap(),
+    }
 }
 
 /// Retentions of these tables, each with its views: name, source and target.
@@ -484,7 +758,14 @@ pub(crate) fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -
     for tables in retentions {
         let DatedRef { account, tables } = dated(tables);
         let name = ViewName::new(tables.prefix().to_ascii_lowercase()).unwrap();
-        let retention = Retention { name: name.clone(), account, tables, keep: Duration::from_hours(24), ahead: 1, archive_to: None };
+        let retention = Retention {
+            name: name.clone(),
+            account,
+            tables,
+            keep: Duration::from_hours(24),
+            ahead: 1,
+            archive_to: None,
+        };
         catalog.retentions.insert(name, Arc::new(retention));
     }
     for (name, source, target) in views {
@@ -496,7 +777,13 @@ pub(crate) fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -
             select: None,
         });
         let name = ViewName::new(*name).unwrap();
-        let view = View { name: name.clone(), source: dated(source), when: None, kind, on_conflict: OnConflict::Reject };
+        let view = View {
+            name: name.clone(),
+            source: dated(source),
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
         catalog.dated_views.insert(name, Arc::new(view));
     }
     catalog

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::plan;
 use super::planned::{Consent, Planned, ViewChange};
 use super::{
-    AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration, MigrationError, Needs, RecordedView, State,
-    ViewSurvey, declarations, rows, state,
+    AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration,
+    MigrationError, Needs, RecordedView, State, ViewSurvey, declarations, rows, state,
 };
 use crate::catalog::Catalog;
 use crate::model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
@@ -64,11 +64,27 @@ pub struct MigrationStatus {
 
 impl Migrator {
     /// For these stores, settings and this catalog.
-    pub fn new(stores: Stores, settings: &Settings, catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Result<Self, MigrationError> {
+    pub fn new(
+        stores: Stores,
+        settings: &Settings,
+        catalog: Arc<Catalog>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, MigrationError> {
         let migrations = Migration::all()?;
         let needs = Needs::of(settings, &catalog, &migrations);
-        let (owner, accepted) = (settings.migrate.owner.clone(), AcceptedLosses::Of(BTreeSet::new()));
-        Ok(Self { stores, clock, migrations, needs, catalog, owner, accepted })
+        let (owner, accepted) = (
+            settings.migrate.owner.clone(),
+            AcceptedLosses::Of(BTreeSet::new()),
+        );
+        Ok(Self {
+            stores,
+            clock,
+            migrations,
+            needs,
+            catalog,
+            owner,
+            accepted,
+        })
     }
 
     /// With losses of items that are accepted.
@@ -85,7 +101,13 @@ impl Migrator {
     /// Applied migrations and pending changes. Reads only.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
-        let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
+        let pending = plan::plan(
+            &self.migrations,
+            &self.needs,
+            &state,
+            &self.catalog,
+            &self.owner,
+        )?;
         Ok(MigrationStatus {
             applied: state.applied,
             generation: state.record.generation,
@@ -97,11 +119,17 @@ impl Migrator {
     }
 
     /// Declared tables that do not exist, by account. Reads only: lists the tables of each account.
-    pub async fn missing_tables(&self) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
+    pub async fn missing_tables(
+        &self,
+    ) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
         let mut missing = BTreeSet::new();
         for (name, declared) in &self.needs.tables {
             let there = state::tables(name, self.account(name)?).await?;
-            missing.extend(declared.difference(&there).map(|table| (name.clone(), table.clone())));
+            missing.extend(
+                declared
+                    .difference(&there)
+                    .map(|table| (name.clone(), table.clone())),
+            );
         }
         Ok(missing)
     }
@@ -134,10 +162,16 @@ impl Migrator {
     /// as far as they are recorded. One that is only added is no other one.
     pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
         let record = self.own_record().await?;
-        let Some(recorded) = record.declarations.get(&self.owner) else { return Ok(()) };
+        let Some(recorded) = record.declarations.get(&self.owner) else {
+            return Ok(());
+        };
         let mut changes = declarations::changes(Some(recorded), &declarations::of(&self.catalog));
         changes.retain(|change| change.action != DeclarationAction::New);
-        if changes.is_empty() { Ok(()) } else { Err(MigrationError::OtherDeclarations(changes)) }
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            Err(MigrationError::OtherDeclarations(changes))
+        }
     }
 
     /// Whether this is the record of the catalog.
@@ -147,7 +181,8 @@ impl Migrator {
 
     /// How long until no worker acknowledges jobs by an older catalog than the recorded one any more.
     pub async fn older_workers_for(&self) -> Result<Duration, MigrationError> {
-        let number = state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
+        let number =
+            state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
         if number.is_none_or(|number| number.first) {
             return Ok(Duration::ZERO);
         }
@@ -156,15 +191,29 @@ impl Migrator {
 
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent, or a changed one would lose items that exist, nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
-    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Planned)) -> Result<(), MigrationError> {
+    pub async fn up(
+        &self,
+        consent: Consent,
+        mut done: impl FnMut(&Planned),
+    ) -> Result<(), MigrationError> {
         let mut unheard: Vec<ViewChange> = Vec::new();
         let mut weighed = None;
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             // Recorded all the same: the answer was lost, or another process did it.
-            let recorded = unheard.drain(..).filter(|change| state.record.has_change(change));
-            recorded.map(Planned::RecordView).for_each(|change| done(&change));
-            let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
+            let recorded = unheard
+                .drain(..)
+                .filter(|change| state.record.has_change(change));
+            recorded
+                .map(Planned::RecordView)
+                .for_each(|change| done(&change));
+            let pending = plan::plan(
+                &self.migrations,
+                &self.needs,
+                &state,
+                &self.catalog,
+                &self.owner,
+            )?;
             self.refuse_losses(&pending, &mut weighed).await?;
             let pending = self.reached(consented(pending, consent)?)?;
             if pending.is_empty() {
@@ -184,7 +233,11 @@ impl Migrator {
             }
             if self.record(&state, &views, consent).await? {
                 let views = views.into_iter().map(Planned::RecordView);
-                names.into_iter().chain(views).chain(declared).for_each(|change| done(&change));
+                names
+                    .into_iter()
+                    .chain(views)
+                    .chain(declared)
+                    .for_each(|change| done(&change));
                 return Ok(());
             }
             unheard = views;
@@ -193,15 +246,25 @@ impl Migrator {
     }
 
     /// Refuses where changed views would lose items that exist, and that is not accepted. `weighed` has the changes that were looked at before.
-    async fn refuse_losses(&self, pending: &[Planned], weighed: &mut Option<Vec<Planned>>) -> Result<(), MigrationError> {
-        let AcceptedLosses::Of(accepted) = &self.accepted else { return Ok(()) };
+    async fn refuse_losses(
+        &self,
+        pending: &[Planned],
+        weighed: &mut Option<Vec<Planned>>,
+    ) -> Result<(), MigrationError> {
+        let AcceptedLosses::Of(accepted) = &self.accepted else {
+            return Ok(());
+        };
         if weighed.as_deref() == Some(pending) {
             return Ok(());
         }
         let mut losses = self.losses(pending).await?;
         losses.retain(|sample| !accepted.contains(&sample.view));
         *weighed = Some(pending.to_vec());
-        if losses.is_empty() { Ok(()) } else { Err(MigrationError::Losses(losses)) }
+        if losses.is_empty() {
+            Ok(())
+        } else {
+            Err(MigrationError::Losses(losses))
+        }
     }
 
     /// The changes, after which every account with items of their views is still configured.
@@ -212,7 +275,11 @@ impl Migrator {
             _ => None,
         });
         let behind: Vec<ViewChange> = behind.collect();
-        if behind.is_empty() { Ok(pending) } else { Err(MigrationError::LeftBehind(behind)) }
+        if behind.is_empty() {
+            Ok(pending)
+        } else {
+            Err(MigrationError::LeftBehind(behind))
+        }
     }
 
     /// The catalog's record, for a worker that starts or looks whether it is still the newest.
@@ -223,7 +290,9 @@ impl Migrator {
     /// The version of the row with the recorded catalog's number; `None` where none is recorded. One request.
     pub async fn recorded_version(&self) -> Result<Option<ETag>, MigrationError> {
         let main = &self.account(&AccountName::main())?.tables;
-        Ok(state::recorded_number(main.as_ref()).await?.map(|number| number.etag))
+        Ok(state::recorded_number(main.as_ref())
+            .await?
+            .map(|number| number.etag))
     }
 
     /// How long ago the catalog's number was recorded, by the clock of the table service alone; `None` where none is. Three requests.
@@ -232,10 +301,22 @@ impl Migrator {
         let doing = || MigrationError::store("asking the table service for the time");
         let (table, mark) = (rows::table()?, rows::time_mark(self.clock.now())?);
         let key = mark.key.clone();
-        main.apply(&table, &TableOperation::InsertOrReplace(mark)).await.map_err(doing())?;
-        let now = main.get(&table, &key, None).await.map_err(doing())?.and_then(|row| row.timestamp);
-        let recorded = main.get(&table, &rows::generation_key()?, None).await.map_err(doing())?.and_then(|row| row.timestamp);
-        let age = recorded.zip(now).map(|(recorded, now)| now.timestamp().duration_since(recorded.timestamp()));
+        main.apply(&table, &TableOperation::InsertOrReplace(mark))
+            .await
+            .map_err(doing())?;
+        let now = main
+            .get(&table, &key, None)
+            .await
+            .map_err(doing())?
+            .and_then(|row| row.timestamp);
+        let recorded = main
+            .get(&table, &rows::generation_key()?, None)
+            .await
+            .map_err(doing())?
+            .and_then(|row| row.timestamp);
+        let age = recorded
+            .zip(now)
+            .map(|(recorded, now)| now.timestamp().duration_since(recorded.timestamp()));
         Ok(age.map(|age| Duration::try_from(age).unwrap_or_default()))
     }
 
@@ -243,21 +324,35 @@ impl Migrator {
     /// Whether it was to be noted.
     pub async fn met(&self, view: &ViewName, generation: u32) -> Result<bool, MigrationError> {
         let record = self.catalog_record().await?;
-        let known = record.views.get(view).map(|recorded| recorded.generation).max(record.met.get(view).copied());
+        let known = record
+            .views
+            .get(view)
+            .map(|recorded| recorded.generation)
+            .max(record.met.get(view).copied());
         if known.is_some_and(|known| known >= generation) {
             return Ok(false);
         }
         let row = TableOperation::InsertOrMerge(rows::met(view, generation, self.clock.now())?);
-        let noted = self.account(&AccountName::main())?.tables.apply(&rows::table()?, &row).await;
-        noted.map_err(MigrationError::store(format!("noting generation {generation} of view {view}")))?;
+        let noted = self
+            .account(&AccountName::main())?
+            .tables
+            .apply(&rows::table()?, &row)
+            .await;
+        noted.map_err(MigrationError::store(format!(
+            "noting generation {generation} of view {view}"
+        )))?;
         Ok(true)
     }
 
     /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
     async fn carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
-            let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
-            let Some(wait) = error.asks_to_wait() else { return Err(error) };
+            let Err(error) = self.try_to_carry_out(change).await else {
+                return Ok(());
+            };
+            let Some(wait) = error.asks_to_wait() else {
+                return Err(error);
+            };
             tracing::warn!(
                 %change, wait_seconds = wait.as_secs(), error = %cause::chain(&error),
                 "the store asks to wait, as it does while it still deletes what had this name before: trying again then"
@@ -271,22 +366,49 @@ impl Migrator {
         let doing = MigrationError::store(change.to_string());
         match change {
             Planned::CreateRecord { account } => {
-                self.account(account)?.tables.create_table(&rows::table()?).await.map_err(doing)?;
+                self.account(account)?
+                    .tables
+                    .create_table(&rows::table()?)
+                    .await
+                    .map_err(doing)?;
             }
             Planned::CreateTable { account, table } => {
-                self.account(account)?.tables.create_table(table).await.map_err(doing)?;
+                self.account(account)?
+                    .tables
+                    .create_table(table)
+                    .await
+                    .map_err(doing)?;
             }
             Planned::CreateQueue { account, queue } => {
-                self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
+                self.account(account)?
+                    .queues
+                    .create_queue(queue)
+                    .await
+                    .map_err(doing)?;
             }
             Planned::CreateContainer { account, container } => {
-                self.account(account)?.blobs.create_container(container).await.map_err(doing)?;
+                self.account(account)?
+                    .blobs
+                    .create_container(container)
+                    .await
+                    .map_err(doing)?;
             }
-            Planned::Apply { account, number, .. } => {
+            Planned::Apply {
+                account, number, ..
+            } => {
                 let tables = &self.account(account)?.tables;
-                let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };
+                let Some(migration) = self
+                    .migrations
+                    .iter()
+                    .find(|migration| migration.number == *number)
+                else {
+                    return Ok(());
+                };
                 for table in &migration.tables {
-                    tables.create_table(&table.name).await.map_err(MigrationError::store(change.to_string()))?;
+                    tables
+                        .create_table(&table.name)
+                        .await
+                        .map_err(MigrationError::store(change.to_string()))?;
                 }
                 let insert = TableOperation::Insert(rows::applied(migration, self.clock.now())?);
                 match tables.apply(&rows::table()?, &insert).await {
@@ -299,30 +421,57 @@ impl Migrator {
             Planned::DefineTable { sink, table, .. } => {
                 let need = self.needs.collections.get(&(sink.clone(), table.clone()));
                 let Some(need) = need else { return Ok(()) };
-                self.stores.sink(sink)?.define(table, &need.fields).await.map_err(doing)?;
+                self.stores
+                    .sink(sink)?
+                    .define(table, &need.fields)
+                    .await
+                    .map_err(doing)?;
             }
-            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordDeclarations { .. } => {}
+            Planned::RecordView(_)
+            | Planned::RecordNames { .. }
+            | Planned::RecordDeclarations { .. } => {}
         }
         Ok(())
     }
 
     /// Records views, names and declarations: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster, or the answer was lost: the record shows it.
-    async fn record(&self, state: &State, views: &[ViewChange], consent: Consent) -> Result<bool, MigrationError> {
+    async fn record(
+        &self,
+        state: &State,
+        views: &[ViewChange],
+        consent: Consent,
+    ) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         let first = state.is_fresh() && generation == 0;
-        let (names, now) = (&self.catalog.names() - &state.record.names, self.clock.now());
+        let (names, now) = (
+            &self.catalog.names() - &state.record.names,
+            self.clock.now(),
+        );
         let names = names.iter().map(|name| rows::name(name, now));
-        let rows = views.iter().map(|change| rows::view(change, now)).chain(names);
-        let mut rows: Vec<TableOperation> = rows.map(|row| row.map(TableOperation::InsertOrMerge)).collect::<Result<_, _>>()?;
+        let rows = views
+            .iter()
+            .map(|change| rows::view(change, now))
+            .chain(names);
+        let mut rows: Vec<TableOperation> = rows
+            .map(|row| row.map(TableOperation::InsertOrMerge))
+            .collect::<Result<_, _>>()?;
         let recorded = state.record.declarations.get(&self.owner);
         let by_operator = consent >= Consent::Recovery || etag.is_none();
         let declared = declarations::next(recorded, declarations::of(&self.catalog), by_operator);
         // That there are none is recorded beside something else alone.
-        let is_due = |declared: &Declarations| recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| recorded != declared);
+        let is_due = |declared: &Declarations| {
+            recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| {
+                recorded != declared
+            })
+        };
         if let Some(declared) = declared.filter(is_due) {
-            rows.push(TableOperation::InsertOrReplace(rows::declarations(&self.owner, &declared, now)?));
+            rows.push(TableOperation::InsertOrReplace(rows::declarations(
+                &self.owner,
+                &declared,
+                now,
+            )?));
         }
         for chunk in rows.chunks(limits::TRANSACTION_OPERATIONS - 1) {
             generation += 1;
@@ -333,10 +482,17 @@ impl Migrator {
             };
             let mut operations = vec![number];
             operations.extend(chunk.iter().cloned());
-            match tables.transact(&rows::table()?, &rows::catalog_partition()?, &operations).await {
+            match tables
+                .transact(&rows::table()?, &rows::catalog_partition()?, &operations)
+                .await
+            {
                 Ok(etags) => etag = etags.into_iter().next().flatten(),
                 Err(error) if error.may_have_lost() => return Ok(false),
-                Err(error) => return Err(MigrationError::store(format!("recording generation {generation} of the catalog"))(error)),
+                Err(error) => {
+                    return Err(MigrationError::store(format!(
+                        "recording generation {generation} of the catalog"
+                    ))(error));
+                }
             }
         }
         Ok(true)

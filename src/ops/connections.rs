@@ -23,7 +23,9 @@ struct Network(IpAddr);
 impl Network {
     fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
-            IpAddr::V6(address) => Self(IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))),
+            IpAddr::V6(address) => Self(IpAddr::V6(Ipv6Addr::from_bits(
+                address.to_bits() >> 64 << 64,
+            ))),
             address @ IpAddr::V4(_) => Self(address),
         }
     }
@@ -55,7 +57,10 @@ pub(super) struct Activity {
 impl Activity {
     /// Bytes came or went.
     pub(super) fn heard(&self) {
-        self.last.store(self.events.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.last.store(
+            self.events.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
     }
 
     /// A request is being answered until the result is dropped.
@@ -66,7 +71,10 @@ impl Activity {
 
     /// Smaller for the connection that goes first.
     fn worth(&self) -> (bool, u64) {
-        (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
+        (
+            self.answering.load(Ordering::Relaxed) > 0,
+            self.last.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -92,7 +100,11 @@ impl Connections {
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionSlot {
         let network = Network::of(address);
         let id = self.events.fetch_add(1, Ordering::Relaxed);
-        let activity = Arc::new(Activity { events: Arc::clone(&self.events), last: AtomicU64::new(id), answering: AtomicUsize::new(0) });
+        let activity = Arc::new(Activity {
+            events: Arc::clone(&self.events),
+            last: AtomicU64::new(id),
+            answering: AtomicUsize::new(0),
+        });
         let evicted = CancellationToken::new();
         let mut open = self.lock();
         if let Some(victim) = victim(&open, network)
@@ -101,9 +113,21 @@ impl Connections {
             tracing::debug!(network = %victim.network.0, "no room for another connection: the one that was silent longest is closed");
             victim.evicted.cancel();
         }
-        open.insert(id, OpenConnection { network, activity: Arc::clone(&activity), evicted: evicted.clone() });
+        open.insert(
+            id,
+            OpenConnection {
+                network,
+                activity: Arc::clone(&activity),
+                evicted: evicted.clone(),
+            },
+        );
         drop(open);
-        ConnectionSlot { among: Arc::clone(self), id, activity, evicted }
+        ConnectionSlot {
+            among: Arc::clone(self),
+            id,
+            activity,
+            evicted,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, OpenConnection>> {
@@ -117,16 +141,26 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
     for connection in open.values() {
         *counts.entry(connection.network).or_default() += 1;
     }
-    let crowded = if counts.get(&newcomer).is_some_and(|count| *count >= OF_ONE_NETWORK) {
+    let crowded = if counts
+        .get(&newcomer)
+        .is_some_and(|count| *count >= OF_ONE_NETWORK)
+    {
         newcomer
     } else if open.len() >= CONNECTIONS {
         // Of two that have as many, the newcomer's own.
-        counts.into_iter().max_by_key(|(network, count)| (*count, *network == newcomer)).map(|(network, _)| network)?
+        counts
+            .into_iter()
+            .max_by_key(|(network, count)| (*count, *network == newcomer))
+            .map(|(network, _)| network)?
     } else {
         return None;
     };
-    let of_it = open.iter().filter(|(_, connection)| connection.network == crowded);
-    of_it.min_by_key(|(_, connection)| connection.activity.worth()).map(|(id, _)| *id)
+    let of_it = open
+        .iter()
+        .filter(|(_, connection)| connection.network == crowded);
+    of_it
+        .min_by_key(|(_, connection)| connection.activity.worth())
+        .map(|(id, _)| *id)
 }
 
 impl ConnectionSlot {
@@ -156,30 +190,50 @@ mod tests {
     }
 
     fn evicted(places: &[ConnectionSlot]) -> Vec<usize> {
-        (0..places.len()).filter(|at| places[*at].evicted.is_cancelled()).collect()
+        (0..places.len())
+            .filter(|at| places[*at].evicted.is_cancelled())
+            .collect()
     }
 
     #[test]
     fn one_network_gives_way_to_itself_silent_connections_first() {
         let connections = Arc::new(Connections::default());
-        let places: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
+        let places: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK)
+            .map(|_| connections.admit(address(1)))
+            .collect();
         let answered = places[0].activity().answering();
         places[1].activity().heard();
         let newcomer = connections.admit(address(1));
-        assert_eq!(evicted(&places), [2], "the first is being answered, the second was heard since");
+        assert_eq!(
+            evicted(&places),
+            [2],
+            "the first is being answered, the second was heard since"
+        );
         let other = connections.admit(address(2));
         assert_eq!(evicted(&places), [2], "others have room");
         drop(answered);
         let next = connections.admit(address(1));
-        assert_eq!(evicted(&places), [0, 2], "an answer that is over protects no more");
-        assert!([newcomer, other, next].iter().all(|place| !place.evicted.is_cancelled()));
+        assert_eq!(
+            evicted(&places),
+            [0, 2],
+            "an answer that is over protects no more"
+        );
+        assert!(
+            [newcomer, other, next]
+                .iter()
+                .all(|place| !place.evicted.is_cancelled())
+        );
     }
 
     #[test]
     fn at_the_limit_the_network_that_has_the_most_gives_way() {
         let connections = Arc::new(Connections::default());
-        let many: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
-        let few: Vec<ConnectionSlot> = (OF_ONE_NETWORK..CONNECTIONS).map(|_| connections.admit(address(2))).collect();
+        let many: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK)
+            .map(|_| connections.admit(address(1)))
+            .collect();
+        let few: Vec<ConnectionSlot> = (OF_ONE_NETWORK..CONNECTIONS)
+            .map(|_| connections.admit(address(2)))
+            .collect();
         let scraper = connections.admit(address(3));
         assert_eq!((evicted(&many), evicted(&few)), (vec![0], vec![]));
         assert_eq!(connections.lock().len(), CONNECTIONS);

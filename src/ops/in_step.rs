@@ -33,7 +33,9 @@ pub(crate) async fn in_step_now<'e>(
         count += 1;
     }
     let mut found = vec![None; count];
-    let asking = asked.into_iter().map(|(at, body)| async move { (at, holds(client, catalog, &body).await) });
+    let asking = asked
+        .into_iter()
+        .map(|(at, body)| async move { (at, holds(client, catalog, &body).await) });
     let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
     let collected = async {
         while let Some((at, holds)) = answers.next().await {
@@ -49,13 +51,18 @@ async fn holds(client: &Client, catalog: &Catalog, body: &str) -> Option<bool> {
     let job = job::decode_kept(body).ok()?.job;
     let (table, key) = match &job {
         Job::Sync(sync) => (&sync.primary.table, &sync.primary.key),
-        Job::Put(put) if put.staged_entity.is_none() && put.staged_values.is_empty() => (&put.table, &put.entity.key),
+        Job::Put(put) if put.staged_entity.is_none() && put.staged_values.is_empty() => {
+            (&put.table, &put.entity.key)
+        }
         _ => return None,
     };
     let now = client.settled(table, key, None).await.ok()?;
     match job {
         Job::Put(put) if now.in_step => {
-            let row = client.whole(catalog.table(&put.table)?, &put.entity.key).await.ok()?;
+            let row = client
+                .whole(catalog.table(&put.table)?, &put.entity.key)
+                .await
+                .ok()?;
             Some(row.is_some_and(|whole| has_written(&put, &whole.row.entity)))
         }
         _ => Some(now.in_step || now.missing),
@@ -65,7 +72,10 @@ async fn holds(client: &Client, catalog: &Catalog, body: &str) -> Option<bool> {
 /// Whether an entity is as a `put` was to leave it.
 fn has_written(put: &Put, entity: &Entity) -> bool {
     let is_own = |name: &str| put.entity.properties.contains_key(name) || name.starts_with("ek_");
-    put.entity.properties.iter().all(|(name, value)| entity.get(name) == Some(value))
+    put.entity
+        .properties
+        .iter()
+        .all(|(name, value)| entity.get(name) == Some(value))
         && (put.mode == PutMode::Merge || entity.properties.keys().all(|name| is_own(name)))
 }
 
@@ -79,12 +89,25 @@ mod tests {
             Job::Put(put) => *put,
             other => panic!("{other:?}"),
         };
-        let replaces = put(r#"{"op":"put","table":"Staff","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
-        let merges = put(r#"{"op":"put","table":"Staff","mode":"merge","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
-        let same = Entity::new(replaces.entity.key.clone()).with("A", 1).with("ek_x", "y");
+        let replaces =
+            put(r#"{"op":"put","table":"Staff","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
+        let merges = put(
+            r#"{"op":"put","table":"Staff","mode":"merge","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#,
+        );
+        let same = Entity::new(replaces.entity.key.clone())
+            .with("A", 1)
+            .with("ek_x", "y");
         let more = same.clone().with("B", 2);
         let other = Entity::new(replaces.entity.key.clone()).with("A", 2);
-        assert!(has_written(&replaces, &same) && has_written(&merges, &same) && has_written(&merges, &more));
-        assert!(!has_written(&replaces, &more) && !has_written(&replaces, &other) && !has_written(&merges, &other));
+        assert!(
+            has_written(&replaces, &same)
+                && has_written(&merges, &same)
+                && has_written(&merges, &more)
+        );
+        assert!(
+            !has_written(&replaces, &more)
+                && !has_written(&replaces, &other)
+                && !has_written(&merges, &other)
+        );
     }
 }

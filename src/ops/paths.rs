@@ -16,9 +16,21 @@ mod tests {
     #[test]
     fn the_root_is_found_from_any_depth_below_any_path() {
         for prefix in ["", "/keel", "/a/b"] {
-            for path in ["/", "/jobs", "/poison/ask", "/api/v1/nowhere", "//", "/a//b", "/a/"] {
+            for path in [
+                "/",
+                "/jobs",
+                "/poison/ask",
+                "/api/v1/nowhere",
+                "//",
+                "/a//b",
+                "/a/",
+            ] {
                 let page = Url::parse(&format!("https://host{prefix}{path}")).unwrap();
-                assert_eq!(page.join(&to_root(path)).unwrap().path(), format!("{prefix}/"), "{page}");
+                assert_eq!(
+                    page.join(&to_root(path)).unwrap().path(),
+                    format!("{prefix}/"),
+                    "{page}"
+                );
             }
         }
     }

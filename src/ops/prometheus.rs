@@ -1,17 +1,26 @@
 //! The recorder behind the metrics.
 
 use metrics::SetRecorderError;
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 
 use crate::telemetry::{announce_program, describe, names};
 
 /// Storage requests: a cached point read takes milliseconds, and nothing waits longer than 30 s (the services'
 /// own limit for a query).
-const REQUEST_SECONDS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const REQUEST_SECONDS: [f64; 14] = [
+    0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];
 /// Runs: a few requests each, up to the job timeout of ten minutes.
-const JOB_SECONDS: [f64; 15] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0];
+const JOB_SECONDS: [f64; 15] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
+];
 /// Lag: from at once up to the six hours after which a job is given up.
-const LAG_SECONDS: [f64; 16] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0];
+const LAG_SECONDS: [f64; 16] = [
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0,
+    21_600.0,
+];
 
 /// Why the recorder could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +65,10 @@ mod tests {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            for metric in METRICS.iter().filter(|metric| metric.kind == Type::Histogram) {
+            for metric in METRICS
+                .iter()
+                .filter(|metric| metric.kind == Type::Histogram)
+            {
                 metrics::histogram!(metric.name).record(0.02);
             }
         });
@@ -68,9 +80,18 @@ mod tests {
             ("evenkeel_write_to_found_seconds", "21600"),
         ] {
             assert!(text.contains(&format!("# HELP {name} ")), "{text}");
-            assert!(text.contains(&format!("{name}_bucket{{le=\"0.01\"}} 0")), "{text}");
-            assert!(text.contains(&format!("{name}_bucket{{le=\"0.025\"}} 1")), "{text}");
-            assert!(text.contains(&format!("{name}_bucket{{le=\"{longest}\"}} 1")), "{text}");
+            assert!(
+                text.contains(&format!("{name}_bucket{{le=\"0.01\"}} 0")),
+                "{text}"
+            );
+            assert!(
+                text.contains(&format!("{name}_bucket{{le=\"0.025\"}} 1")),
+                "{text}"
+            );
+            assert!(
+                text.contains(&format!("{name}_bucket{{le=\"{longest}\"}} 1")),
+                "{text}"
+            );
         }
     }
 }

@@ -80,17 +80,44 @@ impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Starting => f.write_str("starting"),
-            Self::MigrationsPending { pending } => write!(f, "{pending} migrations are pending: run evenkeel migrate up"),
-            Self::CircuitOpen { account, service, since } => {
-                write!(f, "the {service} service of the account {account} has not answered since {since}")
+            Self::MigrationsPending { pending } => write!(
+                f,
+                "{pending} migrations are pending: run evenkeel migrate up"
+            ),
+            Self::CircuitOpen {
+                account,
+                service,
+                since,
+            } => {
+                write!(
+                    f,
+                    "the {service} service of the account {account} has not answered since {since}"
+                )
             }
-            Self::NoSuccessfulPoll { queue, last: Some(last) } => write!(f, "the queue {queue} last answered at {last}"),
-            Self::NoSuccessfulPoll { queue, last: None } => write!(f, "the queue {queue} has not answered yet"),
-            Self::WaitingForStore { account, service, answer } => {
-                write!(f, "waiting for the {service} service of the account {account} ({answer})")
+            Self::NoSuccessfulPoll {
+                queue,
+                last: Some(last),
+            } => write!(f, "the queue {queue} last answered at {last}"),
+            Self::NoSuccessfulPoll { queue, last: None } => {
+                write!(f, "the queue {queue} has not answered yet")
             }
-            Self::OutdatedCatalog { generation: Some(generation) } => {
-                write!(f, "the catalog is older than generation {generation}, which is recorded in the store: deploy the new one")
+            Self::WaitingForStore {
+                account,
+                service,
+                answer,
+            } => {
+                write!(
+                    f,
+                    "waiting for the {service} service of the account {account} ({answer})"
+                )
+            }
+            Self::OutdatedCatalog {
+                generation: Some(generation),
+            } => {
+                write!(
+                    f,
+                    "the catalog is older than generation {generation}, which is recorded in the store: deploy the new one"
+                )
             }
             Self::OutdatedCatalog { generation: None } => {
                 f.write_str("the catalog is older than the data in the store: deploy the new one")

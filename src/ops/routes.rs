@@ -43,10 +43,19 @@ impl Routes {
     /// The router. `more` are further routes, which the guard watches too.
     pub(super) fn router(self, guard: Guard, more: Router) -> Router {
         let readiness = Arc::clone(&self.readiness);
-        let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(readiness);
-        let door = Router::new().route("/login", post(guard::log_in)).route("/logout", post(guard::log_out)).with_state(guard.clone());
+        let open = Router::new()
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .with_state(readiness);
+        let door = Router::new()
+            .route("/login", post(guard::log_in))
+            .route("/logout", post(guard::log_out))
+            .with_state(guard.clone());
         let guarded = Router::new()
-            .route("/metrics", get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))))
+            .route(
+                "/metrics",
+                get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))),
+            )
             .merge(more)
             .fallback(nowhere)
             // A layer, not a route layer: without a token a client does not learn which paths exist.
@@ -84,14 +93,39 @@ struct ReasonBody {
 }
 
 async fn readyz(State(readiness): State<Arc<dyn Readiness>>) -> Response {
-    let reasons: Vec<_> = readiness.reasons().into_iter().map(|reason| ReasonBody { message: reason.to_string(), reason }).collect();
-    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CACHE_CONTROL, "no-store")], Json(ReadyBody { ready: reasons.is_empty(), reasons })).into_response()
+    let reasons: Vec<_> = readiness
+        .reasons()
+        .into_iter()
+        .map(|reason| ReasonBody {
+            message: reason.to_string(),
+            reason,
+        })
+        .collect();
+    let status = if reasons.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (
+        status,
+        [(header::CACHE_CONTROL, "no-store")],
+        Json(ReadyBody {
+            ready: reasons.is_empty(),
+            reasons,
+        }),
+    )
+        .into_response()
 }
 
-async fn metrics(State((handle, readiness)): State<(PrometheusHandle, Arc<dyn Readiness>)>) -> Response {
+async fn metrics(
+    State((handle, readiness)): State<(PrometheusHandle, Arc<dyn Readiness>)>,
+) -> Response {
     process::measure();
-    gauge!(names::READY).set(if readiness.reasons().is_empty() { 1.0 } else { 0.0 });
+    gauge!(names::READY).set(if readiness.reasons().is_empty() {
+        1.0
+    } else {
+        0.0
+    });
     ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
 }
 
@@ -109,7 +143,9 @@ async fn upright(request: Request, next: Next) -> Response {
         return answer;
     }
     let (mut head, body) = answer.into_parts();
-    let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let Ok(bytes) = to_bytes(body, usize::MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
     match std::str::from_utf8(&bytes) {
         Ok(text) if text.contains(is_unprintable) => {
             head.headers.remove(header::CONTENT_LENGTH);
@@ -120,7 +156,10 @@ async fn upright(request: Request, next: Next) -> Response {
 }
 
 fn is_json(answer: &Response) -> bool {
-    answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json")
+    answer
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "application/json")
 }
 
 /// An error of the API in its form, also where the guard, the router or a body that cannot be read is answered in plain text.
@@ -136,7 +175,11 @@ async fn error_as_json(request: Request, next: Next) -> Response {
     head.headers.remove(header::CONTENT_LENGTH);
     let text = to_bytes(body, BODY_BYTES).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let error = if text.is_empty() { head.status.canonical_reason().unwrap_or_default() } else { text.trim_end() };
+    let error = if text.is_empty() {
+        head.status.canonical_reason().unwrap_or_default()
+    } else {
+        text.trim_end()
+    };
     let body = Json(json!({"error": error}));
     (head, body).into_response()
 }

@@ -51,7 +51,9 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is taken, or not this machine's.
-    #[error("cannot listen on {address} (http.listen): is another evenkeel running? Choose another port, or 127.0.0.1:0 for any")]
+    #[error(
+        "cannot listen on {address} (http.listen): is another evenkeel running? Choose another port, or 127.0.0.1:0 for any"
+    )]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -60,25 +62,39 @@ pub enum ServerError {
         cause: io::Error,
     },
     /// A server that others can reach needs a token.
-    #[error("listening on {0} (http.listen) lets other machines in, which needs a token: set http.token_env and the variable it names")]
+    #[error(
+        "listening on {0} (http.listen) lets other machines in, which needs a token: set http.token_env and the variable it names"
+    )]
     TokenNeeded(SocketAddr),
 }
 
 impl Server {
     /// Binds the configured address. `more` are further routes, which the guard watches too; they must not
     /// repeat those of [`Routes`].
-    pub async fn bind(settings: &HttpSettings, routes: Routes, more: Router) -> Result<Self, ServerError> {
+    pub async fn bind(
+        settings: &HttpSettings,
+        routes: Routes,
+        more: Router,
+    ) -> Result<Self, ServerError> {
         let wanted = settings.listen;
         if !is_loopback(wanted.ip()) && settings.tokens.is_empty() {
             return Err(ServerError::TokenNeeded(wanted));
         }
-        let failed = |cause| ServerError::Bind { address: wanted, cause };
+        let failed = |cause| ServerError::Bind {
+            address: wanted,
+            cause,
+        };
         let listener = TcpListener::bind(wanted).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let metrics = routes.metrics.clone();
         let guard = Guard::new(address, settings, Arc::clone(&routes.clock));
         let router = routes.router(guard, more);
-        Ok(Self { listener, address, router, metrics })
+        Ok(Self {
+            listener,
+            address,
+            router,
+            metrics,
+        })
     }
 
     /// Where it listens; the port is the real one where 0 was asked for.
@@ -116,7 +132,13 @@ impl Server {
 }
 
 /// Serves one connection to its end.
-async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken, place: ConnectionSlot) {
+async fn converse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    stop: CancellationToken,
+    place: ConnectionSlot,
+) {
     let peer = Peer(peer.ip().to_canonical());
     let router = TowerToHyperService::new(router);
     let activity = place.activity();
@@ -132,7 +154,10 @@ async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: Can
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream, place.activity())), service);
+        .serve_connection(
+            TokioIo::new(Patient::new(stream, place.activity())),
+            service,
+        );
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
@@ -145,7 +170,9 @@ async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: Can
         ended
     } else {
         connection.as_mut().graceful_shutdown();
-        tokio::time::timeout(LAST_REQUEST, connection).await.unwrap_or(Ok(()))
+        tokio::time::timeout(LAST_REQUEST, connection)
+            .await
+            .unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
         // Clients disconnect at any time; this is for an operator who looks into one.

@@ -26,7 +26,12 @@ pub async fn watchdog(alive: impl Fn() -> bool + Send, stop: CancellationToken) 
     }
 }
 
-async fn feed(period: Duration, alive: impl Fn() -> bool + Send, ping: impl Fn() + Send, stop: CancellationToken) {
+async fn feed(
+    period: Duration,
+    alive: impl Fn() -> bool + Send,
+    ping: impl Fn() + Send,
+    stop: CancellationToken,
+) {
     // WATCHDOG_USEC=0 would make an interval of no length.
     let mut times = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,11 +60,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_watchdog_is_fed_twice_a_period_while_the_program_lives() {
-        let (alive, pings, stop) = (AtomicBool::new(true), AtomicU32::new(0), CancellationToken::new());
+        let (alive, pings, stop) = (
+            AtomicBool::new(true),
+            AtomicU32::new(0),
+            CancellationToken::new(),
+        );
         let fed = || {
             pings.fetch_add(1, Ordering::Relaxed);
         };
-        let feeding = feed(Duration::from_secs(30), || alive.load(Ordering::Relaxed), fed, stop.clone());
+        let feeding = feed(
+            Duration::from_secs(30),
+            || alive.load(Ordering::Relaxed),
+            fed,
+            stop.clone(),
+        );
         let watching = async {
             tokio::time::sleep(Duration::from_secs(61)).await;
             assert_eq!(pings.load(Ordering::Relaxed), 5);
@@ -84,7 +98,9 @@ mod tests {
     fn systemd_is_told_of_the_start_and_of_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
         let test = "ops::systemd::tests::in_a_unit_of_its_own";
         let unit = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
@@ -93,7 +109,10 @@ mod tests {
             .unwrap();
         assert!(unit.status.success());
         let mut told = [0; 256];
-        for expected in ["READY=1\nSTATUS=polling 1 queue\n", "STOPPING=1\nSTATUS=draining\n"] {
+        for expected in [
+            "READY=1\nSTATUS=polling 1 queue\n",
+            "STOPPING=1\nSTATUS=draining\n",
+        ] {
             let length = socket.recv(&mut told).unwrap();
             assert_eq!(std::str::from_utf8(&told[..length]).unwrap(), expected);
         }

@@ -10,9 +10,19 @@ use crate::model::job::{ArchiveJob, Primary};
 impl RunJob for ArchiveJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         let archive = engine.archive(&self.archive)?;
-        let source = engine.pass(&Primary { table: archive.source.table.clone(), key: self.key.clone() }, delivery)?;
+        let source = engine.pass(
+            &Primary {
+                table: archive.source.table.clone(),
+                key: self.key.clone(),
+            },
+            delivery,
+        )?;
         let kept = EntityPlace::in_archive(engine, archive, &self.key, delivery)?;
-        let when = engine.condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        Relocation::new(engine, delivery, source, kept, self.key.clone()).while_it_satisfies(when).run(self.if_match.as_ref()).await
+        let when =
+            engine.condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        Relocation::new(engine, delivery, source, kept, self.key.clone())
+            .while_it_satisfies(when)
+            .run(self.if_match.as_ref())
+            .await
     }
 }

@@ -112,7 +112,11 @@ impl fmt::Display for Mismatch {
 impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mended = if self.repaired { " (repaired)" } else { "" };
-        write!(f, "{:<9} {}, derived from {}{mended}", self.problem, self.item, self.of)
+        write!(
+            f,
+            "{:<9} {}, derived from {}{mended}",
+            self.problem, self.item, self.of
+        )
     }
 }
 
@@ -124,17 +128,30 @@ impl fmt::Display for AuditFailure {
 
 impl Engine {
     /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
-    pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
+    pub async fn audit(
+        &self,
+        audit: &Audit,
+        delivery: &Delivery,
+    ) -> Result<Option<AuditPass>, Failure> {
         self.audit_of(audit, None, delivery).await
     }
 
     /// As [`Self::audit`]; of a view alone the findings are kept of that one.
-    pub async fn audit_of(&self, audit: &Audit, view: Option<&ViewName>, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
+    pub async fn audit_of(
+        &self,
+        audit: &Audit,
+        view: Option<&ViewName>,
+        delivery: &Delivery,
+    ) -> Result<Option<AuditPass>, Failure> {
         let source = self.table(&audit.table)?;
         if !self.catalog.derives_from(source) {
             return Ok(None);
         }
-        let walk = Walk { engine: self, source, delivery };
+        let walk = Walk {
+            engine: self,
+            source,
+            delivery,
+        };
         let mut run = AuditRun {
             walk,
             repair: audit.repair,
@@ -152,7 +169,13 @@ impl Engine {
         if ended {
             audit_records::write(self, source, view, &run.cursor).await?;
         }
-        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, failures: run.failures, summary: run.summary.take() }))
+        Ok(Some(AuditPass {
+            cursor: run.cursor,
+            ended,
+            findings: run.findings,
+            failures: run.failures,
+            summary: run.summary.take(),
+        }))
     }
 
     /// The cursor of an audit under way; a new one where its views are others than those compared so far.
@@ -164,21 +187,35 @@ impl Engine {
         if audit.cursor.has_begun() {
             tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
         }
-        AuditCursor { views, ..AuditCursor::default() }
+        AuditCursor {
+            views,
+            ..AuditCursor::default()
+        }
     }
 }
 
 impl RunJob for Audit {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         let Some(pass) = engine.audit(self, delivery).await? else {
-            return Ok(Outcome::Skipped { reason: format!("nothing is derived from {}", self.table), summary: Summary::default() });
+            return Ok(Outcome::Skipped {
+                reason: format!("nothing is derived from {}", self.table),
+                summary: Summary::default(),
+            });
         };
         for finding in &pass.findings {
             tracing::warn!(view = %finding.item.view, problem = %finding.problem, repaired = finding.repaired, "{finding}");
         }
-        let AuditPass { cursor, ended, summary, .. } = pass;
+        let AuditPass {
+            cursor,
+            ended,
+            summary,
+            ..
+        } = pass;
         if !ended {
-            return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+            return Ok(Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary,
+            });
         }
         tracing::info!(
             table = %self.table,
@@ -232,7 +269,9 @@ impl AuditRun<'_> {
                     page.next
                 }
                 AuditPart::Rows => {
-                    let Some(view) = self.view() else { return Ok(true) };
+                    let Some(view) = self.view() else {
+                        return Ok(true);
+                    };
                     self.rows(&view, &from).await?
                 }
             };
@@ -253,8 +292,11 @@ impl AuditRun<'_> {
     /// The views of the table with row items, in order of name.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.engine.catalog;
-        let mut views: Vec<_> =
-            catalog.views_of(self.walk.source).filter(|view| matches!(view.form(), Form::Copies { .. })).cloned().collect();
+        let mut views: Vec<_> = catalog
+            .views_of(self.walk.source)
+            .filter(|view| matches!(view.form(), Form::Copies { .. }))
+            .cloned()
+            .collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
     }
@@ -262,7 +304,9 @@ impl AuditRun<'_> {
     /// The view under audit; `None` after the last.
     fn view(&self) -> Option<Arc<View>> {
         let current = self.cursor.view.as_deref()?;
-        self.row_views().into_iter().find(|view| view.name.as_str() >= current)
+        self.row_views()
+            .into_iter()
+            .find(|view| view.name.as_str() >= current)
     }
 
     fn next_view(&mut self) {
@@ -277,35 +321,66 @@ impl AuditRun<'_> {
 
     async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
         self.cursor.primaries += keys.len() as u64;
-        let subjects = keys.into_iter().map(|key| Audited { primary: self.walk.primary(key), met: None }).collect();
+        let subjects = keys
+            .into_iter()
+            .map(|key| Audited {
+                primary: self.walk.primary(key),
+                met: None,
+            })
+            .collect();
         self.compare(subjects).await
     }
 
     /// A page of a view's target, in one of its accounts: rows naming an owner without them in its footprint.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
-        let Some(RowForm { target, .. }) = view.rows() else { return Ok(Place::default()) };
+        let Some(RowForm { target, .. }) = view.rows() else {
+            return Ok(Place::default());
+        };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let accounts = &target.accounts;
-        let begun = |account: &&AccountName| self.cursor.account.as_deref().is_none_or(|current| account.as_str() >= current);
+        let begun = |account: &&AccountName| {
+            self.cursor
+                .account
+                .as_deref()
+                .is_none_or(|current| account.as_str() >= current)
+        };
         let Some(account) = accounts.iter().find(begun).cloned() else {
             self.cursor.account = None;
             return Ok(Place::default());
         };
-        let target = TableRef { account, table: target.table.clone() };
-        let page = self.walk.page(&target, &target.table, Some(filter), Some(select), from).await?;
+        let target = TableRef {
+            account,
+            table: target.table.clone(),
+        };
+        let page = self
+            .walk
+            .page(&target, &target.table, Some(filter), Some(select), from)
+            .await?;
         self.cursor.rows += page.rows.len() as u64;
         let subjects: Vec<Audited> = page
             .rows
             .into_iter()
             .filter_map(|row| {
                 let owner = Owner::of(&row.entity)?;
-                let met = ItemAddress::row(view.name.clone(), target.account.clone(), target.table.clone(), row.entity.key);
-                (owner.primary.table == self.walk.source.table).then_some(Audited { primary: owner.primary, met: Some(met) })
+                let met = ItemAddress::row(
+                    view.name.clone(),
+                    target.account.clone(),
+                    target.table.clone(),
+                    row.entity.key,
+                );
+                (owner.primary.table == self.walk.source.table).then_some(Audited {
+                    primary: owner.primary,
+                    met: Some(met),
+                })
             })
             .collect();
-        let listed: Vec<_> = subjects.iter().map(|subject| self.is_listed(subject)).collect();
-        let listed: Vec<Result<bool, Failure>> = stream::iter(listed).buffered(AT_ONCE).collect().await;
+        let listed: Vec<_> = subjects
+            .iter()
+            .map(|subject| self.is_listed(subject))
+            .collect();
+        let listed: Vec<Result<bool, Failure>> =
+            stream::iter(listed).buffered(AT_ONCE).collect().await;
         let mut strays = Vec::new();
         for (subject, listed) in subjects.into_iter().zip(listed) {
             match listed {
@@ -316,15 +391,26 @@ impl AuditRun<'_> {
         }
         self.compare(strays).await?;
         if page.continuation.is_none() {
-            self.cursor.account = accounts.iter().find(|account| **account > target.account).map(ToString::to_string);
+            self.cursor.account = accounts
+                .iter()
+                .find(|account| **account > target.account)
+                .map(ToString::to_string);
         }
         Ok(place(page.continuation))
     }
 
     async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
-        let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
+        let mut reconciler = Reconciler::new(
+            self.walk.engine,
+            self.walk.source,
+            subject.primary.clone(),
+            None,
+        );
         let seen = reconciler.observe().await?;
-        Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
+        Ok(subject
+            .met
+            .as_ref()
+            .is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
     /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested. Those that cannot be
@@ -333,15 +419,25 @@ impl AuditRun<'_> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
-                failure.views.iter().for_each(|view| self.cursor.found(view));
+                failure
+                    .views
+                    .iter()
+                    .for_each(|view| self.cursor.found(view));
                 self.fails(&subject.primary, failure)?;
             }
             suspects.push(subject);
         }
         for (subject, seen) in self.look(suspects).await? {
-            let mended = if self.repair { self.mend(&subject, &seen).await? } else { Mended::Nothing };
+            let mended = if self.repair {
+                self.mend(&subject, &seen).await?
+            } else {
+                Mended::Nothing
+            };
             // A row that many share is wrong once.
-            let behind = seen.behind.into_iter().filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
+            let behind = seen
+                .behind
+                .into_iter()
+                .filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
             let behind: Vec<_> = behind.map(|item| (item, Mismatch::Different)).collect();
             for (item, problem) in seen.problems.into_iter().chain(behind) {
                 let repaired = mended.covers(&item.view);
@@ -352,11 +448,23 @@ impl AuditRun<'_> {
                 } else {
                     self.cursor.found(&item.view);
                 }
-                self.findings.push(AuditFinding { problem, item, of: subject.primary.whole(), repaired });
+                self.findings.push(AuditFinding {
+                    problem,
+                    item,
+                    of: subject.primary.whole(),
+                    repaired,
+                });
             }
         }
         let failed = std::mem::take(&mut self.failed);
-        if self.repair { self.walk.engine.queue_syncs(&failed, Looks::Everything, self.walk.delivery).await } else { Ok(()) }
+        if self.repair {
+            self.walk
+                .engine
+                .queue_syncs(&failed, Looks::Everything, self.walk.delivery)
+                .await
+        } else {
+            Ok(())
+        }
     }
 
     /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
@@ -379,7 +487,11 @@ impl AuditRun<'_> {
                         seen.underived = None;
                         seen.behind.clear();
                     }
-                    if !seen.problems.is_empty() || (self.repair && seen.half_way) || seen.underived.is_some() || !seen.behind.is_empty() {
+                    if !seen.problems.is_empty()
+                        || (self.repair && seen.half_way)
+                        || seen.underived.is_some()
+                        || !seen.behind.is_empty()
+                    {
                         wrong.push((subject, seen));
                     }
                 }
@@ -390,7 +502,13 @@ impl AuditRun<'_> {
     }
 
     async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
-        if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Mismatch::Taken) {
+        if !seen.half_way
+            && seen.behind.is_empty()
+            && seen
+                .problems
+                .iter()
+                .all(|(_, problem)| *problem == Mismatch::Taken)
+        {
             return Ok(Mended::Nothing);
         }
         match self.pass(subject).reconcile().await {
@@ -398,7 +516,9 @@ impl AuditRun<'_> {
                 self.summary.0.add(done);
                 Ok(Mended::AllBut(Vec::new()))
             }
-            Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {
+            Err(failure)
+                if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
+            {
                 let views = failure.views.clone();
                 // A taken key is a finding already, and a job of the primary would say no more.
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
@@ -406,13 +526,20 @@ impl AuditRun<'_> {
                 }
                 Ok(Mended::AllBut(views))
             }
-            Err(failure) => self.fails(&subject.primary, failure).map(|()| Mended::Nothing),
+            Err(failure) => self
+                .fails(&subject.primary, failure)
+                .map(|()| Mended::Nothing),
         }
     }
 
     fn pass(&self, subject: &Audited) -> Reconciler<'_> {
         let delivery = self.repair.then_some(self.walk.delivery);
-        let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
+        let mut reconciler = Reconciler::new(
+            self.walk.engine,
+            self.walk.source,
+            subject.primary.clone(),
+            delivery,
+        );
         reconciler.pass.looks = Looks::Everything;
         reconciler.pass.met.touched.extend(subject.met.clone());
         reconciler
@@ -427,7 +554,12 @@ impl AuditRun<'_> {
             self.cursor.failed += 1;
             let error = failure.chain();
             tracing::warn!(%primary, error, "the items of a primary could not be audited");
-            self.failures.push(AuditFailure { problem: "failed", views: failure.views, of: primary.whole(), error });
+            self.failures.push(AuditFailure {
+                problem: "failed",
+                views: failure.views,
+                of: primary.whole(),
+                error,
+            });
         }
         Ok(())
     }
@@ -470,37 +602,77 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     if seen.is_derived() && seen.etag.is_none() {
         return Ok(Seen::default());
     }
-    let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
+    let Ahead {
+        seen,
+        received,
+        wanted,
+        plan,
+    } = look_ahead(&reconciler.pass, seen).await?;
     let catalog = &reconciler.pass.scope.engine.catalog;
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
     let half_way = left || seen.footprint.is_changing();
-    let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
+    let underived =
+        (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
     // Consequences of claims still to be received are not findings of their own.
-    let mut problems: Vec<(ItemAddress, Mismatch)> = received.into_iter().map(|item| (item, Mismatch::Different)).collect();
+    let mut problems: Vec<(ItemAddress, Mismatch)> = received
+        .into_iter()
+        .map(|item| (item, Mismatch::Different))
+        .collect();
     if plan.in_step || !reconciler.pass.scope.has_views() {
-        return Ok(Seen { problems, half_way, underived, behind: seen.behind });
+        return Ok(Seen {
+            problems,
+            half_way,
+            underived,
+            behind: seen.behind,
+        });
     }
-    let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
+    let listed = |address: &ItemAddress| {
+        seen.footprint
+            .items
+            .get(address)
+            .and_then(|entry| entry.etag.as_ref())
+    };
     for write in &plan.writes {
         // A last writer's item is judged with the primary that has it.
         let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.pass.scope.primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));
         } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
-            if wanted.items.get(&write.address).is_none_or(|item| !item.is_said_by(found)) {
+            if wanted
+                .items
+                .get(&write.address)
+                .is_none_or(|item| !item.is_said_by(found))
+            {
                 problems.push((write.address.clone(), Mismatch::Different));
             }
-        } else if !others && items::differs(&reconciler.pass.scope, write, listed(&write.address)).await? {
+        } else if !others
+            && items::differs(&reconciler.pass.scope, write, listed(&write.address)).await?
+        {
             problems.push((write.address.clone(), Mismatch::Different));
         }
     }
-    let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
+    let there = plan
+        .drops
+        .iter()
+        .filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
     problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
     // A dangling pointer: only a sender that has the value can restore it.
-    let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
+    let dangling = plan
+        .waiting
+        .iter()
+        .filter(|address| address.site.row().is_none());
     problems.extend(dangling.map(|address| (address.clone(), Mismatch::Missing)));
-    problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Mismatch::Taken)));
-    Ok(Seen { problems, half_way, underived, behind: seen.behind })
+    problems.extend(
+        plan.taken
+            .iter()
+            .map(|taken| (taken.address.clone(), Mismatch::Taken)),
+    );
+    Ok(Seen {
+        problems,
+        half_way,
+        underived,
+        behind: seen.behind,
+    })
 }

@@ -49,28 +49,59 @@ pub struct BackfillPass {
 
 impl Engine {
     /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
-    pub async fn backfill(&self, backfill: &Backfill, delivery: &Delivery) -> Result<Option<BackfillPass>, Failure> {
+    pub async fn backfill(
+        &self,
+        backfill: &Backfill,
+        delivery: &Delivery,
+    ) -> Result<Option<BackfillPass>, Failure> {
         let source = source(self, &backfill.scope)?;
         if !self.catalog.derives_from(source) {
             return Ok(None);
         }
-        match part(&Walk { engine: self, source, delivery }, backfill.cursor.clone()).await {
+        match part(
+            &Walk {
+                engine: self,
+                source,
+                delivery,
+            },
+            backfill.cursor.clone(),
+        )
+        .await
+        {
             Ok(pass) => Ok(Some(pass)),
             Err(failure) => Err(dated::explained(self, &source.table, failure).await),
         }
     }
 
     /// A backfill has been over all of its table: corrects what audits found wrong before it began.
-    pub async fn backfilled(&self, backfill: &Backfill, cursor: &BackfillCursor, delivery: &Delivery) -> Result<(), Failure> {
-        audit_records::mended(self, source(self, &backfill.scope)?, cursor, delivery.stamp.enqueued).await
+    pub async fn backfilled(
+        &self,
+        backfill: &Backfill,
+        cursor: &BackfillCursor,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
+        audit_records::mended(
+            self,
+            source(self, &backfill.scope)?,
+            cursor,
+            delivery.stamp.enqueued,
+        )
+        .await
     }
 }
 
 impl RunJob for Backfill {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         Ok(match engine.backfill(self, delivery).await? {
-            None => Outcome::Skipped { reason: format!("nothing is derived from {}", self.scope), summary: Summary::default() },
-            Some(BackfillPass { ended: true, summary, cursor }) => {
+            None => Outcome::Skipped {
+                reason: format!("nothing is derived from {}", self.scope),
+                summary: Summary::default(),
+            },
+            Some(BackfillPass {
+                ended: true,
+                summary,
+                cursor,
+            }) => {
                 engine.backfilled(self, &cursor, delivery).await?;
                 for (view, TakenKeys { items, example }) in &cursor.taken {
                     tracing::warn!(
@@ -82,9 +113,12 @@ impl RunJob for Backfill {
                 }
                 Outcome::Done(summary)
             }
-            Some(BackfillPass { cursor, summary, .. }) => {
-                Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary }
-            }
+            Some(BackfillPass {
+                cursor, summary, ..
+            }) => Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary,
+            },
         })
     }
 }
@@ -102,12 +136,22 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
         let ended = next.0.is_none();
         (cursor.next_pk, cursor.next_rk) = next;
         match cursor.part {
-            BackfillPart::Footprints if ended => return Ok(BackfillPass { cursor, ended, summary: summary.take() }),
+            BackfillPart::Footprints if ended => {
+                return Ok(BackfillPass {
+                    cursor,
+                    ended,
+                    summary: summary.take(),
+                });
+            }
             BackfillPart::Primaries if ended => cursor.part = BackfillPart::Footprints,
             BackfillPart::Primaries | BackfillPart::Footprints => {}
         }
         if walk.engine.clock.monotonic().saturating_sub(began) >= walk.engine.part {
-            return Ok(BackfillPass { cursor, ended: false, summary: summary.take() });
+            return Ok(BackfillPass {
+                cursor,
+                ended: false,
+                summary: summary.take(),
+            });
         }
     }
 }
@@ -119,22 +163,33 @@ fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef,
         BackfillScope::View(name) => {
             let catalog = &engine.catalog;
             if let Some(view) = catalog.dated_views.get(name) {
-                let unknown = Unknown::WhichTable { view: name.clone(), tables: view.source.tables.to_string() };
+                let unknown = Unknown::WhichTable {
+                    view: name.clone(),
+                    tables: view.source.tables.to_string(),
+                };
                 return Err(permanent("finding the table", unknown));
             }
             let view = catalog.views.get(name);
-            view.map(|view| &view.source).ok_or_else(|| permanent("finding the view", Unknown::view(catalog, name)))
+            view.map(|view| &view.source)
+                .ok_or_else(|| permanent("finding the view", Unknown::view(catalog, name)))
         }
     }
 }
 
-async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut BackfillCursor, summary: &mut Summary) -> Result<(), Failure> {
+async fn bring_in_step(
+    walk: &Walk<'_>,
+    keys: Vec<EntityKey>,
+    cursor: &mut BackfillCursor,
+    summary: &mut Summary,
+) -> Result<(), Failure> {
     let passes: Vec<_> = keys.into_iter().map(|key| pass(walk, key)).collect();
     let mut passes = stream::iter(passes).buffer_unordered(AT_ONCE);
     let (mut slower, mut failed) = (Vec::new(), BTreeSet::new());
     while let Some((primary, ended)) = passes.next().await {
         match ended {
-            Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => slower.push(primary.key),
+            Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => {
+                slower.push(primary.key)
+            }
             ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
         }
     }
@@ -143,12 +198,17 @@ async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut Backf
         let (primary, ended) = pass(walk, key).await;
         count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
     }
-    walk.engine.queue_syncs(&failed, Looks::Everything, walk.delivery).await
+    walk.engine
+        .queue_syncs(&failed, Looks::Everything, walk.delivery)
+        .await
 }
 
 /// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
-    failure.cause.downcast_ref::<KeysTaken>().filter(|taken| taken.are_foreign())
+    failure
+        .cause
+        .downcast_ref::<KeysTaken>()
+        .filter(|taken| taken.are_foreign())
 }
 
 /// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
@@ -174,7 +234,9 @@ fn count(
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
                 // A job of its own would say of each what is said of all in one.
-                taken.each().for_each(|(view, what)| cursor.met_taken(view, &what));
+                taken
+                    .each()
+                    .for_each(|(view, what)| cursor.met_taken(view, &what));
             } else {
                 cursor.failed += 1;
                 tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
@@ -185,9 +247,17 @@ fn count(
     Ok(())
 }
 
-fn pass<'w>(walk: &'w Walk<'_>, key: EntityKey) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
+fn pass<'w>(
+    walk: &'w Walk<'_>,
+    key: EntityKey,
+) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
-    let mut reconciler = Reconciler::new(walk.engine, walk.source, primary.clone(), Some(walk.delivery));
+    let mut reconciler = Reconciler::new(
+        walk.engine,
+        walk.source,
+        primary.clone(),
+        Some(walk.delivery),
+    );
     reconciler.pass.looks = Looks::Everything;
     Box::pin(async move { (primary, reconciler.reconcile().await) })
 }
@@ -226,32 +296,58 @@ mod tests {
     #[async_trait]
     impl FaultPolicy for NoFootprints {
         async fn before(&self, operation: &OperationInfo) -> FaultDecision {
-            let fails = operation.name == "Query Entities" && format!("{:?}", operation.what).contains("EvenkeelFootprints");
-            if fails { FaultDecision::Fail(ErrorClass::Transient { retry_after: None }) } else { FaultDecision::Execute }
+            let fails = operation.name == "Query Entities"
+                && format!("{:?}", operation.what).contains("EvenkeelFootprints");
+            if fails {
+                FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
+            } else {
+                FaultDecision::Execute
+            }
         }
     }
 
     /// Fifteen employees without derived items.
-    async fn employees(faults: Arc<dyn FaultPolicy>, seed: u64, email: fn(u32) -> String) -> (Engine, Delivery, Backfill) {
+    async fn employees(
+        faults: Arc<dyn FaultPolicy>,
+        seed: u64,
+        email: fn(u32) -> String,
+    ) -> (Engine, Delivery, Backfill) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), faults).account();
         for name in TABLES {
             account.tables.create_table(&table(name)).await.unwrap();
         }
         for n in 0..15 {
-            let employee = Entity::new(EntityKey::new("Sales", n.to_string()).unwrap()).with("Email", email(n));
-            account.tables.apply(&table("Employees"), &TableOperation::Insert(employee)).await.unwrap();
+            let employee = Entity::new(EntityKey::new("Sales", n.to_string()).unwrap())
+                .with("Email", email(n));
+            account
+                .tables
+                .apply(&table("Employees"), &TableOperation::Insert(employee))
+                .await
+                .unwrap();
         }
-        account.queues.create_queue(&queue("jobs-recheck")).await.unwrap();
+        account
+            .queues
+            .create_queue(&queue("jobs-recheck"))
+            .await
+            .unwrap();
         let engine = Engine::new(EngineParts {
             stores: Stores::new([(AccountName::main(), account)].into()),
-            catalog: Arc::new(catalog(Shape { apart: true, last_writer: true, ..Shape::default() })),
+            catalog: Arc::new(catalog(Shape {
+                apart: true,
+                last_writer: true,
+                ..Shape::default()
+            })),
             clock: Arc::clone(&clock),
             chance: Arc::new(SeededChance::new(seed)),
             recheck_after: Duration::from_mins(26),
         });
         let delivery = Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: clock.now(), job: None },
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: clock.now(),
+                job: None,
+            },
             dequeue_count: 1,
             account: AccountName::main(),
             carry_queue: queue("jobs"),
@@ -259,7 +355,10 @@ mod tests {
             recheck_queue: queue("jobs-recheck"),
             tables: None,
         };
-        let backfill = Backfill { scope: BackfillScope::Table(table("Employees")), cursor: BackfillCursor::default() };
+        let backfill = Backfill {
+            scope: BackfillScope::Table(table("Employees")),
+            cursor: BackfillCursor::default(),
+        };
         (engine, delivery, backfill)
     }
 
@@ -267,43 +366,103 @@ mod tests {
     async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
         for seed in 0..5 {
             let far = Arc::new(Far(SeededChance::new(seed)));
-            let (engine, delivery, backfill) = employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
-            let pass = engine.backfill(&backfill, &delivery).await.unwrap().unwrap();
-            assert_eq!((pass.cursor.done, pass.cursor.failed), (15, 0), "seed {seed}");
+            let (engine, delivery, backfill) =
+                employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
+            let pass = engine
+                .backfill(&backfill, &delivery)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!(
+                (pass.cursor.done, pass.cursor.failed),
+                (15, 0),
+                "seed {seed}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
-        let (engine, delivery, backfill) = employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
+        let (engine, delivery, backfill) =
+            employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
         let waits = Waits::new(Arc::new(SystemClock::new()));
-        waits.of(engine.backfill(&backfill, &delivery)).await.unwrap_err();
+        waits
+            .of(engine.backfill(&backfill, &delivery))
+            .await
+            .unwrap_err();
         assert!(waits.untold().len() >= 15, "an item of each at least");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another() {
-        let (engine, delivery, backfill) = employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
-        let tables = &engine.account(engine.table(&table("Employees")).unwrap()).unwrap().tables;
+    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another()
+     {
+        let (engine, delivery, backfill) =
+            employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
+        let tables = &engine
+            .account(engine.table(&table("Employees")).unwrap())
+            .unwrap()
+            .tables;
         tables.create_table(&table("EvenkeelAudits")).await.unwrap();
         let drift = async |view: &str| {
-            let records = audit_records(tables.as_ref(), engine.catalog()).await.unwrap();
-            records.iter().find(|record| record.view.as_str() == view).map(|record| record.drift)
+            let records = audit_records(tables.as_ref(), engine.catalog())
+                .await
+                .unwrap();
+            records
+                .iter()
+                .find(|record| record.view.as_str() == view)
+                .map(|record| record.drift)
         };
-        let audit = Audit { table: table("Employees"), repair: false, cursor: AuditCursor::default() };
-        engine.audit_of(&audit, Some(&ViewName::new("by_email").unwrap()), &delivery).await.unwrap();
-        assert_eq!((drift("by_email").await, drift("managers").await), (Some(15), None));
+        let audit = Audit {
+            table: table("Employees"),
+            repair: false,
+            cursor: AuditCursor::default(),
+        };
+        engine
+            .audit_of(&audit, Some(&ViewName::new("by_email").unwrap()), &delivery)
+            .await
+            .unwrap();
+        assert_eq!(
+            (drift("by_email").await, drift("managers").await),
+            (Some(15), None)
+        );
         engine.audit(&audit, &delivery).await.unwrap();
         assert!(drift("managers").await.is_some());
 
-        let pass = engine.backfill(&backfill, &delivery).await.unwrap().unwrap();
-        engine.backfilled(&backfill, &pass.cursor, &delivery).await.unwrap();
-        assert_eq!(drift("by_email").await, Some(15), "the audit ended after this backfill began");
-        let later = Delivery { stamp: Stamp { enqueued: engine.clock.now() + Duration::from_secs(1), ..delivery.stamp }, ..delivery };
-        let failed = BackfillCursor { failed: 1, ..pass.cursor.clone() };
+        let pass = engine
+            .backfill(&backfill, &delivery)
+            .await
+            .unwrap()
+            .unwrap();
+        engine
+            .backfilled(&backfill, &pass.cursor, &delivery)
+            .await
+            .unwrap();
+        assert_eq!(
+            drift("by_email").await,
+            Some(15),
+            "the audit ended after this backfill began"
+        );
+        let later = Delivery {
+            stamp: Stamp {
+                enqueued: engine.clock.now() + Duration::from_secs(1),
+                ..delivery.stamp
+            },
+            ..delivery
+        };
+        let failed = BackfillCursor {
+            failed: 1,
+            ..pass.cursor.clone()
+        };
         engine.backfilled(&backfill, &failed, &later).await.unwrap();
-        assert_eq!(drift("by_email").await, Some(15), "a primary could not be brought in step");
-        engine.backfilled(&backfill, &pass.cursor, &later).await.unwrap();
+        assert_eq!(
+            drift("by_email").await,
+            Some(15),
+            "a primary could not be brought in step"
+        );
+        engine
+            .backfilled(&backfill, &pass.cursor, &later)
+            .await
+            .unwrap();
         assert_eq!(drift("by_email").await, Some(0));
     }
 }

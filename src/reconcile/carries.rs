@@ -49,7 +49,15 @@ pub struct Carries(Vec<(ToldRange, String)>);
 
 /// View, account, table, partition, first row key, the one behind the last, mark.
 #[derive(Serialize, Deserialize)]
-struct WireCarry(ViewName, AccountName, TableName, String, String, Option<String>, String);
+struct WireCarry(
+    ViewName,
+    AccountName,
+    TableName,
+    String,
+    String,
+    Option<String>,
+    String,
+);
 
 impl Carries {
     /// Marks a range, in the place of an earlier mark.
@@ -60,7 +68,10 @@ impl Carries {
 
     /// The mark of a range.
     pub(super) fn of(&self, range: &ToldRange) -> Option<&str> {
-        self.0.iter().find(|(marked, _)| marked == range).map(|(_, mark)| mark.as_str())
+        self.0
+            .iter()
+            .find(|(marked, _)| marked == range)
+            .map(|(_, mark)| mark.as_str())
     }
 
     /// The ranges.
@@ -71,7 +82,9 @@ impl Carries {
     /// Takes out the mark of a carry that is done; whether it was there.
     fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
         let marked = self.0.len();
-        self.0.retain(|((view, reach), marked)| (view, reach, marked) != (&carry.view, &carry.reach, &mark.mark));
+        self.0.retain(|((view, reach), marked)| {
+            (view, reach, marked) != (&carry.view, &carry.reach, &mark.mark)
+        });
         self.0.len() < marked
     }
 
@@ -88,9 +101,23 @@ impl Carries {
     /// As a property's text.
     pub(super) fn text(&self) -> String {
         let wire = |((view, reach), mark): &(ToldRange, String)| {
-            let Reach { account, table, pk, from, before } = reach.clone();
+            let Reach {
+                account,
+                table,
+                pk,
+                from,
+                before,
+            } = reach.clone();
             let before = before.map(|before| before.to_string());
-            WireCarry(view.clone(), account, table, pk.to_string(), from.to_string(), before, mark.clone())
+            WireCarry(
+                view.clone(),
+                account,
+                table,
+                pk.to_string(),
+                from.to_string(),
+                before,
+                mark.clone(),
+            )
         };
         // Strings always serialise.
         serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
@@ -101,17 +128,31 @@ impl Carries {
         let wire: Vec<WireCarry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let key = |text: String| Key::new(text).map_err(|error| error.to_string());
         let read = |WireCarry(view, account, table, pk, from, before, mark)| {
-            let reach = Reach { account, table, pk: key(pk)?, from: key(from)?, before: before.map(key).transpose()? };
+            let reach = Reach {
+                account,
+                table,
+                pk: key(pk)?,
+                from: key(from)?,
+                before: before.map(key).transpose()?,
+            };
             Ok(((view, reach), mark))
         };
-        wire.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+        wire.into_iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 
 /// The claim that an item is.
 pub(super) fn claim_of(address: &ItemAddress) -> Option<Claim> {
-    let Some(Part::Member(member)) = &address.part else { return None };
-    let is_claim = address.site.row().is_some_and(|(table, _)| *table == claim::table());
+    let Some(Part::Member(member)) = &address.part else {
+        return None;
+    };
+    let is_claim = address
+        .site
+        .row()
+        .is_some_and(|(table, _)| *table == claim::table());
     Claim::of(member).filter(|_| is_claim)
 }
 
@@ -131,13 +172,25 @@ pub(super) async fn queue<'a>(
     if planted(Bug::NothingCarried) {
         return Ok(());
     }
-    let Some(delivery) = scope.delivery else { return Ok(()) };
-    let ranges: BTreeSet<ToldRange> = items.filter_map(told_by).chain(marked.ranges().filter(|_| again).cloned()).collect();
+    let Some(delivery) = scope.delivery else {
+        return Ok(());
+    };
+    let ranges: BTreeSet<ToldRange> = items
+        .filter_map(told_by)
+        .chain(marked.ranges().filter(|_| again).cloned())
+        .collect();
     for range in ranges {
-        let mark = marked.of(&range).map(|mark| CarryMark { table: scope.primary.table.clone(), mark: mark.to_owned() });
-        let message = Carry::message(&range.0, &scope.primary.key, &range.1, mark.as_ref()).to_string();
+        let mark = marked.of(&range).map(|mark| CarryMark {
+            table: scope.primary.table.clone(),
+            mark: mark.to_owned(),
+        });
+        let message =
+            Carry::message(&range.0, &scope.primary.key, &range.1, mark.as_ref()).to_string();
         let what = || format!("queueing what {} says to a range", scope.primary);
-        scope.engine.queue(&delivery.carry_queue, &message, delivery, what).await?;
+        scope
+            .engine
+            .queue(&delivery.carry_queue, &message, delivery, what)
+            .await?;
     }
     Ok(())
 }
@@ -151,20 +204,34 @@ impl Engine {
     /// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
     /// last.
     pub(super) async fn carried(&self, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
-        let Some(mark) = &carry.mark else { return Ok(()) };
+        let Some(mark) = &carry.mark else {
+            return Ok(());
+        };
         // Nobody asks for a footprint that no catalog tells of.
-        let Ok(source) = self.table(&mark.table) else { return Ok(()) };
-        let primary = Primary { table: source.table.clone(), key: carry.one.clone() };
+        let Ok(source) = self.table(&mark.table) else {
+            return Ok(());
+        };
+        let primary = Primary {
+            table: source.table.clone(),
+            key: carry.one.clone(),
+        };
         let scope = Scope::new(self, source, primary, Some(delivery));
         self.read_secret().await;
         let (mut doubt, mut waited, mut lost) = (Doubt::default(), 0, 0);
         while lost < ROUNDS {
-            let Some((mut footprint, row)) = scope.read_footprint().await? else { return Ok(()) };
+            let Some((mut footprint, row)) = scope.read_footprint().await? else {
+                return Ok(());
+            };
             if !footprint.carries.end(carry, mark) {
                 return Ok(());
             }
             if footprint.is_changing() && waited < MOST_WAITS {
-                tokio::time::sleep(CLOSES.saturating_mul(1 << waited).mul_f64(0.5 + self.chance.unit())).await;
+                tokio::time::sleep(
+                    CLOSES
+                        .saturating_mul(1 << waited)
+                        .mul_f64(0.5 + self.chance.unit()),
+                )
+                .await;
                 waited += 1;
                 continue;
             }
@@ -172,12 +239,27 @@ impl Engine {
                 // The second look that came with the tombstone has left it to this carry, or finds it written later.
                 doubt.rechecks.queue(&scope, &[]).await?;
             }
-            if footprints::write(&scope, &mut doubt, &footprint, Some(&row.etag), "noting the end of a carry in").await?.is_some() {
+            if footprints::write(
+                &scope,
+                &mut doubt,
+                &footprint,
+                Some(&row.etag),
+                "noting the end of a carry in",
+            )
+            .await?
+            .is_some()
+            {
                 return Ok(());
             }
             lost += 1;
         }
-        Err(lost_race(format!("noting in the footprint of {} that a range is told", scope.primary), ROUNDS))
+        Err(lost_race(
+            format!(
+                "noting in the footprint of {} that a range is told",
+                scope.primary
+            ),
+            ROUNDS,
+        ))
     }
 }
 
@@ -190,13 +272,34 @@ mod tests {
     fn range(view: &str, from: &str, before: Option<&str>) -> ToldRange {
         let key = |text: &str| Key::new(text).unwrap();
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-        (ViewName::new(view).unwrap(), Reach { account, table, pk: key("Sales"), from: key(from), before: before.map(key) })
+        (
+            ViewName::new(view).unwrap(),
+            Reach {
+                account,
+                table,
+                pk: key("Sales"),
+                from: key(from),
+                before: before.map(key),
+            },
+        )
     }
 
     fn carry((view, reach): ToldRange, mark: &str) -> (Carry, CarryMark) {
-        let mark = CarryMark { table: TableName::new("Departments").unwrap(), mark: mark.to_owned() };
+        let mark = CarryMark {
+            table: TableName::new("Departments").unwrap(),
+            mark: mark.to_owned(),
+        };
         let one = EntityKey::new("Sales", "department").unwrap();
-        (Carry { view, one, reach, mark: Some(mark.clone()), cursor: CarryCursor::default() }, mark)
+        (
+            Carry {
+                view,
+                one,
+                reach,
+                mark: Some(mark.clone()),
+                cursor: CarryCursor::default(),
+            },
+            mark,
+        )
     }
 
     #[test]
@@ -211,8 +314,14 @@ mod tests {
             carries.end(&carry, &mark)
         };
         assert!(!end(range("names", "a", None), "1"), "superseded");
-        assert!(!end(range("other", "a", None), "2") && !end(range("names", "a", Some("c")), "2"), "another range");
-        assert!(end(range("names", "a", None), "2") && !end(range("names", "a", None), "2"), "once");
+        assert!(
+            !end(range("other", "a", None), "2") && !end(range("names", "a", Some("c")), "2"),
+            "another range"
+        );
+        assert!(
+            end(range("names", "a", None), "2") && !end(range("names", "a", None), "2"),
+            "once"
+        );
         assert!(end(range("names", "b", Some("c")), "1") && carries.is_empty());
     }
 
@@ -220,7 +329,12 @@ mod tests {
     fn a_footprint_has_room_for_many_ranges_and_for_some_of_the_longest() {
         let of = |count: usize, key: &str| {
             let mut carries = Carries::default();
-            (0..count).for_each(|n| carries.mark(range("names", &format!("{n}{key}"), Some(key)), "0".repeat(16)));
+            (0..count).for_each(|n| {
+                carries.mark(
+                    range("names", &format!("{n}{key}"), Some(key)),
+                    "0".repeat(16),
+                )
+            });
             carries.fit()
         };
         assert!(of(100, "k") && of(6, &"k".repeat(500)));

@@ -64,7 +64,9 @@ struct TakenRange {
 
 /// Entities keep properties of a view that is gone.
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} entities of {reach} could not be cleared; the worker's log names each, and says why")]
+#[error(
+    "{failed} entities of {reach} could not be cleared; the worker's log names each, and says why"
+)]
 struct Uncleared {
     failed: u64,
     reach: String,
@@ -83,20 +85,41 @@ impl RunJob for Carry {
         let generations = &engine.catalog.generations;
         let declared = engine.catalog.views.get(&self.view);
         if declared.is_none() && !generations.retired.contains_key(&self.view) {
-            return Err(permanent("finding the view", Unknown::view(&engine.catalog, &self.view)));
+            return Err(permanent(
+                "finding the view",
+                Unknown::view(&engine.catalog, &self.view),
+            ));
         }
-        let target = TableRef { account: self.reach.account.clone(), table: self.reach.table.clone() };
-        let over = declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
+        let target = TableRef {
+            account: self.reach.account.clone(),
+            table: self.reach.table.clone(),
+        };
+        let over =
+            declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
         // Only a view that says something to the table can have queued it, or one that has changed or gone since.
         let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
         let target = match engine.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
             // A catalog without the view may have no other use for its table.
             Err(_) if has_left && engine.catalog.has_named(&target.table) => target,
-            Ok(table) => return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: table.table.clone() })),
+            Ok(table) => {
+                return Err(permanent(
+                    "finding the range",
+                    NoRange {
+                        view: self.view.clone(),
+                        table: table.table.clone(),
+                    },
+                ));
+            }
             Err(unknown) => return Err(unknown),
         };
-        let run = CarryRun { engine, delivery, carry: self, view: over.map(AsRef::as_ref), target };
+        let run = CarryRun {
+            engine,
+            delivery,
+            carry: self,
+            view: over.map(AsRef::as_ref),
+            target,
+        };
         run.part(self.cursor.clone()).await
     }
 }
@@ -122,9 +145,14 @@ impl CarryRun<'_> {
         let began = self.engine.clock.monotonic();
         let mut summary = RunSummary::default();
         loop {
-            let early = if planted(Bug::ClaimsReadFirst) { Some(self.claims().await?) } else { None };
+            let early = if planted(Bug::ClaimsReadFirst) {
+                Some(self.claims().await?)
+            } else {
+                None
+            };
             let page = self.page(&cursor).await?;
-            let (rows, next) = page.map_or_else(Default::default, |page| (page.rows, page.continuation));
+            let (rows, next) =
+                page.map_or_else(Default::default, |page| (page.rows, page.continuation));
             self.bring(rows, early, &mut cursor, &mut summary.0).await?;
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
@@ -134,7 +162,10 @@ impl CarryRun<'_> {
             }
             if self.engine.clock.monotonic().saturating_sub(began) >= PART {
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
-                return Ok(Outcome::Advanced { fields, summary: summary.take() });
+                return Ok(Outcome::Advanced {
+                    fields,
+                    summary: summary.take(),
+                });
             }
         }
     }
@@ -142,20 +173,57 @@ impl CarryRun<'_> {
     /// Every entity was seen to: whether they all have what they should. The job fails where another one keeps some of them, and still does.
     async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
-            let cause = Uncleared { failed: cursor.failed, reach: self.carry.reach.to_string() };
-            return Err(permanent(format!("clearing what view {} has set", self.carry.view), cause));
+            let cause = Uncleared {
+                failed: cursor.failed,
+                reach: self.carry.reach.to_string(),
+            };
+            return Err(permanent(
+                format!("clearing what view {} has set", self.carry.view),
+                cause,
+            ));
         }
-        let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
+        let holder = cursor
+            .taken_by
+            .as_ref()
+            .and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
         if let (Some(view), Some(holder)) = (self.view, holder) {
             let holds = self.claims().await?.iter().any(|claim| claim.one == holder);
-            let claims =
-                self.engine.claims_on(&view.name, &self.carry.reach.account, &self.carry.reach.table, &self.carry.reach.pk).await?;
-            let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach));
-            match (claims_still(&self.carry.one), holds && claims_still(&holder)) {
+            let claims = self
+                .engine
+                .claims_on(
+                    &view.name,
+                    &self.carry.reach.account,
+                    &self.carry.reach.table,
+                    &self.carry.reach.pk,
+                )
+                .await?;
+            let claims_still = |one: &EntityKey| {
+                claims
+                    .iter()
+                    .any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach))
+            };
+            match (
+                claims_still(&self.carry.one),
+                holds && claims_still(&holder),
+            ) {
                 (true, true) => {
-                    let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
-                    let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
-                    return Err(permanent(format!("carrying what {} says (view {})", primary(&self.carry.one), view.name), cause));
+                    let primary = |key: &EntityKey| Primary {
+                        table: view.source.table.clone(),
+                        key: key.clone(),
+                    };
+                    let cause = TakenRange {
+                        taken: cursor.taken,
+                        reach: self.carry.reach.to_string(),
+                        holder: primary(&holder),
+                    };
+                    return Err(permanent(
+                        format!(
+                            "carrying what {} says (view {})",
+                            primary(&self.carry.one),
+                            view.name
+                        ),
+                        cause,
+                    ));
                 }
                 (true, false) => return Ok(false),
                 (false, _) => {}
@@ -171,19 +239,43 @@ impl CarryRun<'_> {
     /// A page of the range; `None` where its table is gone, as the view is.
     async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
         let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
-        let query = Query { filter: Some(self.carry.reach.filter()), select: None, top: Some(PAGE), continuation };
-        match self.engine.account(&self.target)?.tables.query(&self.target.table, &query).await {
+        let query = Query {
+            filter: Some(self.carry.reach.filter()),
+            select: None,
+            top: Some(PAGE),
+            continuation,
+        };
+        match self
+            .engine
+            .account(&self.target)?
+            .tables
+            .query(&self.target.table, &query)
+            .await
+        {
             Ok(page) => Ok(Some(page)),
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) && self.view.is_none() => Ok(None),
-            Err(error) => Err(storage(format!("reading a page of {}", self.carry.reach), error)),
+            Err(error)
+                if error.class == ErrorClass::NotFound(Missing::Container)
+                    && self.view.is_none() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(storage(
+                format!("reading a page of {}", self.carry.reach),
+                error,
+            )),
         }
     }
 
     /// The claims that an entity of the range may have.
     async fn claims(&self) -> Result<Vec<Claim>, Failure> {
-        let Some(view) = self.view else { return Ok(Vec::new()) };
+        let Some(view) = self.view else {
+            return Ok(Vec::new());
+        };
         let reach = &self.carry.reach;
-        let mut claims = self.engine.claims_on(&view.name, &reach.account, &reach.table, &reach.pk).await?;
+        let mut claims = self
+            .engine
+            .claims_on(&view.name, &reach.account, &reach.table, &reach.pk)
+            .await?;
         claims.retain(|claim| claim.reach.meets(reach));
         self.engine.listed(view, claims).await
     }
@@ -196,8 +288,12 @@ impl CarryRun<'_> {
         cursor: &mut CarryCursor,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
-        let rows: Vec<Row> =
-            rows.into_iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none() && !self.is_the_one(&row.entity.key)).collect();
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .filter(|row| {
+                row.entity.get(VIEW_PROPERTY).is_none() && !self.is_the_one(&row.entity.key)
+            })
+            .collect();
         if rows.is_empty() {
             return Ok(());
         }
@@ -221,20 +317,43 @@ impl CarryRun<'_> {
         for transaction in transactions(writes) {
             let sent = self.send(transaction).await?;
             let (view, account) = (&self.carry.view, &self.target.account);
-            let change = |_| ItemChange { view: view.clone(), account: account.clone(), action: Action::Update };
-            summary.changes.extend(sent.iter().filter(|(_, ended)| ended.is_ok()).map(change));
+            let change = |_| ItemChange {
+                view: view.clone(),
+                account: account.clone(),
+                action: Action::Update,
+            };
+            summary
+                .changes
+                .extend(sent.iter().filter(|(_, ended)| ended.is_ok()).map(change));
             ended.extend(sent);
         }
-        let consequence = if self.view.is_some() { SYNCED } else { "it keeps the view's properties" };
+        let consequence = if self.view.is_some() {
+            SYNCED
+        } else {
+            "it keeps the view's properties"
+        };
         for (key, ended) in ended {
             ended.or_else(|failure| self.leave_out(key, failure, consequence, &mut failed))?;
         }
-        let uncleared = if self.view.is_none() { failed.clone() } else { BTreeSet::new() };
+        let uncleared = if self.view.is_none() {
+            failed.clone()
+        } else {
+            BTreeSet::new()
+        };
         self.follow(&rows, &mut failed, summary).await?;
-        let left_out: BTreeSet<Primary> = failed.difference(&uncleared).map(|key| self.primary(key)).collect();
+        let left_out: BTreeSet<Primary> = failed
+            .difference(&uncleared)
+            .map(|key| self.primary(key))
+            .collect();
         // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
-        self.engine.queue_syncs(&left_out, Looks::Doubtful, self.delivery).await?;
-        cursor.failed += if self.view.is_some() { failed.len() } else { uncleared.len() } as u64;
+        self.engine
+            .queue_syncs(&left_out, Looks::Doubtful, self.delivery)
+            .await?;
+        cursor.failed += if self.view.is_some() {
+            failed.len()
+        } else {
+            uncleared.len()
+        } as u64;
         cursor.done += (rows.len() - failed.len()) as u64;
         Ok(())
     }
@@ -245,33 +364,78 @@ impl CarryRun<'_> {
     }
 
     fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
-        let Some(view) = self.view else { return self.clear(row) };
-        let received = self.engine.received(view, &self.target, &row.entity, claims)?;
-        received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
+        let Some(view) = self.view else {
+            return self.clear(row);
+        };
+        let received = self
+            .engine
+            .received(view, &self.target, &row.entity, claims)?;
+        received.entity.check().map_err(|error| {
+            permanent(format!("writing {}{}", self.target, row.entity.key), error)
+        })?;
         let in_vain = received.others.contains(&self.carry.one);
-        Ok(Decided { write: write_or_nothing(received.entity, row), holder: received.of.filter(|_| in_vain) })
+        Ok(Decided {
+            write: write_or_nothing(received.entity, row),
+            holder: received.of.filter(|_| in_vain),
+        })
     }
 
     /// Removes the properties of a view that no longer applies here.
     fn clear(&self, row: &Row) -> Result<Decided, Failure> {
-        let site = Site::Row { table: self.target.table.clone(), key: row.entity.key.clone() };
-        let received = shared::receive(&site, &row.entity, &self.carry.view, &self.target, &[], &ETag::token(0));
-        let received =
-            received.map_err(|nonsense| permanent(format!("clearing what view {} has kept on {site}", self.carry.view), nonsense))?;
+        let site = Site::Row {
+            table: self.target.table.clone(),
+            key: row.entity.key.clone(),
+        };
+        let received = shared::receive(
+            &site,
+            &row.entity,
+            &self.carry.view,
+            &self.target,
+            &[],
+            &ETag::token(0),
+        );
+        let received = received.map_err(|nonsense| {
+            permanent(
+                format!("clearing what view {} has kept on {site}", self.carry.view),
+                nonsense,
+            )
+        })?;
         // Here too, as a write of the view's last claims may be under way.
-        Ok(Decided { write: write_or_nothing(received.entity, row), holder: None })
+        Ok(Decided {
+            write: write_or_nothing(received.entity, row),
+            holder: None,
+        })
     }
 
     /// Writes some entities in one transaction, or one by one where that fails.
-    async fn send(&self, operations: Vec<TableOperation>) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
+    async fn send(
+        &self,
+        operations: Vec<TableOperation>,
+    ) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
         let tables = &self.engine.account(&self.target)?.tables;
-        let keys: Vec<EntityKey> = operations.iter().map(|operation| operation.key().clone()).collect();
+        let keys: Vec<EntityKey> = operations
+            .iter()
+            .map(|operation| operation.key().clone())
+            .collect();
         let mut unanswered = false;
         if operations.len() > 1 {
-            match tables.transact(&self.target.table, &self.carry.reach.pk, &operations).await {
+            match tables
+                .transact(&self.target.table, &self.carry.reach.pk, &operations)
+                .await
+            {
                 Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
-                Err(error) if matches!(error.class, ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } | ErrorClass::Refused) => {
-                    return Err(storage(format!("writing entities of {}", self.carry.reach), error));
+                Err(error)
+                    if matches!(
+                        error.class,
+                        ErrorClass::Throttled { .. }
+                            | ErrorClass::Transient { .. }
+                            | ErrorClass::Refused
+                    ) =>
+                {
+                    return Err(storage(
+                        format!("writing entities of {}", self.carry.reach),
+                        error,
+                    ));
                 }
                 // One of them is at fault, or the outcome is unknown: write each on its own, from its present state.
                 Err(error) => unanswered = error.class == ErrorClass::Ambiguous,
@@ -281,14 +445,21 @@ impl CarryRun<'_> {
             let ended = self.one(&key, unanswered).await;
             (key, ended)
         });
-        Ok(stream::iter(one_by_one.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
+        Ok(stream::iter(one_by_one.collect::<Vec<_>>())
+            .buffered(AT_ONCE)
+            .collect()
+            .await)
     }
 
     /// Writes one entity, from its present state. Where that fails for good after a write without an answer, that one may still arrive, when
     /// the sync that follows is over: the entity is looked at again.
     async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
         let ended = self.written(key, &mut unanswered).await;
-        if unanswered && ended.as_ref().is_err_and(|failure| failure.class == FailureClass::Permanent) {
+        if unanswered
+            && ended
+                .as_ref()
+                .is_err_and(|failure| failure.class == FailureClass::Permanent)
+        {
             look_again(&self.pass_over(key).pass.scope).await?;
         }
         ended
@@ -298,33 +469,56 @@ impl CarryRun<'_> {
         let step = || format!("writing {}{key}", self.target);
         let tables = &self.engine.account(&self.target)?.tables;
         for _ in 0..ROUNDS {
-            let row = tables.get(&self.target.table, key, None).await.map_err(|error| storage(step(), error))?;
+            let row = tables
+                .get(&self.target.table, key, None)
+                .await
+                .map_err(|error| storage(step(), error))?;
             let Some(row) = row else { return Ok(()) };
             let claims = self.claims().await?;
             let write = self.decide(&row, &claims)?.write;
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.may_have_lost() => *unanswered |= error.class == ErrorClass::Ambiguous,
+                Err(error) if error.may_have_lost() => {
+                    *unanswered |= error.class == ErrorClass::Ambiguous
+                }
                 Err(error) => return Err(storage(step(), error)),
             }
         }
         let lost = lost_race(step(), ROUNDS);
         // A writer that changes it so often has its own job, which reads the claims too: those of a declared view.
-        Err(if self.view.is_some() { Failure { class: FailureClass::Permanent, ..lost } } else { lost })
+        Err(if self.view.is_some() {
+            Failure {
+                class: FailureClass::Permanent,
+                ..lost
+            }
+        } else {
+            lost
+        })
     }
 
     /// Brings the items derived from the entities in step.
-    async fn follow(&self, rows: &[Row], failed: &mut BTreeSet<EntityKey>, summary: &mut Summary) -> Result<(), Failure> {
+    async fn follow(
+        &self,
+        rows: &[Row],
+        failed: &mut BTreeSet<EntityKey>,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
         if !self.engine.catalog.has_views(&self.target) {
             return Ok(());
         }
-        let keys = rows.iter().map(|row| row.entity.key.clone()).filter(|key| !failed.contains(key));
+        let keys = rows
+            .iter()
+            .map(|row| row.entity.key.clone())
+            .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
             let mut reconciler = self.pass_over(&key);
             reconciler.pass.scope.said = ClaimReading::Known;
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
-        let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+        let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>())
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
         // A failure ends the run: after all changes.
         ended.sort_by_key(|(_, ended)| ended.is_err());
         for (key, ended) in ended {
@@ -349,16 +543,30 @@ impl CarryRun<'_> {
 
     /// An entity of the range.
     fn primary(&self, key: &EntityKey) -> Primary {
-        Primary { table: self.target.table.clone(), key: key.clone() }
+        Primary {
+            table: self.target.table.clone(),
+            key: key.clone(),
+        }
     }
 
     /// A pass over an entity of the range.
     fn pass_over(&self, key: &EntityKey) -> Reconciler<'_> {
-        Reconciler::new(self.engine, &self.target, self.primary(key), Some(self.delivery))
+        Reconciler::new(
+            self.engine,
+            &self.target,
+            self.primary(key),
+            Some(self.delivery),
+        )
     }
 
     /// Goes on without an entity.
-    fn leave_out(&self, key: EntityKey, failure: Failure, consequence: &str, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
+    fn leave_out(
+        &self,
+        key: EntityKey,
+        failure: Failure,
+        consequence: &str,
+        failed: &mut BTreeSet<EntityKey>,
+    ) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
@@ -370,7 +578,12 @@ impl CarryRun<'_> {
 
 /// An entity without a claim is written nevertheless, so that a writer with an older claim fails.
 fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
-    let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), IfMatch::Matches(row.etag.clone()));
+    let nothing = || {
+        TableOperation::Merge(
+            Entity::new(row.entity.key.clone()),
+            IfMatch::Matches(row.etag.clone()),
+        )
+    };
     operation(Becomes::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
 }
 
@@ -382,7 +595,12 @@ fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
         let more = bytes_of(&operation);
         bytes += more;
         match transactions.last_mut() {
-            Some(last) if bytes <= limits::TRANSACTION_BYTES && last.len() < limits::TRANSACTION_OPERATIONS => last.push(operation),
+            Some(last)
+                if bytes <= limits::TRANSACTION_BYTES
+                    && last.len() < limits::TRANSACTION_OPERATIONS =>
+            {
+                last.push(operation)
+            }
             _ => {
                 bytes = more;
                 transactions.push(vec![operation]);
@@ -400,10 +618,14 @@ mod tests {
     fn a_transaction_takes_a_hundred_and_four_megabytes() {
         let of = |count: usize, bytes: usize| {
             let write = |n: usize| {
-                let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap()).with("T", "x".repeat(bytes));
+                let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap())
+                    .with("T", "x".repeat(bytes));
                 TableOperation::Insert(entity)
             };
-            transactions((0..count).map(write).collect()).iter().map(Vec::len).collect::<Vec<_>>()
+            transactions((0..count).map(write).collect())
+                .iter()
+                .map(Vec::len)
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(0, 1), [0_usize; 0]);
         assert_eq!(of(101, 1), [100, 1]);

@@ -53,7 +53,9 @@ impl Change {
     /// The resulting primary.
     pub(super) const fn result(&self) -> Option<&Entity> {
         match self {
-            Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { merged: entity, .. } => Some(entity),
+            Self::Insert(entity)
+            | Self::Replace(entity, _)
+            | Self::Merge { merged: entity, .. } => Some(entity),
             Self::Delete(..) => None,
         }
     }
@@ -61,7 +63,11 @@ impl Change {
     /// The properties that are sent; none where it is deleted.
     pub(super) const fn sent(&self) -> Option<&Entity> {
         match self {
-            Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { changes: entity, .. } => Some(entity),
+            Self::Insert(entity)
+            | Self::Replace(entity, _)
+            | Self::Merge {
+                changes: entity, ..
+            } => Some(entity),
             Self::Delete(..) => None,
         }
     }
@@ -70,13 +76,25 @@ impl Change {
     #[must_use]
     pub(super) fn with_texts(self, texts: &BTreeMap<String, String>) -> Self {
         let set = |mut entity: Entity| {
-            entity.properties.extend(texts.iter().map(|(name, text)| (name.clone(), text.as_str().into())));
+            entity.properties.extend(
+                texts
+                    .iter()
+                    .map(|(name, text)| (name.clone(), text.as_str().into())),
+            );
             entity
         };
         match self {
             Self::Insert(entity) => Self::Insert(set(entity)),
             Self::Replace(entity, etag) => Self::Replace(set(entity), etag),
-            Self::Merge { changes, merged, etag } => Self::Merge { changes: set(changes), merged: set(merged), etag },
+            Self::Merge {
+                changes,
+                merged,
+                etag,
+            } => Self::Merge {
+                changes: set(changes),
+                merged: set(merged),
+                etag,
+            },
             delete @ Self::Delete(..) => delete,
         }
     }
@@ -85,8 +103,12 @@ impl Change {
     #[must_use]
     pub(super) fn without(mut self, property: &str) -> Self {
         match &mut self {
-            Self::Insert(entity) | Self::Replace(entity, _) => drop(entity.properties.remove(property)),
-            Self::Merge { changes, merged, .. } => {
+            Self::Insert(entity) | Self::Replace(entity, _) => {
+                drop(entity.properties.remove(property))
+            }
+            Self::Merge {
+                changes, merged, ..
+            } => {
                 changes.properties.remove(property);
                 merged.properties.remove(property);
             }
@@ -99,8 +121,12 @@ impl Change {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),
             Self::Replace(entity, etag) => TableOperation::Replace(entity, IfMatch::Matches(etag)),
-            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, IfMatch::Matches(etag)),
-            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, IfMatch::Any),
+            Self::Merge { changes, etag, .. } => {
+                TableOperation::Merge(changes, IfMatch::Matches(etag))
+            }
+            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => {
+                TableOperation::Delete(key, IfMatch::Any)
+            }
             Self::Delete(key, etag) => TableOperation::Delete(key, IfMatch::Matches(etag)),
         }
     }

@@ -48,7 +48,9 @@ pub(super) async fn write(
     (change, own): (&Change, Vec<TableOperation>),
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
-    let Some(written) = upload(scope, values, &mut run, plan).await? else { return Ok(Err(Commit::Lost)) };
+    let Some(written) = upload(scope, values, &mut run, plan).await? else {
+        return Ok(Err(Commit::Lost));
+    };
     let uploaded: Vec<ItemAddress> = written.keys().cloned().collect();
     let ended = write_behind(scope, &mut run, (change, own), plan, written).await;
     if !matches!(ended, Ok(Ok(_))) {
@@ -89,21 +91,40 @@ async fn write_behind(
     };
     run.doubt.primary_written();
     // The version of the whole is its first row's.
-    let state = etags.first().cloned().flatten().map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
+    let state = etags
+        .first()
+        .cloned()
+        .flatten()
+        .map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
     for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
-        for ItemEffect { address, change, token } in done {
+        for ItemEffect {
+            address,
+            change,
+            token,
+        } in done
+        {
             run.changes.push(change.clone());
             let version = if address.part.is_some() { token } else { &etag };
             written.extend(version.clone().map(|version| (address.clone(), version)));
         }
     }
     let mut rest = plan.clone();
-    rest.drops.retain(|(address, _)| !group.addresses().any(|done| done == address));
-    Ok(Ok(Committed { state, written, rest }))
+    rest.drops
+        .retain(|(address, _)| !group.addresses().any(|done| done == address));
+    Ok(Ok(Committed {
+        state,
+        written,
+        rest,
+    }))
 }
 
 /// Writes a primary without items, or with items that are to follow.
-pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+pub(super) async fn write_alone(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    seen: &Observation,
+    change: &Change,
+) -> Result<Commit, Failure> {
     let operations = primary::operations(scope, &seen.rows, change)?;
     match primary::send(scope, &operations).await? {
         Ok(_) => {
@@ -120,13 +141,20 @@ pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Obs
             doubt.primary_unanswered();
             Ok(Commit::Unanswered)
         }
-        Err(error) => Err(storage(format!("writing the primary {}", scope.primary), error)),
+        Err(error) => Err(storage(
+            format!("writing the primary {}", scope.primary),
+            error,
+        )),
     }
 }
 
 /// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
 pub(super) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
-    if scope.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed }
+    if scope.receives() && change.result().is_some() {
+        Commit::Committed
+    } else {
+        Commit::Closed
+    }
 }
 
 /// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
@@ -137,9 +165,21 @@ pub(super) async fn upload(
     plan: &Plan,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let mut ended = Vec::new();
-    for write in plan.writes.iter().filter(|write| write.content.is_supplied()) {
+    for write in plan
+        .writes
+        .iter()
+        .filter(|write| write.content.is_supplied())
+    {
         let operation = ItemOperation::Write(write);
-        let outcome = items::apply(WriteContext { scope, values, doubt: run.doubt }, operation).await;
+        let outcome = items::apply(
+            WriteContext {
+                scope,
+                values,
+                doubt: run.doubt,
+            },
+            operation,
+        )
+        .await;
         let failed = matches!(outcome, Err(ItemFailure::Failed(_)));
         ended.push((operation, outcome));
         if failed {
@@ -150,7 +190,10 @@ pub(super) async fn upload(
 }
 
 /// Notes the outcomes of operations on items. Returns the versions written; `None` where a race was lost.
-pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+pub(super) fn noted(
+    ended: Vec<items::Ended<'_>>,
+    run: &mut RunState<'_>,
+) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let (mut written, mut lost, mut failed) = (BTreeMap::new(), false, None);
     for (operation, outcome) in ended {
         match outcome {
@@ -189,22 +232,37 @@ pub(super) fn hindered(
     plan: &Plan,
     wanted: &Wanted,
 ) -> Result<Option<Advance>, Failure> {
-    let preceding = plan.taken.iter().filter(|taken| scope.precedes_its_primary(&taken.address));
+    let preceding = plan
+        .taken
+        .iter()
+        .filter(|taken| scope.precedes_its_primary(&taken.address));
     let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
     if !kept.is_empty() {
-        return Ok(Some(Advance::Refused(conflicts::failure(scope, plan, wanted))));
+        return Ok(Some(Advance::Refused(conflicts::failure(
+            scope, plan, wanted,
+        ))));
     }
     if !freed.is_empty() {
         return Ok(Some(Advance::Obstructed));
     }
-    let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| scope.sites(&row.entity)).collect();
+    let before: BTreeSet<Site> = seen
+        .row
+        .iter()
+        .flat_map(|row| scope.sites(&row.entity))
+        .collect();
     // A pointer that dangled before is no worse now. A blob that this run does not bring must be there.
-    let new = plan.waiting.iter().filter(|address| address.site.row().is_none() && !before.contains(&address.site));
+    let new = plan
+        .waiting
+        .iter()
+        .filter(|address| address.site.row().is_none() && !before.contains(&address.site));
     let mut unseen = false;
     for address in new {
         if seen.looks.contains_key(address) {
             let dangling = PointerError::Dangling(address.site.clone());
-            return Err(permanent(format!("writing the primary {}", scope.primary), dangling));
+            return Err(permanent(
+                format!("writing the primary {}", scope.primary),
+                dangling,
+            ));
         }
         touched.insert(address.clone());
         unseen = true;
@@ -213,12 +271,28 @@ pub(super) fn hindered(
 }
 
 /// How a transaction ended that was not executed, or may not have been.
-fn lost(scope: &Scope<'_>, run: &mut RunState<'_>, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
+fn lost(
+    scope: &Scope<'_>,
+    run: &mut RunState<'_>,
+    group: &Group<'_>,
+    error: StoreError,
+) -> Result<Commit, Failure> {
     if error.is_lost_race() {
-        let own = group.own.saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
-        match error.index.map(|index| (index, index.checked_sub(own).and_then(|item| group.about.get(item)))) {
+        let own = group
+            .own
+            .saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
+        match error.index.map(|index| {
+            (
+                index,
+                index
+                    .checked_sub(own)
+                    .and_then(|item| group.about.get(item)),
+            )
+        }) {
             Some((0, _)) => {}
-            Some((_, Some(about))) => run.touched.extend(about.iter().map(|done| done.address.clone())),
+            Some((_, Some(about))) => run
+                .touched
+                .extend(about.iter().map(|done| done.address.clone())),
             Some((index, None)) if index < group.own => run.doubt.row_in_the_way(),
             // The store does not say which: look at all.
             _ => {
@@ -235,5 +309,11 @@ fn lost(scope: &Scope<'_>, run: &mut RunState<'_>, group: &Group<'_>, error: Sto
         run.doubt.primary_unanswered();
         return Ok(Commit::Unanswered);
     }
-    Err(storage(format!("writing the primary {} and its items in the same partition", scope.primary), error))
+    Err(storage(
+        format!(
+            "writing the primary {} and its items in the same partition",
+            scope.primary
+        ),
+        error,
+    ))
 }

@@ -34,13 +34,22 @@ pub(super) async fn confirmed(
     if plan.unseen.is_empty() {
         return Ok(true);
     }
-    let from = LookContext { scope, footprint: &seen.footprint, touched };
+    let from = LookContext {
+        scope,
+        footprint: &seen.footprint,
+        touched,
+    };
     let looked = items::look(from, plan.unseen.iter().collect()).await;
-    let looked = looked.map_err(|failure| failure.of_views(plan.unseen.iter().map(|address| address.view.clone())))?;
+    let looked = looked.map_err(|failure| {
+        failure.of_views(plan.unseen.iter().map(|address| address.view.clone()))
+    })?;
     let said: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
     let other = looked.looks.into_iter().filter(|(address, look)| {
         let (entry, item) = (seen.footprint.items.get(address), wanted.items.get(address));
-        let overwritten = said.get(address).zip(item).is_some_and(|(said, item)| item.content.is_overwritten_by(said));
+        let overwritten = said
+            .get(address)
+            .zip(item)
+            .is_some_and(|(said, item)| item.content.is_overwritten_by(said));
         overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
     });
     let other: Vec<ItemAddress> = other.map(|(address, _)| address).collect();

@@ -33,21 +33,33 @@ enum TakenKey {
     #[error(
         "{address} is taken by the list of view {list}: give one of the two views another place or other keys; or, if the keys of {list} were changed, run `evenkeel backfill --view {list}`"
     )]
-    ByList { address: ItemAddress, list: ViewName },
+    ByList {
+        address: ItemAddress,
+        list: ViewName,
+    },
     #[error(
         "{address} is taken by what is left of the list of view {list}, whose items lie elsewhere by now: run `evenkeel backfill --view {list}`"
     )]
-    ByMovedList { address: ItemAddress, list: ViewName },
+    ByMovedList {
+        address: ItemAddress,
+        list: ViewName,
+    },
     #[error(
         "{address} is taken by the list of view {list}, which this catalog does not know: work by the catalog that declares it, or give view {} another place or other keys",
         .address.view
     )]
-    ByUnknownList { address: ItemAddress, list: ViewName },
+    ByUnknownList {
+        address: ItemAddress,
+        list: ViewName,
+    },
     #[error(
         "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
         .address.view
     )]
-    ByFormerList { address: ItemAddress, list: ViewName },
+    ByFormerList {
+        address: ItemAddress,
+        list: ViewName,
+    },
     #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
@@ -64,12 +76,16 @@ pub(super) struct KeysTaken(Vec<TakenKey>);
 impl KeysTaken {
     /// Whether evenkeel wrote none of what has them.
     pub(super) fn are_foreign(&self) -> bool {
-        self.0.iter().all(|taken| matches!(taken, TakenKey::Foreign { .. }))
+        self.0
+            .iter()
+            .all(|taken| matches!(taken, TakenKey::Foreign { .. }))
     }
 
     /// Of each key its view, and the whole in words.
     pub(super) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
-        self.0.iter().map(|taken| (&taken.address().view, taken.to_string()))
+        self.0
+            .iter()
+            .map(|taken| (&taken.address().view, taken.to_string()))
     }
 }
 
@@ -88,15 +104,23 @@ impl TakenKey {
 
     /// Whether it stays taken whatever is done to others: a list may go with its last member, also by the walk that has met it.
     const fn is_kept(&self) -> bool {
-        matches!(self, Self::ByPrimary { .. } | Self::Foreign { .. } | Self::OnCopy { .. })
+        matches!(
+            self,
+            Self::ByPrimary { .. } | Self::Foreign { .. } | Self::OnCopy { .. }
+        )
     }
 
     /// A key taken by the list of a view.
     fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
-        match catalog.generations.status(&list, 0, catalog.declares(&list)) {
+        match catalog
+            .generations
+            .status(&list, 0, catalog.declares(&list))
+        {
             ViewStatus::Retired => Self::ByFormerList { address, list },
             ViewStatus::Known if list == address.view => Self::ByFormerList { address, list },
-            ViewStatus::Known if lists_at(catalog, &list, &address) => Self::ByList { address, list },
+            ViewStatus::Known if lists_at(catalog, &list, &address) => {
+                Self::ByList { address, list }
+            }
             ViewStatus::Known => Self::ByMovedList { address, list },
             // A worker whose catalog is not the recorded one any more poisons nothing.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
@@ -106,13 +130,18 @@ impl TakenKey {
 
 /// Whether a view has lists in the table or container of an item.
 fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
-    catalog.view_at(view, &address.site).is_some_and(|view| match (view.form(), &address.site) {
-        (Form::Lists { rows, .. }, Site::Row { table, .. }) => {
-            rows.target.has(&TableRef { account: address.account.clone(), table: table.clone() })
-        }
-        (Form::BlobLists(lists), Site::Blob { container, .. }) => lists.accounts.has(&address.account) && lists.container == *container,
-        _ => false,
-    })
+    catalog
+        .view_at(view, &address.site)
+        .is_some_and(|view| match (view.form(), &address.site) {
+            (Form::Lists { rows, .. }, Site::Row { table, .. }) => rows.target.has(&TableRef {
+                account: address.account.clone(),
+                table: table.clone(),
+            }),
+            (Form::BlobLists(lists), Site::Blob { container, .. }) => {
+                lists.accounts.has(&address.account) && lists.container == *container
+            }
+            _ => false,
+        })
 }
 
 /// Keys that a run has met.
@@ -150,7 +179,12 @@ enum Enlisted {
 
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
 /// anew, as it does for items without proof. The remaining conflicts are final.
-pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observation, plan: Plan) -> Result<Option<Plan>, Failure> {
+pub(super) async fn resolve(
+    scope: &Scope<'_>,
+    met: &mut KeysMet,
+    seen: &Observation,
+    plan: Plan,
+) -> Result<Option<Plan>, Failure> {
     met.lost_no_race = !confirm::proven(&mut met.touched, seen);
     if met.lost_no_race {
         return Ok(None);
@@ -165,8 +199,13 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary))
-            && met.asked.get(&(address.clone(), owner.primary.clone())).is_none_or(|asked| *asked < times_asked(scope))
+        } else if scope
+            .outer
+            .is_none_or(|outer| outer.may_free(&owner.primary))
+            && met
+                .asked
+                .get(&(address.clone(), owner.primary.clone()))
+                .is_none_or(|asked| *asked < times_asked(scope))
             && !still_wants(scope, owner, address).await?
         {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
@@ -174,13 +213,23 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             // unless the store is at fault.
             let theirs = address.met(&owner.view);
             let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
-            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, &nesting).await {
+            match scope
+                .engine
+                .nested(&owner.primary, Some(theirs), scope.delivery, &nesting)
+                .await
+            {
                 // Nobody else may follow what a ring has written on its first.
-                Err(failure) if failure.class != FailureClass::Permanent || Ring::is_all(&failure) => return Err(failure),
+                Err(failure)
+                    if failure.class != FailureClass::Permanent || Ring::is_all(&failure) =>
+                {
+                    return Err(failure);
+                }
                 Ok(_) | Err(_) => {}
             }
             met.touched.insert(address.clone());
-            *met.asked.entry((address.clone(), owner.primary.clone())).or_default() += 1;
+            *met.asked
+                .entry((address.clone(), owner.primary.clone()))
+                .or_default() += 1;
             freed = true;
         } else if scope.delivery.is_some() {
             let theirs = address.met(&owner.view);
@@ -206,26 +255,53 @@ const fn times_asked(scope: &Scope<'_>) -> u8 {
 }
 
 /// Adds a contender of an item to the footprint of its owner.
-async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender: &Primary) -> Result<Enlisted, Failure> {
+async fn enlist(
+    scope: &Scope<'_>,
+    owner: &Owner,
+    item: &ItemAddress,
+    contender: &Primary,
+) -> Result<Enlisted, Failure> {
     let engine = scope.engine;
-    let Some(source) = engine.catalog.table(&owner.primary.table) else { return Ok(Enlisted::Done) };
-    let (table, key) = (engine.catalog.footprint_table(source), footprint::key(&owner.primary));
+    let Some(source) = engine.catalog.table(&owner.primary.table) else {
+        return Ok(Enlisted::Done);
+    };
+    let (table, key) = (
+        engine.catalog.footprint_table(source),
+        footprint::key(&owner.primary),
+    );
     let tables = &engine.account(source)?.tables;
     let step = || format!("adding {contender} to those that wait for {item}");
-    let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
-    let Some(row) = row else { return Ok(Enlisted::Unlisted) };
+    let row = tables
+        .get(&table, &key, None)
+        .await
+        .map_err(|error| storage(step(), error))?;
+    let Some(row) = row else {
+        return Ok(Enlisted::Unlisted);
+    };
     // An unreadable one is left to its owner's jobs. Contenders are under no seal.
-    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else { return Ok(Enlisted::Done) };
+    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
+        return Ok(Enlisted::Done);
+    };
     if !footprint.items.contains_key(item) {
         return Ok(Enlisted::Unlisted);
     }
     if !footprint.contenders.add(item, contender) {
         return Ok(Enlisted::Done);
     }
-    let Some(contenders) = footprint.encode(&owner.primary, None).ok().and_then(footprint::contenders_alone) else {
+    let Some(contenders) = footprint
+        .encode(&owner.primary, None)
+        .ok()
+        .and_then(footprint::contenders_alone)
+    else {
         return Ok(Enlisted::Done);
     };
-    match tables.apply(&table, &TableOperation::Merge(contenders, IfMatch::Matches(row.etag))).await {
+    match tables
+        .apply(
+            &table,
+            &TableOperation::Merge(contenders, IfMatch::Matches(row.etag)),
+        )
+        .await
+    {
         Ok(_) => Ok(Enlisted::Done),
         Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
         Err(error) => Err(storage(step(), error)),
@@ -234,15 +310,34 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
 
 /// Queues a sync of every contender of an item that leaves the footprint, or has left it and was looked at. Where its key has another
 /// holder already, the contenders wait for that one.
-pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan: &Plan, left: &Footprint) -> Result<(), Failure> {
-    let Some(delivery) = scope.delivery else { return Ok(()) };
+pub(super) async fn tell_contenders(
+    scope: &Scope<'_>,
+    seen: &Observation,
+    plan: &Plan,
+    left: &Footprint,
+) -> Result<(), Failure> {
+    let Some(delivery) = scope.delivery else {
+        return Ok(());
+    };
     let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
     let mut told = BTreeSet::new();
     let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
-    for (item, contender) in had.contenders.iter().filter(|(item, _)| is_met(item) && !left.items.contains_key(*item)) {
-        if let Some(Look::Taken { owner: Some(owner), .. }) = seen.looks.get(item) {
+    for (item, contender) in had
+        .contenders
+        .iter()
+        .filter(|(item, _)| is_met(item) && !left.items.contains_key(*item))
+    {
+        if let Some(Look::Taken {
+            owner: Some(owner), ..
+        }) = seen.looks.get(item)
+        {
             let has_it = owner.primary == *contender;
-            if has_it || matches!(enlist(scope, owner, &item.met(&owner.view), contender).await?, Enlisted::Done) {
+            if has_it
+                || matches!(
+                    enlist(scope, owner, &item.met(&owner.view), contender).await?,
+                    Enlisted::Done
+                )
+            {
                 continue;
             }
         }
@@ -250,34 +345,69 @@ pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan:
             told.insert(contender.clone());
         }
     }
-    scope.engine.queue_syncs(&told, Looks::Everything, delivery).await
+    scope
+        .engine
+        .queue_syncs(&told, Looks::Everything, delivery)
+        .await
 }
 
 /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
 fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.engine.catalog;
-    let table = item.site.row().map(|(table, _)| TableRef { account: item.account.clone(), table: table.clone() });
+    let table = item.site.row().map(|(table, _)| TableRef {
+        account: item.account.clone(),
+        table: table.clone(),
+    });
     let there = |target: &TargetRef| table.as_ref().is_some_and(|table| target.has(table));
-    catalog
-        .table(&contender.table)
-        .is_some_and(|source| catalog.views_of(source).any(|view| view.rows().is_some_and(|rows| there(rows.target))))
+    catalog.table(&contender.table).is_some_and(|source| {
+        catalog
+            .views_of(source)
+            .any(|view| view.rows().is_some_and(|rows| there(rows.target)))
+    })
 }
 
 /// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
-async fn still_wants(scope: &Scope<'_>, owner: &Owner, address: &ItemAddress) -> Result<bool, Failure> {
-    let Some(source) = scope.engine.catalog.table(&owner.primary.table) else { return Ok(true) };
-    if !scope.engine.catalog.views_of(source).any(|view| view.name == owner.view) {
+async fn still_wants(
+    scope: &Scope<'_>,
+    owner: &Owner,
+    address: &ItemAddress,
+) -> Result<bool, Failure> {
+    let Some(source) = scope.engine.catalog.table(&owner.primary.table) else {
+        return Ok(true);
+    };
+    if !scope
+        .engine
+        .catalog
+        .views_of(source)
+        .any(|view| view.name == owner.view)
+    {
         return Ok(true);
     }
-    let row = scope.engine.read_primary(source, &owner.primary.key, false).await?.row;
+    let row = scope
+        .engine
+        .read_primary(source, &owner.primary.key, false)
+        .await?
+        .row;
     let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
-    let Ok(wanted) = patterns::derive(&scope.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
-    Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
+    let Ok(wanted) = patterns::derive(
+        &scope.engine.catalog,
+        source,
+        row.as_ref().map(|row| &row.entity),
+    ) else {
+        return Ok(true);
+    };
+    Ok(wanted.failed.contains_key(&owner.view)
+        || wanted.items.contains_key(&address.met(&owner.view)))
 }
 
 /// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,
 /// views that cannot derive, and derived primaries that cannot be synced.
-pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted, synced_on: Option<Failure>) -> Result<bool, Failure> {
+pub(super) fn left_over(
+    scope: &Scope<'_>,
+    plan: &Plan,
+    wanted: &Wanted,
+    synced_on: Option<Failure>,
+) -> Result<bool, Failure> {
     if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
         Ok(false)
     } else if !plan.taken.is_empty() {
@@ -298,14 +428,33 @@ pub(super) fn digest(failure: &Failure) -> Option<String> {
 /// The failure of a job with a primary that wants a key of another holder.
 pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
     let step = format!("reconciling {}", scope.primary);
-    let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(wanted.underived.keys().cloned());
+    let views = plan
+        .taken
+        .iter()
+        .map(|taken| taken.address.view.clone())
+        .chain(wanted.underived.keys().cloned());
     let views: BTreeSet<ViewName> = views.collect();
-    let taken = plan.taken.iter().map(|KeyConflict { address, owner, list }| match (owner, list) {
-        (Some(owner), _) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
-        (None, Some(list)) => TakenKey::by_list(&scope.engine.catalog, address.clone(), list.clone()),
-        (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy { address: address.clone() },
-        (None, None) => TakenKey::Foreign { address: address.clone() },
-    });
+    let taken = plan.taken.iter().map(
+        |KeyConflict {
+             address,
+             owner,
+             list,
+         }| match (owner, list) {
+            (Some(owner), _) => TakenKey::ByPrimary {
+                address: address.clone(),
+                owner: owner.clone(),
+            },
+            (None, Some(list)) => {
+                TakenKey::by_list(&scope.engine.catalog, address.clone(), list.clone())
+            }
+            (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy {
+                address: address.clone(),
+            },
+            (None, None) => TakenKey::Foreign {
+                address: address.clone(),
+            },
+        },
+    );
     let taken: Vec<TakenKey> = taken.collect();
     let failure = if taken.is_empty() {
         lost_race(step, ROUNDS)

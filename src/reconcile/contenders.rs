@@ -26,7 +26,11 @@ struct WireContender(ItemAddress, TableName, String, String);
 impl Contenders {
     /// Adds a contender; `false` where it is there already. Where there are too many, the longest waiting leave.
     pub fn add(&mut self, item: &ItemAddress, primary: &Primary) -> bool {
-        if self.0.iter().any(|(address, contender)| address == item && contender == primary) {
+        if self
+            .0
+            .iter()
+            .any(|(address, contender)| address == item && contender == primary)
+        {
             return false;
         }
         self.0.push((item.clone(), primary.clone()));
@@ -53,13 +57,21 @@ impl Contenders {
 
     /// From now on another item of the same primary has the key.
     pub fn moved(&mut self, from: &ItemAddress, to: &ItemAddress) {
-        self.0.iter_mut().filter(|(address, _)| address == from).for_each(|(address, _)| address.clone_from(to));
+        self.0
+            .iter_mut()
+            .filter(|(address, _)| address == from)
+            .for_each(|(address, _)| address.clone_from(to));
     }
 
     /// As a property's text.
     pub fn text(&self) -> String {
         let wire = |(item, Primary { table, key }): &(ItemAddress, Primary)| {
-            WireContender(item.clone(), table.clone(), key.pk.to_string(), key.rk.to_string())
+            WireContender(
+                item.clone(),
+                table.clone(),
+                key.pk.to_string(),
+                key.rk.to_string(),
+            )
         };
         // Strings always serialise.
         serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
@@ -69,7 +81,9 @@ impl Contenders {
     /// is unreadable for it.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
-        for WireContender(item, table, pk, rk) in serde_json::from_str::<Vec<WireContender>>(text).unwrap_or_default() {
+        for WireContender(item, table, pk, rk) in
+            serde_json::from_str::<Vec<WireContender>>(text).unwrap_or_default()
+        {
             if let Ok(key) = EntityKey::new(pk, rk) {
                 contenders.add(&item, &Primary { table, key });
             }
@@ -85,22 +99,37 @@ mod tests {
     use proptest::prelude::*;
 
     fn item(rk: &str) -> ItemAddress {
-        let (view, table) = (ViewName::new("by_email").unwrap(), TableName::new("ByEmail").unwrap());
-        ItemAddress::row(view, AccountName::main(), table, EntityKey::new("p", rk).unwrap())
+        let (view, table) = (
+            ViewName::new("by_email").unwrap(),
+            TableName::new("ByEmail").unwrap(),
+        );
+        ItemAddress::row(
+            view,
+            AccountName::main(),
+            table,
+            EntityKey::new("p", rk).unwrap(),
+        )
     }
 
     fn primary(rk: &str) -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", rk).unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sales", rk).unwrap(),
+        }
     }
 
     #[test]
     fn each_is_there_once_and_the_longest_waiting_leave_when_there_are_too_many() {
         let mut contenders = Contenders::default();
-        assert!(contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7")));
+        assert!(
+            contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7"))
+        );
         (0..MOST).for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
         assert_eq!(contenders.iter().count(), MOST);
         assert!(contenders.iter().all(|(at, _)| *at == item("b")));
-        (0..MOST).for_each(|n| assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}")))));
+        (0..MOST).for_each(|n| {
+            assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))))
+        });
         assert!(contenders.text().len() <= MOST_BYTES && !contenders.is_empty());
         assert_eq!(Contenders::read(&contenders.text()), contenders);
     }
@@ -110,7 +139,10 @@ mod tests {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
         contenders.moved(&item("a"), &item("b"));
-        assert_eq!(contenders.iter().collect::<Vec<_>>(), [(&item("b"), &primary("7"))]);
+        assert_eq!(
+            contenders.iter().collect::<Vec<_>>(),
+            [(&item("b"), &primary("7"))]
+        );
         contenders.retain(|at, _| *at == item("a"));
         assert!(contenders.is_empty());
     }

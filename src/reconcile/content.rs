@@ -23,7 +23,9 @@ fn digest(entity: &Entity) -> String {
 
 /// A job's change, with a stamp that vouches for the content that it leaves.
 pub(super) fn vouched(change: Change) -> Change {
-    let stamp = change.result().and_then(|result| Stamp::with_content(result, &digest(result)));
+    let stamp = change
+        .result()
+        .and_then(|result| Stamp::with_content(result, &digest(result)));
     match stamp {
         Some(stamp) => change.with_texts(&BTreeMap::from([(Stamp::PROPERTY.to_owned(), stamp)])),
         None => change,
@@ -32,7 +34,8 @@ pub(super) fn vouched(change: Change) -> Change {
 
 /// Whether an entity is as its stamp's job left it, as far as the stamp tells.
 pub(super) fn is_as_left(entity: &Entity) -> bool {
-    planted(Bug::DigestNotCompared) || Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
+    planted(Bug::DigestNotCompared)
+        || Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
 }
 
 /// Whether two entities have the same content of their own. Large values are compared by their pointers, which have a hash of them.
@@ -53,22 +56,44 @@ mod tests {
 
     #[test]
     fn what_a_client_merges_is_seen_and_what_evenkeel_writes_is_not() {
-        let stamp = Stamp { message_id: "m".to_owned(), enqueued: jiff::Timestamp::UNIX_EPOCH, job: None };
-        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("Name", "Ada").with("Age", 36);
-        assert!(is_as_left(&stamp.on(entity.clone())), "a stamp without a digest tells nothing");
-        let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else { unreachable!() };
+        let stamp = Stamp {
+            message_id: "m".to_owned(),
+            enqueued: jiff::Timestamp::UNIX_EPOCH,
+            job: None,
+        };
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("Name", "Ada")
+            .with("Age", 36);
+        assert!(
+            is_as_left(&stamp.on(entity.clone())),
+            "a stamp without a digest tells nothing"
+        );
+        let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else {
+            unreachable!()
+        };
         let owner = r#"{"source":["Departments","Sales","d"],"token":"t","set":["Department"],"by_claim":true}"#;
-        let set = left.clone().with("Department", "Sales").with("ek_owner_department", owner);
+        let set = left
+            .clone()
+            .with("Department", "Sales")
+            .with("ek_owner_department", owner);
         for same in [left.clone(), left.clone().with("ek_rows", 2), set] {
             assert!(is_as_left(&same), "{same:?}");
         }
-        for other in [left.clone().with("Nick", "Addie"), left.clone().with("Age", 37), left.clone().with("Age", "36")] {
+        for other in [
+            left.clone().with("Nick", "Addie"),
+            left.clone().with("Age", 37),
+            left.clone().with("Age", "36"),
+        ] {
             assert!(!is_as_left(&other), "{other:?}");
         }
         // A merge tells the content of the whole.
         let etag = crate::model::ETag::new("e1").unwrap();
         let changes = stamp.on(Entity::new(entity.key.clone()).with("Age", 37));
-        let change = vouched(Change::Merge { merged: left.merged(&changes), changes, etag });
+        let change = vouched(Change::Merge {
+            merged: left.merged(&changes),
+            changes,
+            etag,
+        });
         assert_eq!(change.sent().unwrap().properties.len(), 2);
         assert!(is_as_left(change.result().unwrap()));
     }

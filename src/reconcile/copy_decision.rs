@@ -43,9 +43,17 @@ pub(super) fn decide(
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
         // It says which job had taken it away last: this one, or one that came after it.
         // Of two that were enqueued in the same second it is not known which came last.
-        let came_later = |by: &Stamp| by.enqueued > stamp.enqueued || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1);
-        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
-        return Ok(if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert });
+        let came_later = |by: &Stamp| {
+            by.enqueued > stamp.enqueued
+                || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
+        };
+        let brought_back = Stamp::under(SOURCE_JOB, &source.entity)
+            .is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
+        return Ok(if brought_back {
+            Copy::Skip("a later job has brought it back since".to_owned())
+        } else {
+            Copy::Insert
+        });
     };
     Ok(match Stamp::of(&archived.entity) {
         Some(written) if written.is_same_job(stamp) => {
@@ -87,7 +95,10 @@ pub(super) fn may_have_archived(
         _ => None,
     };
     let enqueued = delivery.stamp.enqueued;
-    let acted = || may_be_since(source, None, enqueued, apart) && may_be_since(kept, archived_at, enqueued, kept_apart);
+    let acted = || {
+        may_be_since(source, None, enqueued, apart)
+            && may_be_since(kept, archived_at, enqueued, kept_apart)
+    };
     delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }
 
@@ -101,7 +112,11 @@ mod tests {
     const NOT: ClocksApart = ClocksApart::NOT;
 
     fn stamp(id: &str, second: i64) -> Stamp {
-        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::from_second(second).unwrap(), job: None }
+        Stamp {
+            message_id: id.to_owned(),
+            enqueued: jiff::Timestamp::from_second(second).unwrap(),
+            job: None,
+        }
     }
 
     fn delivered(job: &Stamp, dequeue_count: u32) -> Delivery {
@@ -118,7 +133,11 @@ mod tests {
 
     fn row(etag: &str, written: &str) -> Row {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
-        Row { entity, etag: ETag::new(etag).unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) }
+        Row {
+            entity,
+            etag: ETag::new(etag).unwrap(),
+            timestamp: Some(EdmDateTime::parse(written).unwrap()),
+        }
     }
 
     fn kept(by: &Stamp, source_etag: &str, written: &str) -> Row {
@@ -134,13 +153,34 @@ mod tests {
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
         // Long after the job that had archived it before: no double of that.
         let job = stamp("m", 10_000);
-        assert_eq!(decide(&row("e1", EARLY), None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e1", EARLY),
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
+        assert_eq!(
+            decide(
+                &row("e1", EARLY),
+                Some(&kept(&stamp("old", 50), "e0", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e1", EARLY),
+                Some(&row("kept", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -149,7 +189,13 @@ mod tests {
     fn a_version_that_this_job_has_copied_is_not_copied_again() {
         let job = stamp("m", 100);
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e1", EARLY),
+                Some(&kept(&job, "e1", LATE)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Copied
         );
     }
@@ -158,7 +204,13 @@ mod tests {
     fn an_update_that_raced_is_copied_over_the_earlier_copy() {
         let job = stamp("m", 100);
         assert_eq!(
-            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), true).unwrap(),
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&job, "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -169,8 +221,26 @@ mod tests {
         let mut shared = kept(&job, "e1", EARLY);
         shared.entity = shared.entity.with(SOURCE_SHARED, true);
         let delivered = delivered(&job, 1);
-        assert!(matches!(decide(&row("e2", LATE), Some(&shared), (&delivered, ClocksApart::NOT), true).unwrap(), Copy::Skip(_)));
-        assert_eq!(decide(&row("e1", LATE), Some(&shared), (&delivered, ClocksApart::NOT), true).unwrap(), Copy::Copied);
+        assert!(matches!(
+            decide(
+                &row("e2", LATE),
+                Some(&shared),
+                (&delivered, ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+        assert_eq!(
+            decide(
+                &row("e1", LATE),
+                Some(&shared),
+                (&delivered, ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
+            Copy::Copied
+        );
     }
 
     #[test]
@@ -178,29 +248,62 @@ mod tests {
         // What was created anew is older than the last write of the copy, which a view has put its properties on since.
         let job = stamp("m", 100);
         assert!(matches!(
-            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e2", EARLY),
+                Some(&kept(&job, "e1", LATE)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Skip(_)
         ));
     }
 
     #[test]
     fn what_another_job_has_archived_since_is_no_place_for_a_job_that_may_have_archived_before() {
-        let (job, at) =
-            (stamp("m", 10_000), |second: i64| EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap());
+        let (job, at) = (stamp("m", 10_000), |second: i64| {
+            EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap()
+        });
         let source = row("e2", LATE);
         for other in [stamp("same", 10_000), stamp("earlier", 50)] {
             let copied = |second: i64| kept(&other, "e1", &at(second).to_string());
-            for (second, deliveries, expected) in [(10_030, 2, true), (9_991, 2, true), (9_950, 2, false), (10_030, 1, false)] {
+            for (second, deliveries, expected) in [
+                (10_030, 2, true),
+                (9_991, 2, true),
+                (9_950, 2, false),
+                (10_030, 1, false),
+            ] {
                 assert_eq!(
-                    may_have_archived((&source, NOT), (&copied(second), NOT), &delivered(&job, deliveries)),
+                    may_have_archived(
+                        (&source, NOT),
+                        (&copied(second), NOT),
+                        &delivered(&job, deliveries)
+                    ),
                     expected,
                     "{other} at {second}"
                 );
             }
             // Of an account whose tables are behind the queue by more than the source's.
-            let behind = ClocksApart { least: SignedDuration::from_secs(49), most: SignedDuration::from_secs(51) };
-            assert!(may_have_archived((&source, NOT), (&copied(9_950), behind), &delivered(&job, 2)), "{other} by another clock");
-            assert!(!may_have_archived((&row("e1", LATE), NOT), (&copied(10_030), NOT), &delivered(&job, 2)), "this very version");
+            let behind = ClocksApart {
+                least: SignedDuration::from_secs(49),
+                most: SignedDuration::from_secs(51),
+            };
+            assert!(
+                may_have_archived(
+                    (&source, NOT),
+                    (&copied(9_950), behind),
+                    &delivered(&job, 2)
+                ),
+                "{other} by another clock"
+            );
+            assert!(
+                !may_have_archived(
+                    (&row("e1", LATE), NOT),
+                    (&copied(10_030), NOT),
+                    &delivered(&job, 2)
+                ),
+                "this very version"
+            );
             let old = row("e2", &at(9_950).to_string());
             assert!(
                 !may_have_archived((&old, NOT), (&copied(10_030), NOT), &delivered(&job, 2)),
@@ -208,8 +311,13 @@ mod tests {
             );
             // A document has no time of the service's: a worker has dated it, whose clock may be off.
             let filed = |second: Option<i64>| {
-                let mut row = Row { timestamp: None, ..copied(0) };
-                row.entity = second.into_iter().fold(row.entity, |entity, second| entity.with(ARCHIVED_AT, at(second)));
+                let mut row = Row {
+                    timestamp: None,
+                    ..copied(0)
+                };
+                row.entity = second.into_iter().fold(row.entity, |entity, second| {
+                    entity.with(ARCHIVED_AT, at(second))
+                });
                 row
             };
             for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
@@ -220,7 +328,14 @@ mod tests {
                 );
             }
         }
-        assert!(!may_have_archived((&source, NOT), (&kept(&job, "e1", LATE), NOT), &delivered(&job, 2)), "its own");
+        assert!(
+            !may_have_archived(
+                (&source, NOT),
+                (&kept(&job, "e1", LATE), NOT),
+                &delivered(&job, 2)
+            ),
+            "its own"
+        );
     }
 
     #[test]
@@ -229,7 +344,13 @@ mod tests {
         let mut reopened = kept(&job, "e1", EARLY);
         reopened.entity.properties.remove(SOURCE_ETAG);
         assert_eq!(
-            decide(&row("e2", LATE), Some(&reopened), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e2", LATE),
+                Some(&reopened),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -238,12 +359,23 @@ mod tests {
     fn an_entity_created_anew_is_left_to_a_later_job() {
         let job = stamp("m", 100);
         assert!(matches!(
-            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&job, "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Skip(_)
         ));
         assert!(matches!(
-            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false)
-                .unwrap(),
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&stamp("later", 200), "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Skip(_)
         ));
     }
@@ -251,26 +383,64 @@ mod tests {
     #[test]
     fn a_doubled_message_leaves_what_the_other_one_has_taken_away_and_what_was_created_since() {
         let (first, double) = (stamp("m", 100), stamp("n", 101));
-        let at = |second: i64| EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap().to_string();
+        let at = |second: i64| {
+            EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap())
+                .unwrap()
+                .to_string()
+        };
         for deliveries in [1, 2] {
             let delivered = delivered(&double, deliveries);
             let delivered = (&delivered, ClocksApart::NOT);
             let anew = row("e2", &at(200));
-            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(), Copy::Skip(_)));
+            assert!(matches!(
+                decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
+                Copy::Skip(_)
+            ));
             // What was there when the job was sent is another archiving than the one before.
             let before = row("e2", &at(101));
-            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), delivered, false).unwrap(), Copy::Replace(_)));
+            assert!(matches!(
+                decide(
+                    &before,
+                    Some(&kept(&first, "e1", &at(90))),
+                    delivered,
+                    false
+                )
+                .unwrap(),
+                Copy::Replace(_)
+            ));
         }
         // With an id it is known whatever the clocks say.
-        let job = crate::model::job::JobDigest::of(serde_json::json!({"op": "archive", "id": "x"}).as_object().unwrap());
-        let (first, double) = (Stamp { job: job.clone(), ..first }, Stamp { job, ..double });
+        let job = crate::model::job::JobDigest::of(
+            serde_json::json!({"op": "archive", "id": "x"})
+                .as_object()
+                .unwrap(),
+        );
+        let (first, double) = (
+            Stamp {
+                job: job.clone(),
+                ..first
+            },
+            Stamp { job, ..double },
+        );
         let before = row("e2", &at(101));
         assert!(matches!(
-            decide(&before, Some(&kept(&first, "e1", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &before,
+                Some(&kept(&first, "e1", &at(90))),
+                (&delivered(&double, 1), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Skip(_)
         ));
         assert_eq!(
-            decide(&before, Some(&kept(&first, "e2", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false).unwrap(),
+            decide(
+                &before,
+                Some(&kept(&first, "e2", &at(90))),
+                (&delivered(&double, 1), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
             Copy::Copied
         );
     }
@@ -279,14 +449,37 @@ mod tests {
     fn what_a_later_job_has_brought_back_stays() {
         let job = stamp("m", 100);
         let mut source = row("e2", LATE);
-        source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, job.to_string());
+        source.entity = stamp("later", 200)
+            .on(source.entity)
+            .with(SOURCE_ETAG, "kept")
+            .with(SOURCE_JOB, job.to_string());
         // Also a first delivery: the message may have been doubled by its sender.
         for deliveries in [1, 2] {
-            assert!(matches!(decide(&source, None, (&delivered(&job, deliveries), ClocksApart::NOT), false).unwrap(), Copy::Skip(_)));
+            assert!(matches!(
+                decide(
+                    &source,
+                    None,
+                    (&delivered(&job, deliveries), ClocksApart::NOT),
+                    false
+                )
+                .unwrap(),
+                Copy::Skip(_)
+            ));
         }
-        source.entity = source.entity.with(SOURCE_JOB, stamp("after", 150).to_string());
+        source.entity = source
+            .entity
+            .with(SOURCE_JOB, stamp("after", 150).to_string());
         assert!(
-            matches!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Skip(_)),
+            matches!(
+                decide(
+                    &source,
+                    None,
+                    (&delivered(&job, 2), ClocksApart::NOT),
+                    false
+                )
+                .unwrap(),
+                Copy::Skip(_)
+            ),
             "another has taken it away since"
         );
     }
@@ -296,10 +489,31 @@ mod tests {
         let job = stamp("m", 100);
         // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
         let mut source = row("e2", LATE);
-        source.entity = stamp("put", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, stamp("old", 50).to_string());
-        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
+        source.entity = stamp("put", 200)
+            .on(source.entity)
+            .with(SOURCE_ETAG, "kept")
+            .with(SOURCE_JOB, stamp("old", 50).to_string());
+        assert_eq!(
+            decide(
+                &source,
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
         // Written by a later job, and never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
-        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
+        assert_eq!(
+            decide(
+                &source,
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
     }
 }

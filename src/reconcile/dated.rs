@@ -39,7 +39,8 @@ fn is_lost(work: &Work) -> bool {
 
 /// The table that was not there.
 fn missing(failure: &Failure) -> Option<&TableName> {
-    let error = store_error(failure).filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
+    let error = store_error(failure)
+        .filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
     match &error.subject.what {
         What::Table(table) | What::Partition(table, _) | What::Entity(table, _) => Some(table),
         _ => None,
@@ -57,14 +58,26 @@ impl<'e> Want<'e> {
     /// The missing table that work about a table failed for; `None` where the reason was another.
     fn of(engine: &'e Engine, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
-        let (source, retention) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing))?;
-        Some(Self { missing, source, retention })
+        let (source, retention) = dated(engine, table)
+            .filter(|(source, retention)| goes(engine, retention, source, &missing))?;
+        Some(Self {
+            missing,
+            source,
+            retention,
+        })
     }
 
     /// The failure, which passes where the table is there and one that follows it is missing, and stays where its time is over.
     async fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
-        let Self { missing, source, retention } = self;
-        let failure = Failure { class: FailureClass::Permanent, ..failure };
+        let Self {
+            missing,
+            source,
+            retention,
+        } = self;
+        let failure = Failure {
+            class: FailureClass::Permanent,
+            ..failure
+        };
         // Where that cannot be found out now, the next try will.
         if *missing == source.table || !exists(engine, source).await.unwrap_or(true) {
             return failure;
@@ -74,28 +87,61 @@ impl<'e> Want<'e> {
              hour, or {source} is being dropped",
             retention.name
         );
-        Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure }
+        Failure {
+            class: FailureClass::Transient { retry_after: None },
+            step,
+            ..failure
+        }
     }
 }
 
 /// Handles a failure for a missing table by date, or a missing one that follows it.
-pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
+pub(super) async fn judge(
+    engine: &Engine,
+    work: &Work,
+    failure: Failure,
+) -> Result<Outcome, Failure> {
     // Transient failures were explained before.
-    if matches!(failure.class, FailureClass::Transient { .. } | FailureClass::OutdatedCatalog) {
+    if matches!(
+        failure.class,
+        FailureClass::Transient { .. } | FailureClass::OutdatedCatalog
+    ) {
         return Err(failure);
     }
-    let Some(want) = subjects(work).into_iter().find_map(|table| Want::of(engine, table, &failure)) else { return Err(failure) };
+    let Some(want) = subjects(work)
+        .into_iter()
+        .find_map(|table| Want::of(engine, table, &failure))
+    else {
+        return Err(failure);
+    };
     let failure = want.explain(engine, failure).await;
     if failure.class != FailureClass::Permanent {
         return Err(failure);
     }
     if !is_lost(work) {
-        let reason = format!("the table {} does not exist: nothing is derived from it", want.source);
-        return Ok(Outcome::Skipped { reason, summary: Summary::default() });
+        let reason = format!(
+            "the table {} does not exist: nothing is derived from it",
+            want.source
+        );
+        return Ok(Outcome::Skipped {
+            reason,
+            summary: Summary::default(),
+        });
     }
-    if want.retention.wanted(engine.clock.now()).contains(&want.source.table) {
-        let step = format!("{}; [retention.{}] is about to create it", failure.step, want.retention.name);
-        return Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure });
+    if want
+        .retention
+        .wanted(engine.clock.now())
+        .contains(&want.source.table)
+    {
+        let step = format!(
+            "{}; [retention.{}] is about to create it",
+            failure.step, want.retention.name
+        );
+        return Err(Failure {
+            class: FailureClass::Transient { retry_after: None },
+            step,
+            ..failure
+        });
     }
     Err(failure)
 }
@@ -109,7 +155,10 @@ pub(super) async fn explained(engine: &Engine, table: &TableName, failure: Failu
 }
 
 fn dated<'e>(engine: &'e Engine, table: &TableName) -> Option<(&'e TableRef, &'e Retention)> {
-    engine.catalog.dated_table(table).zip(engine.catalog.retention_of(table))
+    engine
+        .catalog
+        .dated_table(table)
+        .zip(engine.catalog.retention_of(table))
 }
 
 /// Whether a table is this one, or goes with it.
@@ -119,13 +168,28 @@ fn goes(engine: &Engine, retention: &Retention, source: &TableRef, table: &Table
 
 /// Whether a table goes with this one.
 fn follows(engine: &Engine, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
-    let Some((begins, _)) = retention.tables.period(&source.table) else { return false };
-    engine.catalog.followers(retention).all().any(|follower| follower.at(begins).table == *table)
+    let Some((begins, _)) = retention.tables.period(&source.table) else {
+        return false;
+    };
+    engine
+        .catalog
+        .followers(retention)
+        .all()
+        .any(|follower| follower.at(begins).table == *table)
 }
 
 async fn exists(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
-    let one = Query { top: Some(1), select: Some(Vec::new()), ..Query::default() };
-    match engine.account(table)?.tables.query(&table.table, &one).await {
+    let one = Query {
+        top: Some(1),
+        select: Some(Vec::new()),
+        ..Query::default()
+    };
+    match engine
+        .account(table)?
+        .tables
+        .query(&table.table, &one)
+        .await
+    {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
         Err(error) => Err(storage(format!("looking for the table {table}"), error)),

@@ -40,11 +40,25 @@ impl RunJob for DeleteJob {
             let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
             let wanted = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
-            if let Some(reason) = unmet((row, age), (self.if_match.as_ref(), wanted), asked.as_ref(), (delivery, apart))? {
+            if let Some(reason) = unmet(
+                (row, age),
+                (self.if_match.as_ref(), wanted),
+                asked.as_ref(),
+                (delivery, apart),
+            )? {
                 reconciler.settle_from(&seen).await?;
-                return Ok(Outcome::Skipped { reason, summary: reconciler.take_summary() });
+                return Ok(Outcome::Skipped {
+                    reason,
+                    summary: reconciler.take_summary(),
+                });
             }
-            match reconciler.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
+            match reconciler
+                .commit(
+                    &seen,
+                    &Change::Delete(row.entity.key.clone(), row.etag.clone()),
+                )
+                .await?
+            {
                 Commit::Closed => return Ok(Outcome::Done(reconciler.take_summary())),
                 Commit::Committed => {
                     reconciler.settle().await?;
@@ -69,9 +83,14 @@ enum Age {
 }
 
 fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
-    let Some((property, new)) = &job.newer_by else { return Ok(Age::Open) };
-    let Some(stored) = row.entity.get(property) else { return Ok(Age::Open) };
-    let ordering = compared(property, new, stored).map_err(|error| permanent(format!("deleting {}", job.primary), error))?;
+    let Some((property, new)) = &job.newer_by else {
+        return Ok(Age::Open);
+    };
+    let Some(stored) = row.entity.get(property) else {
+        return Ok(Age::Open);
+    };
+    let ordering = compared(property, new, stored)
+        .map_err(|error| permanent(format!("deleting {}", job.primary), error))?;
     Ok(match ordering {
         Some(Ordering::Greater) => Age::Newer,
         Some(Ordering::Equal) => Age::Open,
@@ -81,7 +100,8 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
 
 /// Why an entity is left alone that does not satisfy the condition of its job, in words.
 pub(super) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
-    when.filter(|when| !when.holds_of(row)).map(|when| format!("when: the entity does not satisfy {when}"))
+    when.filter(|when| !when.holds_of(row))
+        .map(|when| format!("when: the entity does not satisfy {when}"))
 }
 
 /// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
@@ -94,7 +114,10 @@ fn unmet(
     if let Some(wanted) = if_match
         && row.etag != *wanted
     {
-        return Ok(Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
+        return Ok(Some(format!(
+            "if_match: the entity is at {}, not at {wanted}",
+            row.etag
+        )));
     }
     if unsatisfied.is_some() {
         return Ok(unsatisfied);
@@ -121,16 +144,26 @@ fn unmet(
 mod tests {
     use super::*;
     use crate::model::job::{Primary, Stamp};
-    use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, QueueName, TableName};
+    use crate::model::{
+        AccountName, EdmDateTime, EdmValue, Entity, EntityKey, QueueName, TableName,
+    };
 
     fn row(written: &str) -> Row {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
-        Row { entity, etag: ETag::new("e1").unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) }
+        Row {
+            entity,
+            etag: ETag::new("e1").unwrap(),
+            timestamp: Some(EdmDateTime::parse(written).unwrap()),
+        }
     }
 
     fn delivery(dequeue_count: u32) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None },
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
+                job: None,
+            },
             dequeue_count,
             account: AccountName::main(),
             carry_queue: QueueName::new("jobs").unwrap(),
@@ -145,30 +178,60 @@ mod tests {
     fn no_delivery_deletes_what_was_written_since() {
         for dequeue_count in [1, 2] {
             assert!(
-                unmet((&row("2026-11-20T16:00:00Z"), Age::Open), (None, None), None, (&delivery(dequeue_count), ClocksApart::NOT))
-                    .unwrap()
-                    .is_some()
+                unmet(
+                    (&row("2026-11-20T16:00:00Z"), Age::Open),
+                    (None, None),
+                    None,
+                    (&delivery(dequeue_count), ClocksApart::NOT)
+                )
+                .unwrap()
+                .is_some()
             );
             assert_eq!(
-                unmet((&row("2026-11-20T15:00:00.9Z"), Age::Open), (None, None), None, (&delivery(dequeue_count), ClocksApart::NOT))
-                    .unwrap(),
+                unmet(
+                    (&row("2026-11-20T15:00:00.9Z"), Age::Open),
+                    (None, None),
+                    None,
+                    (&delivery(dequeue_count), ClocksApart::NOT)
+                )
+                .unwrap(),
                 None
             );
         }
-        assert!(unmet((&row("2026-11-20T15:00:01Z"), Age::Open), (None, None), None, (&delivery(2), ClocksApart::NOT)).unwrap().is_some());
+        assert!(
+            unmet(
+                (&row("2026-11-20T15:00:01Z"), Age::Open),
+                (None, None),
+                None,
+                (&delivery(2), ClocksApart::NOT)
+            )
+            .unwrap()
+            .is_some()
+        );
     }
 
     #[test]
     fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
         assert_eq!(
-            unmet((&row("2026-11-20T14:00:00Z"), Age::Open), (None, None), Some(&same), (&delivery(1), ClocksApart::NOT)).unwrap(),
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (None, None),
+                Some(&same),
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap(),
             None
         );
         assert!(
-            unmet((&row("2026-11-20T14:00:00Z"), Age::Open), (None, None), Some(&other), (&delivery(1), ClocksApart::NOT))
-                .unwrap()
-                .is_some()
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (None, None),
+                Some(&other),
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap()
+            .is_some()
         );
     }
 
@@ -199,12 +262,22 @@ mod tests {
     #[test]
     fn a_deletion_that_says_how_new_it_is_needs_no_clock_unless_both_are_as_new() {
         let delete = |value: EdmValue| {
-            let primary = Primary { table: TableName::new("Portraits").unwrap(), key: EntityKey::new("p", "r").unwrap() };
-            DeleteJob { primary, if_match: None, when: None, newer_by: Some(("V".to_owned(), value)) }
+            let primary = Primary {
+                table: TableName::new("Portraits").unwrap(),
+                key: EntityKey::new("p", "r").unwrap(),
+            };
+            DeleteJob {
+                primary,
+                if_match: None,
+                when: None,
+                newer_by: Some(("V".to_owned(), value)),
+            }
         };
         let stored = |written: &str, value: Option<EdmValue>| {
             let mut row = row(written);
-            row.entity.properties.extend(value.map(|value| ("V".to_owned(), value)));
+            row.entity
+                .properties
+                .extend(value.map(|value| ("V".to_owned(), value)));
             row
         };
         let (before, since) = ("2026-11-20T14:00:00Z", "2026-11-20T16:00:00Z");
@@ -221,7 +294,13 @@ mod tests {
         ] {
             let row = stored(written, value.clone());
             let age = super::age(&delete(1.into()), &row).unwrap();
-            let kept = unmet((&row, age), (None, None), None, (&delivery(2), ClocksApart::NOT)).unwrap();
+            let kept = unmet(
+                (&row, age),
+                (None, None),
+                None,
+                (&delivery(2), ClocksApart::NOT),
+            )
+            .unwrap();
             assert_eq!(kept.is_none(), is_deleted, "{written} {value:?}: {kept:?}");
         }
         assert!(super::age(&delete("1".into()), &stored(before, Some(1.into()))).is_err());

@@ -15,7 +15,9 @@ use crate::catalog::{Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget};
 use crate::model::document::{self, DocumentError, PlaceError};
 use crate::model::large::{self, ValueFolder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
-use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
+use crate::ports::{
+    BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError,
+};
 
 /// How much of a blob is read at first: the documents of nearly all entities whole.
 const BEGINNING: u64 = 1 << 20;
@@ -35,8 +37,15 @@ pub(super) struct ArchiveDocument<'e> {
 }
 
 enum DocumentSink<'e> {
-    Blob { blobs: &'e dyn BlobStore, target: &'e BlobTarget, name: BlobName },
-    File { files: &'e dyn FileStore, place: FilePlace },
+    Blob {
+        blobs: &'e dyn BlobStore,
+        target: &'e BlobTarget,
+        name: BlobName,
+    },
+    File {
+        files: &'e dyn FileStore,
+        place: FilePlace,
+    },
 }
 
 /// How a write or a deletion of a document ended.
@@ -60,7 +69,10 @@ struct Beside {
 
 /// A document is longer than that of any entity.
 #[derive(Debug, thiserror::Error)]
-#[error("it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's", limits::ARCHIVED_BYTES)]
+#[error(
+    "it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's",
+    limits::ARCHIVED_BYTES
+)]
 struct DocumentTooLarge {
     bytes: u64,
 }
@@ -77,30 +89,81 @@ struct MetadataTooLarge {
 
 impl<'e> ArchiveDocument<'e> {
     /// Of an archive that is one of documents.
-    pub(super) fn filed(engine: &'e Engine, archive: &'e Archive, key: &EntityKey) -> Result<Self, Failure> {
+    pub(super) fn filed(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
         match &archive.target {
             ArchiveTarget::Blob(target) => Self::blob(engine, archive, target, key),
             ArchiveTarget::File(target) => Self::file(engine, archive, target, key),
-            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => {
-                Err(permanent(format!("finding the place of {key} in archive {}", archive.name), "it is no archive of documents"))
-            }
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => Err(permanent(
+                format!("finding the place of {key} in archive {}", archive.name),
+                "it is no archive of documents",
+            )),
         }
     }
 
     /// In a container.
-    pub(super) fn blob(engine: &'e Engine, archive: &'e Archive, target: &'e BlobTarget, key: &EntityKey) -> Result<Self, Failure> {
-        let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
-        let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
-        let sink = DocumentSink::Blob { blobs: account.blobs.as_ref(), target, name };
-        Ok(Self { catalog: &engine.catalog, archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+    pub(super) fn blob(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        target: &'e BlobTarget,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
+        let name = target
+            .path
+            .of(key)
+            .map_err(|error| misplaced(archive, key, error))?;
+        let account = engine
+            .stores
+            .account(&target.account)
+            .map_err(|error| permanent("finding the account of the archive", error))?;
+        let sink = DocumentSink::Blob {
+            blobs: account.blobs.as_ref(),
+            target,
+            name,
+        };
+        Ok(Self {
+            catalog: &engine.catalog,
+            archive,
+            memory: &engine.memory,
+            key: key.clone(),
+            sink,
+            rounds: 0,
+        })
     }
 
     /// In a shared folder.
-    pub(super) fn file(engine: &'e Engine, archive: &'e Archive, target: &'e FileTarget, key: &EntityKey) -> Result<Self, Failure> {
-        let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
-        let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
-        let sink = DocumentSink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
-        Ok(Self { catalog: &engine.catalog, archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+    pub(super) fn file(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        target: &'e FileTarget,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
+        let name = target
+            .path
+            .of(key)
+            .map_err(|error| misplaced(archive, key, error))?;
+        let files = engine
+            .stores
+            .files()
+            .map_err(|error| permanent("finding the folder of the archive", error))?;
+        let sink = DocumentSink::File {
+            files,
+            place: FilePlace {
+                dir: target.dir.clone(),
+                name,
+            },
+        };
+        Ok(Self {
+            catalog: &engine.catalog,
+            archive,
+            memory: &engine.memory,
+            key: key.clone(),
+            sink,
+            rounds: 0,
+        })
     }
 
     /// The folder that it lies in, where it is a file.
@@ -122,7 +185,12 @@ impl<'e> ArchiveDocument<'e> {
     /// Refuses an entity with large values that would stay behind.
     pub(super) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         match large::pointers(&self.folder(), entity).next() {
-            Some((property, _)) => Err(permanent(self.doing("bringing back"), Beside { property: property.to_owned() })),
+            Some((property, _)) => Err(permanent(
+                self.doing("bringing back"),
+                Beside {
+                    property: property.to_owned(),
+                },
+            )),
             None => Ok(()),
         }
     }
@@ -130,36 +198,64 @@ impl<'e> ArchiveDocument<'e> {
     /// Counts a round.
     pub(super) fn next_round(&mut self) -> Result<(), Failure> {
         self.rounds += 1;
-        if self.rounds > ROUNDS { Err(lost_race(format!("bringing back the document of {}", self.key), ROUNDS)) } else { Ok(()) }
+        if self.rounds > ROUNDS {
+            Err(lost_race(
+                format!("bringing back the document of {}", self.key),
+                ROUNDS,
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     fn doing(&self, what: &str) -> String {
-        format!("{what} the document of {} in archive {}", self.key, self.archive.name)
+        format!(
+            "{what} the document of {} in archive {}",
+            self.key, self.archive.name
+        )
     }
 
     /// Reads the document.
     pub(super) async fn read(&self) -> Result<Option<Row>, Failure> {
         let failed = |error| storage(self.doing("reading"), error);
         match &self.sink {
-            DocumentSink::Blob { blobs, target, name } => {
-                let Some(blob) = blobs.get(&target.container, name, Some(0..BEGINNING)).await.map_err(failed)? else { return Ok(None) };
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => {
+                let Some(blob) = blobs
+                    .get(&target.container, name, Some(0..BEGINNING))
+                    .await
+                    .map_err(failed)?
+                else {
+                    return Ok(None);
+                };
                 let (length, etag) = (blob.properties.length, blob.properties.etag);
                 let _memory = self.hold(length).await?;
                 let mut content = blob.content;
                 if length > BEGINNING {
                     drop(content);
-                    content = match blobs.get_at(&target.container, name, 0..length, &etag).await {
-                        Err(error) if error.class == ErrorClass::Precondition => return Err(lost_race(self.doing("reading"), 1)),
+                    content = match blobs
+                        .get_at(&target.container, name, 0..length, &etag)
+                        .await
+                    {
+                        Err(error) if error.class == ErrorClass::Precondition => {
+                            return Err(lost_race(self.doing("reading"), 1));
+                        }
                         read => read.map_err(failed)?,
                     };
                 }
                 self.row(&content, etag).map(Some)
             }
             DocumentSink::File { files, place } => {
-                let Some(found) = files.find(place).await.map_err(failed)? else { return Ok(None) };
+                let Some(found) = files.find(place).await.map_err(failed)? else {
+                    return Ok(None);
+                };
                 let _memory = self.hold(found.length).await?;
                 let file = files.read(place).await.map_err(failed)?;
-                file.map(|file| self.row(&file.content, file.etag)).transpose()
+                file.map(|file| self.row(&file.content, file.etag))
+                    .transpose()
             }
         }
     }
@@ -169,12 +265,22 @@ impl<'e> ArchiveDocument<'e> {
         if bytes > limits::ARCHIVED_BYTES {
             return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));
         }
-        Ok(self.memory.take(MemoryShare::Documents, bytes * COPIES).await)
+        Ok(self
+            .memory
+            .take(MemoryShare::Documents, bytes * COPIES)
+            .await)
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
-        let entity = self.catalog.archived(self.archive, content, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
-        Ok(Row { entity, etag, timestamp: None })
+        let entity = self
+            .catalog
+            .archived(self.archive, content, &self.key)
+            .map_err(|error| permanent(self.doing("reading"), error))?;
+        Ok(Row {
+            entity,
+            etag,
+            timestamp: None,
+        })
     }
 
     /// Writes or deletes the document, where nothing is derived from it.
@@ -190,8 +296,14 @@ impl<'e> ArchiveDocument<'e> {
     pub(super) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
         let ended = match change {
             Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
-            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => {
-                self.write(entity, BlobCondition::Matches(etag.clone())).await?
+            Change::Replace(entity, etag)
+            | Change::Merge {
+                merged: entity,
+                etag,
+                ..
+            } => {
+                self.write(entity, BlobCondition::Matches(etag.clone()))
+                    .await?
             }
             Change::Delete(_, etag) => self.delete(etag).await,
         };
@@ -203,21 +315,35 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<Filed, StoreError>, Failure> {
+    async fn write(
+        &self,
+        entity: &Entity,
+        condition: BlobCondition,
+    ) -> Result<Result<Filed, StoreError>, Failure> {
         let content = document::encode(entity);
         let written = match &self.sink {
-            DocumentSink::Blob { blobs, target, name } => {
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => {
                 let upload = self.upload(target, entity, condition)?;
                 blobs.put(&target.container, name, content, &upload).await
             }
-            DocumentSink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await,
+            DocumentSink::File { files, place } => {
+                files.write(place, Bytes::clone(&content), &condition).await
+            }
         };
         Ok(written.map(|etag| Filed::Done(Some(etag))))
     }
 
     async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
         let deleted = match &self.sink {
-            DocumentSink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => blobs.delete(&target.container, name, Some(etag)).await?,
             DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
@@ -226,23 +352,47 @@ impl<'e> ArchiveDocument<'e> {
                 deleted
             }
         };
-        Ok(if deleted { Filed::Done(None) } else { Filed::Lost })
+        Ok(if deleted {
+            Filed::Done(None)
+        } else {
+            Filed::Lost
+        })
     }
 
-    fn upload(&self, target: &BlobTarget, entity: &Entity, condition: BlobCondition) -> Result<BlobUpload, Failure> {
-        let mut upload =
-            BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, ..BlobUpload::default() };
+    fn upload(
+        &self,
+        target: &BlobTarget,
+        entity: &Entity,
+        condition: BlobCondition,
+    ) -> Result<BlobUpload, Failure> {
+        let mut upload = BlobUpload {
+            condition,
+            content_type: Some(CONTENT_TYPE.to_owned()),
+            cache_control: None,
+            ..BlobUpload::default()
+        };
         let mut bytes = 0;
         for (name, template) in &target.metadata {
             let value = document::metadata(template, entity);
-            let value = value.map_err(|error| permanent(self.doing(&format!("rendering the metadata {name:?} of")), error))?;
+            let value = value.map_err(|error| {
+                permanent(
+                    self.doing(&format!("rendering the metadata {name:?} of")),
+                    error,
+                )
+            })?;
             if let Some(value) = value {
                 bytes += name.len() + value.len();
                 upload.metadata.insert(name.clone(), value);
             }
         }
         if bytes > limits::METADATA_BYTES {
-            return Err(permanent(self.doing("writing"), MetadataTooLarge { archive: self.archive.name.clone(), bytes }));
+            return Err(permanent(
+                self.doing("writing"),
+                MetadataTooLarge {
+                    archive: self.archive.name.clone(),
+                    bytes,
+                },
+            ));
         }
         Ok(upload)
     }
@@ -250,9 +400,15 @@ impl<'e> ArchiveDocument<'e> {
 
 /// Whether a document could not be read since it is that of another archive's entity, in the same place.
 pub(super) fn is_anothers(failure: &Failure) -> bool {
-    matches!(failure.cause.downcast_ref::<DocumentError>(), Some(DocumentError::Table { .. }))
+    matches!(
+        failure.cause.downcast_ref::<DocumentError>(),
+        Some(DocumentError::Table { .. })
+    )
 }
 
 fn misplaced(archive: &Archive, key: &EntityKey, error: PlaceError) -> Failure {
-    permanent(format!("finding the place of {key} in archive {}", archive.name), error)
+    permanent(
+        format!("finding the place of {key} in archive {}", archive.name),
+        error,
+    )
 }

@@ -10,7 +10,10 @@ use crate::ports::Deadline;
 
 /// The doubt that one run is in.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each has happened in this run or not, whatever else has")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each has happened in this run or not, whatever else has"
+)]
 pub(super) struct Doubt {
     /// The creation of an item, or a write of the primary, has no answer: it may still arrive.
     unanswered: bool,
@@ -78,7 +81,13 @@ impl Doubt {
     }
 
     /// The footprint has an announcement of this run, written over `seen`.
-    pub(super) fn announced(&mut self, seen: &Observation, footprint: &Footprint, etag: ETag, sent: SentAt) {
+    pub(super) fn announced(
+        &mut self,
+        seen: &Observation,
+        footprint: &Footprint,
+        etag: ETag,
+        sent: SentAt,
+    ) {
         self.version = footprint.version;
         self.disturbed |= self.meets_a_stranger(seen);
         self.announced_at = Some(sent);
@@ -141,12 +150,14 @@ impl Doubt {
 
     /// Until when an unconditional write may be sent: it has arrived, or is lost, before the recheck of its announcement.
     pub(super) fn deadline(&self, engine: &Engine) -> Option<Deadline> {
-        self.announced_at.map(|sent| sent.deadline(engine.may_write_for()))
+        self.announced_at
+            .map(|sent| sent.deadline(engine.may_write_for()))
     }
 
     /// Whether an unconditional write now has arrived, or is lost, before the recheck of its announcement. A worker that
     /// was suspended for long announces again.
     pub(super) fn is_in_time(&self, engine: &Engine) -> bool {
-        self.deadline(engine).is_some_and(|deadline| !deadline.is_over(engine.clock.as_ref()))
+        self.deadline(engine)
+            .is_some_and(|deadline| !deadline.is_over(engine.clock.as_ref()))
     }
 }

@@ -53,7 +53,9 @@ enum DropDecision {
 fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropDecision {
     match retention.kept_until(table) {
         Some(until) if until <= enqueued => DropDecision::Over,
-        Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => DropDecision::Soon,
+        Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => {
+            DropDecision::Soon
+        }
         until => DropDecision::Kept(until.unwrap_or(Timestamp::MAX)),
     }
 }
@@ -65,30 +67,64 @@ struct NotDated(TableName);
 
 impl RunJob for DropTable {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let not_dated = || permanent("finding the retention of the table", NotDated(self.table.clone()));
-        let table = engine.catalog.dated_table(&self.table).ok_or_else(not_dated)?;
-        let retention = engine.catalog.retention_of(&table.table).ok_or_else(not_dated)?;
-        let skipped = |reason: String| Outcome::Skipped { reason, summary: Summary::default() };
+        let not_dated = || {
+            permanent(
+                "finding the retention of the table",
+                NotDated(self.table.clone()),
+            )
+        };
+        let table = engine
+            .catalog
+            .dated_table(&self.table)
+            .ok_or_else(not_dated)?;
+        let retention = engine
+            .catalog
+            .retention_of(&table.table)
+            .ok_or_else(not_dated)?;
+        let skipped = |reason: String| Outcome::Skipped {
+            reason,
+            summary: Summary::default(),
+        };
         let enqueued = delivery.stamp.enqueued;
         match judge(retention, &table.table, enqueued) {
             DropDecision::Over => {}
-            DropDecision::Soon => return Ok(skipped(format!("the table {table} is kept a little longer by the queue service's clock"))),
+            DropDecision::Soon => {
+                return Ok(skipped(format!(
+                    "the table {table} is kept a little longer by the queue service's clock"
+                )));
+            }
             DropDecision::Kept(until) => {
                 let table = table.table.clone();
-                return Err(permanent("asking the retention of the table", StillKept { table, until, enqueued }));
+                return Err(permanent(
+                    "asking the retention of the table",
+                    StillKept {
+                        table,
+                        until,
+                        enqueued,
+                    },
+                ));
             }
         }
         let mut archived = true;
         if let Some(to) = &retention.archive_to {
             match table_archive::part(engine, table, to, delivery, self.cursor.clone()).await? {
-                ArchiveProgress::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
+                ArchiveProgress::All(cursor) => {
+                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived")
+                }
                 ArchiveProgress::Until(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
-                    return Ok(Outcome::Advanced { fields, summary: Summary::default() });
+                    return Ok(Outcome::Advanced {
+                        fields,
+                        summary: Summary::default(),
+                    });
                 }
                 // Its followers may be there still. A table created since has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
-                ArchiveProgress::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
+                ArchiveProgress::Elsewhere => {
+                    return Ok(skipped(format!(
+                        "another job is archiving the table {table}, and drops it"
+                    )));
+                }
             }
         }
         let followers = drop_followers(engine, table, retention).await?;
@@ -103,8 +139,14 @@ impl RunJob for DropTable {
 }
 
 /// Drops the followers of a table; how many tables that were.
-async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention) -> Result<u32, Failure> {
-    let Some((begins, _)) = retention.tables.period(&table.table) else { return Ok(0) };
+async fn drop_followers(
+    engine: &Engine,
+    table: &TableRef,
+    retention: &Retention,
+) -> Result<u32, Failure> {
+    let Some((begins, _)) = retention.tables.period(&table.table) else {
+        return Ok(0);
+    };
     let followers = engine.catalog.followers(retention);
     let mut dropped = 0;
     for tables in followers.targets.iter().chain(&followers.former) {
@@ -128,20 +170,39 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
 
 /// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
 async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
-    let mut query = Query { select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()), ..Query::default() };
+    let mut query = Query {
+        select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),
+        ..Query::default()
+    };
     loop {
-        let page = match engine.account(target)?.tables.query(&target.table, &query).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(true),
-            page => page.map_err(|error| storage(format!("looking at the table {target}"), error))?,
+        let page = match engine
+            .account(target)?
+            .tables
+            .query(&target.table, &query)
+            .await
+        {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok(true);
+            }
+            page => {
+                page.map_err(|error| storage(format!("looking at the table {target}"), error))?
+            }
         };
         if !page.rows.is_empty() || page.continuation.is_none() {
-            return Ok(page.rows.iter().all(|row| is_derived_within(&from.table, &row.entity)));
+            return Ok(page
+                .rows
+                .iter()
+                .all(|row| is_derived_within(&from.table, &row.entity)));
         }
         query.continuation = page.continuation;
     }
 }
 
 async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
-    let dropped = engine.account(table)?.tables.delete_table(&table.table).await;
+    let dropped = engine
+        .account(table)?
+        .tables
+        .delete_table(&table.table)
+        .await;
     dropped.map_err(|error| storage(format!("dropping the table {table}"), error))
 }

@@ -18,28 +18,44 @@ use crate::model::template::Template;
 use crate::model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
 use crate::sealing::{
-    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, outlined, plain_entities, seal_entity,
-    withheld_text, withhold,
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, outlined,
+    plain_entities, seal_entity, withheld_text, withhold,
 };
 
 /// Why a value is not sealed, or not sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
-    #[error("{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client")]
+    #[error(
+        "{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client"
+    )]
     Staged { property: String, table: TableName },
-    #[error("{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one")]
+    #[error(
+        "{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one"
+    )]
     Hash { property: String, table: TableName },
-    #[error("\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order")]
+    #[error(
+        "\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order"
+    )]
     Ordered { property: String, table: TableName },
     #[error(
         "{property:?} has {characters} characters once it is sealed; a property takes at most 32,768 (64 KiB): keep it in a blob by a large_entity view, or shorten it"
     )]
     TooLong { property: String, characters: usize },
-    #[error("{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]")]
-    Uncovered { property: String, from: TableName, to: TableName },
-    #[error("{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key")]
+    #[error(
+        "{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]"
+    )]
+    Uncovered {
+        property: String,
+        from: TableName,
+        to: TableName,
+    },
+    #[error(
+        "{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key"
+    )]
     InBlob { property: String },
-    #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
+    #[error(
+        "{0} has sealed values and no data key: its key was erased, or the values belong to another entity"
+    )]
     Erased(Primary),
 }
 
@@ -57,12 +73,22 @@ impl Engine {
     }
 
     fn data_keys(&self, table: &TableRef) -> Result<DataKeys<'_>, Failure> {
-        let vault = self.stores.vault().map_err(|error| permanent("finding the key-encryption keys", error))?;
-        Ok(DataKeys { tables: self.account(table)?.tables.as_ref(), vault })
+        let vault = self
+            .stores
+            .vault()
+            .map_err(|error| permanent("finding the key-encryption keys", error))?;
+        Ok(DataKeys {
+            tables: self.account(table)?.tables.as_ref(),
+            vault,
+        })
     }
 
     /// The version of an entity's data key, where its table encrypts.
-    pub(super) async fn data_key_version(&self, table: &TableRef, home: &Primary) -> Result<Option<ETag>, Failure> {
+    pub(super) async fn data_key_version(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+    ) -> Result<Option<ETag>, Failure> {
         if self.encrypted(table).is_none() {
             return Ok(None);
         }
@@ -71,25 +97,60 @@ impl Engine {
     }
 
     /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
-    pub(super) async fn erase_data_key(&self, table: &TableRef, home: &Primary, version: ETag) -> Result<bool, Failure> {
+    pub(super) async fn erase_data_key(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        version: ETag,
+    ) -> Result<bool, Failure> {
         let erased = self.data_keys(table)?.erase(home, version).await;
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 
     /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
-    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<SealedEntity>, Failure> {
+    pub(super) async fn sealed_put(
+        &self,
+        put: &Put,
+        stored: Option<&Entity>,
+    ) -> Result<Option<SealedEntity>, Failure> {
         let table = self.table(&put.table)?;
-        let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
-        let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
+        let Some(encrypted) = self.encrypted(table) else {
+            return Ok(None);
+        };
+        let home = Primary {
+            table: table.table.clone(),
+            key: put.entity.key.clone(),
+        };
         let refused = |error| Err(permanent(format!("putting {home}"), error));
-        if let Some(property) = put.staged_values.keys().find(|property| encrypted.contains(*property)) {
-            return refused(SealError::Staged { property: property.clone(), table: home.table.clone() });
+        if let Some(property) = put
+            .staged_values
+            .keys()
+            .find(|property| encrypted.contains(*property))
+        {
+            return refused(SealError::Staged {
+                property: property.clone(),
+                table: home.table.clone(),
+            });
         }
         let alone = |(name, template): &(&String, &Template)| {
-            put.entity.get(name).is_some() && !template.properties().iter().any(|property| put.entity.get(property).is_some())
+            put.entity.get(name).is_some()
+                && !template
+                    .properties()
+                    .iter()
+                    .any(|property| put.entity.get(property).is_some())
         };
-        if let Some((property, _)) = self.catalog.hashed.get(table).into_iter().flatten().find(alone) {
-            return refused(SealError::Hash { property: property.clone(), table: home.table.clone() });
+        if let Some((property, _)) = self
+            .catalog
+            .hashed
+            .get(table)
+            .into_iter()
+            .flatten()
+            .find(alone)
+        {
+            return refused(SealError::Hash {
+                property: property.clone(),
+                table: home.table.clone(),
+            });
         }
         if let Some(property) = &put.condition.newer_by {
             self.refuse_sealed_order(table, &home, property)?;
@@ -102,60 +163,132 @@ impl Engine {
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
             // The condition may hold by this job: values that lay in clear are sealed with it.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
-                if seals && encrypted.contains(name) && !is_sealed(value) && !put.entity.properties.contains_key(name) {
-                    entity.to_mut().properties.insert(name.clone(), value.clone());
+                if seals
+                    && encrypted.contains(name)
+                    && !is_sealed(value)
+                    && !put.entity.properties.contains_key(name)
+                {
+                    entity
+                        .to_mut()
+                        .properties
+                        .insert(name.clone(), value.clone());
                 }
             }
         }
-        let in_use = stored.is_some_and(|stored| encrypted.iter().any(|property| stored.get(property).is_some_and(lies_sealed)));
-        self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await
+        let in_use = stored.is_some_and(|stored| {
+            encrypted
+                .iter()
+                .any(|property| stored.get(property).is_some_and(lies_sealed))
+        });
+        self.with_encrypted(table, (&home, in_use), &entity, |_| seals)
+            .await
     }
 
     /// Refuses a comparison by an encrypted property.
-    pub(super) fn refuse_sealed_order(&self, table: &TableRef, home: &Primary, property: &str) -> Result<(), Failure> {
-        if self.encrypted(table).is_none_or(|encrypted| !encrypted.contains(property)) {
+    pub(super) fn refuse_sealed_order(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        property: &str,
+    ) -> Result<(), Failure> {
+        if self
+            .encrypted(table)
+            .is_none_or(|encrypted| !encrypted.contains(property))
+        {
             return Ok(());
         }
-        let error = SealError::Ordered { property: property.to_owned(), table: home.table.clone() };
+        let error = SealError::Ordered {
+            property: property.to_owned(),
+            table: home.table.clone(),
+        };
         Err(permanent(format!("comparing {home}"), error))
     }
 
     /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
     /// key from then on.
-    pub(super) async fn keeps_data_key(&self, table: &TableRef, home: &Primary, first: &FirstKey) -> Result<bool, Failure> {
+    pub(super) async fn keeps_data_key(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        first: &FirstKey,
+    ) -> Result<bool, Failure> {
         let kept = self.data_keys(table)?.keeps(home, first).await;
         kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
     }
 
     /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
     /// where there are none.
-    pub(super) async fn sealed_again(&self, put: &Put, stored: &Entity) -> Result<Option<Entity>, Failure> {
+    pub(super) async fn sealed_again(
+        &self,
+        put: &Put,
+        stored: &Entity,
+    ) -> Result<Option<Entity>, Failure> {
         let table = self.table(&put.table)?;
-        let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
-        let marked = self.encrypted(table).into_iter().flatten().filter(|property| stored.get(property).is_some_and(lies_sealed));
-        let marked: BTreeMap<String, EdmValue> =
-            marked.filter_map(|property| put.entity.properties.get_key_value(property)).map(owned).collect();
+        let home = Primary {
+            table: table.table.clone(),
+            key: put.entity.key.clone(),
+        };
+        let marked = self
+            .encrypted(table)
+            .into_iter()
+            .flatten()
+            .filter(|property| stored.get(property).is_some_and(lies_sealed));
+        let marked: BTreeMap<String, EdmValue> = marked
+            .filter_map(|property| put.entity.properties.get_key_value(property))
+            .map(owned)
+            .collect();
         if marked.is_empty() {
             return Ok(None);
         }
         let step = || format!("encrypting properties of {home}");
         let keys = self.data_keys(table)?;
-        let key = match keys.renew(&home).await.map_err(|error| failed(step(), error))? {
+        let key = match keys
+            .renew(&home)
+            .await
+            .map_err(|error| failed(step(), error))?
+        {
             Some(renewed) => renewed.key,
-            None => keys.find_or_draw(&home).await.map_err(|error| failed(step(), error))?,
+            None => keys
+                .find_or_draw(&home)
+                .await
+                .map_err(|error| failed(step(), error))?,
         };
-        let mut sealed = Entity { key: home.key.clone(), properties: marked.clone() };
-        seal_entity(&key, &home, marked.keys(), &mut sealed).map_err(|error| permanent(step(), error))?;
+        let mut sealed = Entity {
+            key: home.key.clone(),
+            properties: marked.clone(),
+        };
+        seal_entity(&key, &home, marked.keys(), &mut sealed)
+            .map_err(|error| permanent(step(), error))?;
         Ok(not_of(&key, &home, stored, sealed))
     }
 
     /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
     /// meanwhile. `None` where there are none.
-    pub(super) fn sealed_otherwise(&self, table: &TableRef, key: &DataKey, stored: &Entity, copy: &Entity) -> Option<Entity> {
-        let home = Primary { table: table.table.clone(), key: copy.key.clone() };
+    pub(super) fn sealed_otherwise(
+        &self,
+        table: &TableRef,
+        key: &DataKey,
+        stored: &Entity,
+        copy: &Entity,
+    ) -> Option<Entity> {
+        let home = Primary {
+            table: table.table.clone(),
+            key: copy.key.clone(),
+        };
         let marked = self.encrypted(table).into_iter().flatten();
-        let sealed = marked.filter_map(|property| copy.properties.get_key_value(property)).map(owned).collect();
-        not_of(key, &home, stored, Entity { key: home.key.clone(), properties: sealed })
+        let sealed = marked
+            .filter_map(|property| copy.properties.get_key_value(property))
+            .map(owned)
+            .collect();
+        not_of(
+            key,
+            &home,
+            stored,
+            Entity {
+                key: home.key.clone(),
+                properties: sealed,
+            },
+        )
     }
 
     /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
@@ -176,28 +309,50 @@ impl Engine {
             return Ok(None);
         }
         let step = || format!("encrypting properties of {home}");
-        let (sealed, clear): (BTreeMap<_, _>, _) = marked.into_iter().partition(|(name, value)| seals(name) || is_sealed(value));
-        let mut plain = Entity { key: home.key.clone(), properties: clear.into_iter().map(owned).collect() };
+        let (sealed, clear): (BTreeMap<_, _>, _) = marked
+            .into_iter()
+            .partition(|(name, value)| seals(name) || is_sealed(value));
+        let mut plain = Entity {
+            key: home.key.clone(),
+            properties: clear.into_iter().map(owned).collect(),
+        };
         let (mut entity, mut first) = (entity.clone(), None);
         if !sealed.is_empty() {
             let keys = self.data_keys(table)?;
             let key = if in_use {
                 keys.find_or_draw(home).await
             } else {
-                keys.draw_or_renew(home).await.map(|found| first.insert(found).key.clone())
+                keys.draw_or_renew(home)
+                    .await
+                    .map(|found| first.insert(found).key.clone())
             };
             let key = key.map_err(|error| failed(step(), error))?;
-            let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+            let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity)
+                .map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
         }
         if let Some(hashed) = self.catalog.hashed.get(table) {
-            entity.properties.extend(hashes(&self.hash_key(table).await?, hashed, &plain));
+            entity
+                .properties
+                .extend(hashes(&self.hash_key(table).await?, hashed, &plain));
         }
-        let spacious = self.catalog.large_values_of(table).map(|(_, large)| &large.properties);
-        for property in sealed.into_keys().filter(|property| spacious.is_none_or(|large| !large.contains(*property))) {
+        let spacious = self
+            .catalog
+            .large_values_of(table)
+            .map(|(_, large)| &large.properties);
+        for property in sealed
+            .into_keys()
+            .filter(|property| spacious.is_none_or(|large| !large.contains(*property)))
+        {
             let characters = entity.text(property).unwrap_or_default().len();
             if characters > limits::STRING_UTF16_UNITS {
-                return Err(permanent(step(), SealError::TooLong { property: property.clone(), characters }));
+                return Err(permanent(
+                    step(),
+                    SealError::TooLong {
+                        property: property.clone(),
+                        characters,
+                    },
+                ));
             }
         }
         Ok(Some(SealedEntity { entity, first }))
@@ -206,12 +361,20 @@ impl Engine {
     /// The key of a table's hashes, read once in a process: it is drawn once and stays.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
         // Held for plain assignments, which cannot panic halfway.
-        let known = || self.hash_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || {
+            self.hash_keys
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         if let Some(key) = known().get(table) {
             return Ok(key.clone());
         }
         let step = || format!("finding the key of the hashes of {table}");
-        let key = self.data_keys(table)?.of_hashes(&table.table).await.map_err(|error| failed(step(), error))?;
+        let key = self
+            .data_keys(table)?
+            .of_hashes(&table.table)
+            .await
+            .map_err(|error| failed(step(), error))?;
         known().insert(table.clone(), key.clone());
         Ok(key)
     }
@@ -224,10 +387,26 @@ impl Engine {
         entity: Entity,
     ) -> Result<SealedEntity, Failure> {
         let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
-        let home = Primary { table: target.table.clone(), key: to.clone() };
-        let all = self.catalog.seals(target, &Entity { key: to.clone(), properties: opened.properties.clone() });
-        let sealed = self.with_encrypted(target, (&home, false), &opened, |name| all || were_sealed.contains(name)).await?;
-        Ok(sealed.unwrap_or(SealedEntity { entity: opened, first: None }))
+        let home = Primary {
+            table: target.table.clone(),
+            key: to.clone(),
+        };
+        let all = self.catalog.seals(
+            target,
+            &Entity {
+                key: to.clone(),
+                properties: opened.properties.clone(),
+            },
+        );
+        let sealed = self
+            .with_encrypted(target, (&home, false), &opened, |name| {
+                all || were_sealed.contains(name)
+            })
+            .await?;
+        Ok(sealed.unwrap_or(SealedEntity {
+            entity: opened,
+            first: None,
+        }))
     }
 
     /// A row with its sealed values opened, and the names of these.
@@ -237,18 +416,31 @@ impl Engine {
         target: &TableRef,
         mut entity: Entity,
     ) -> Result<(Entity, BTreeSet<&str>), Failure> {
-        let Some((table, home)) = self.catalog.home_of(source, &from.key) else { return Ok((entity, BTreeSet::new())) };
+        let Some((table, home)) = self.catalog.home_of(source, &from.key) else {
+            return Ok((entity, BTreeSet::new()));
+        };
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
-        let sealed: Vec<&String> = marked.filter(|property| entity.get(property).is_some_and(lies_sealed)).collect();
+        let sealed: Vec<&String> = marked
+            .filter(|property| entity.get(property).is_some_and(lies_sealed))
+            .collect();
         let refused = |error| permanent(format!("moving {home}"), error);
         for property in &sealed {
             if entity.get(property).is_some_and(in_blob) {
-                return Err(refused(SealError::InBlob { property: (*property).clone() }));
+                return Err(refused(SealError::InBlob {
+                    property: (*property).clone(),
+                }));
             }
-            if self.encrypted(target).is_none_or(|encrypted| !encrypted.contains(*property)) {
+            if self
+                .encrypted(target)
+                .is_none_or(|encrypted| !encrypted.contains(*property))
+            {
                 let (from, to) = (home.table.clone(), target.table.clone());
-                return Err(refused(SealError::Uncovered { property: (*property).clone(), from, to }));
+                return Err(refused(SealError::Uncovered {
+                    property: (*property).clone(),
+                    from,
+                    to,
+                }));
             }
         }
         if sealed.is_empty() {
@@ -257,7 +449,13 @@ impl Engine {
         let key = self.data_key(table, &home).await?;
         for &property in &sealed {
             if let Some(value) = entity.properties.get_mut(property) {
-                let opened = key.open(SealedPlace { home: &home, property }, value.as_str().unwrap_or_default());
+                let opened = key.open(
+                    SealedPlace {
+                        home: &home,
+                        property,
+                    },
+                    value.as_str().unwrap_or_default(),
+                );
                 *value = opened.map_err(|error| permanent(format!("moving {home}"), error))?;
             }
         }
@@ -266,7 +464,11 @@ impl Engine {
 
     async fn data_key(&self, table: &TableRef, home: &Primary) -> Result<DataKey, Failure> {
         let step = || format!("finding the data key of {home}");
-        let key = self.data_keys(table)?.find(home).await.map_err(|error| failed(step(), error))?;
+        let key = self
+            .data_keys(table)?
+            .find(home)
+            .await
+            .map_err(|error| failed(step(), error))?;
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
@@ -276,11 +478,18 @@ impl Engine {
         if self.catalog.encrypted.is_empty() {
             return Ok(None);
         }
-        let Ok(mut object) = kept_object(body) else { return Ok(Some(withheld_text(body))) };
-        let Some(unknown) = fields_unknown(&object) else { return Ok(Some(Value::Object(outlined(object)).to_string())) };
+        let Ok(mut object) = kept_object(body) else {
+            return Ok(Some(withheld_text(body)));
+        };
+        let Some(unknown) = fields_unknown(&object) else {
+            return Ok(Some(Value::Object(outlined(object)).to_string()));
+        };
         let plain = plain_entities(&object, &self.catalog);
         for entity in &plain {
-            let key = self.data_keys(&entity.table)?.find_or_draw(&entity.home).await;
+            let key = self
+                .data_keys(&entity.table)?
+                .find_or_draw(&entity.home)
+                .await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
             entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
         }
@@ -313,17 +522,31 @@ fn lies_sealed(value: &EdmValue) -> bool {
 /// The properties of an entity that its `stored` form has sealed by another key; `None` where there are none.
 fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
-        stored.get(property).is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
+        stored
+            .get(property)
+            .is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
     };
-    sealed.properties.retain(|property, anew| differs(property, anew));
+    sealed
+        .properties
+        .retain(|property, anew| differs(property, anew));
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
 /// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.
-fn is_of(key: &DataKey, home: &Primary, property: &str, stored: &EdmValue, anew: &EdmValue) -> bool {
+fn is_of(
+    key: &DataKey,
+    home: &Primary,
+    property: &str,
+    stored: &EdmValue,
+    anew: &EdmValue,
+) -> bool {
     match Pointer::of(stored) {
-        Some(pointer) => anew.as_str().is_some_and(|anew| large::hash(anew.as_bytes()) == pointer.sha256),
-        None => stored.as_str().is_some_and(|stored| key.open(SealedPlace { home, property }, stored).is_ok()),
+        Some(pointer) => anew
+            .as_str()
+            .is_some_and(|anew| large::hash(anew.as_bytes()) == pointer.sha256),
+        None => stored
+            .as_str()
+            .is_some_and(|stored| key.open(SealedPlace { home, property }, stored).is_ok()),
     }
 }
 
@@ -336,12 +559,17 @@ fn failed(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
         // Every job fails alike: it must not poison a backlog.
-        DataKeyError::Vault { ref source, .. } if source.is_configuration() => {
-            Failure::new(FailureClass::Withheld { retry_after: Some(GONE) }, step, error)
-        }
-        DataKeyError::Vault { source: VaultError::Away { .. }, .. } => {
-            Failure::new(FailureClass::Transient { retry_after: None }, step, error)
-        }
+        DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
+            FailureClass::Withheld {
+                retry_after: Some(GONE),
+            },
+            step,
+            error,
+        ),
+        DataKeyError::Vault {
+            source: VaultError::Away { .. },
+            ..
+        } => Failure::new(FailureClass::Transient { retry_after: None }, step, error),
         DataKeyError::Vault { .. } | DataKeyError::Malformed { .. } => permanent(step, error),
     }
 }
@@ -355,23 +583,59 @@ mod tests {
     fn what_no_job_reads_is_told_of_a_message_about_one_primary_and_of_one_about_many() {
         for (subject, about) in [("rk", json!("1")), ("rks", json!(["1", "2"]))] {
             let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", subject: about, "color": "red"});
-            assert_eq!(fields_unknown(message.as_object().unwrap()), Some(vec!["color".to_owned()]), "{subject}");
+            assert_eq!(
+                fields_unknown(message.as_object().unwrap()),
+                Some(vec!["color".to_owned()]),
+                "{subject}"
+            );
         }
     }
 
     #[test]
     fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {
-        let (vault, problem) = ("https://contoso.vault.azure.net/keys/evenkeel".to_owned(), "no reason".to_owned());
-        let class = |source| failed("encrypting".to_owned(), DataKeyError::Vault { owner: "[]".to_owned(), source }).class;
+        let (vault, problem) = (
+            "https://contoso.vault.azure.net/keys/evenkeel".to_owned(),
+            "no reason".to_owned(),
+        );
+        let class = |source| {
+            failed(
+                "encrypting".to_owned(),
+                DataKeyError::Vault {
+                    owner: "[]".to_owned(),
+                    source,
+                },
+            )
+            .class
+        };
         let waits = [
-            VaultError::UnknownKey { key_id: "k".to_owned(), known: "none".to_owned() },
-            VaultError::Forbidden { vault: vault.clone(), problem: problem.clone() },
-            VaultError::Rejected { vault: vault.clone(), problem: problem.clone() },
+            VaultError::UnknownKey {
+                key_id: "k".to_owned(),
+                known: "none".to_owned(),
+            },
+            VaultError::Forbidden {
+                vault: vault.clone(),
+                problem: problem.clone(),
+            },
+            VaultError::Rejected {
+                vault: vault.clone(),
+                problem: problem.clone(),
+            },
         ];
         for source in waits {
-            assert_eq!(class(source), FailureClass::Withheld { retry_after: Some(GONE) });
+            assert_eq!(
+                class(source),
+                FailureClass::Withheld {
+                    retry_after: Some(GONE)
+                }
+            );
         }
-        assert_eq!(class(VaultError::Away { vault, problem }), FailureClass::Transient { retry_after: None });
-        assert_eq!(class(VaultError::Refused("k".to_owned())), FailureClass::Permanent);
+        assert_eq!(
+            class(VaultError::Away { vault, problem }),
+            FailureClass::Transient { retry_after: None }
+        );
+        assert_eq!(
+            class(VaultError::Refused("k".to_owned())),
+            FailureClass::Permanent
+        );
     }
 }

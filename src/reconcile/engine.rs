@@ -88,21 +88,36 @@ pub struct Engine {
 
 /// The catalog of an engine is not the recorded one any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("another catalog is recorded by now: items that were changed last stay announced for a pass by it")]
+#[error(
+    "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
+)]
 struct Replaced;
 
 /// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unknown {
     #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
-    Table { name: TableName, meant: Option<String> },
+    Table {
+        name: TableName,
+        meant: Option<String>,
+    },
     #[error("the catalog has no archive {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [archives.{name}]") })]
-    Archive { name: ViewName, meant: Option<String> },
+    Archive {
+        name: ViewName,
+        meant: Option<String>,
+    },
     #[error("the catalog has no view {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [views.{name}]") })]
-    View { name: ViewName, meant: Option<String> },
-    #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
+    View {
+        name: ViewName,
+        meant: Option<String>,
+    },
+    #[error(
+        "the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`"
+    )]
     WhichTable { view: ViewName, tables: String },
-    #[error("{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash")]
+    #[error(
+        "{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash"
+    )]
     Sealed { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
     Chain(Primary),
@@ -110,15 +125,24 @@ pub(super) enum Unknown {
 
 impl Unknown {
     pub(super) fn table(catalog: &Catalog, name: &TableName) -> Self {
-        Self::Table { name: name.clone(), meant: meant(name.as_str(), catalog.tables.keys().map(TableName::as_str)) }
+        Self::Table {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.tables.keys().map(TableName::as_str)),
+        }
     }
 
     pub(super) fn view(catalog: &Catalog, name: &ViewName) -> Self {
-        Self::View { name: name.clone(), meant: meant(name.as_str(), catalog.views.keys().map(ViewName::as_str)) }
+        Self::View {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.views.keys().map(ViewName::as_str)),
+        }
     }
 
     pub(super) fn archive(catalog: &Catalog, name: &ViewName) -> Self {
-        Self::Archive { name: name.clone(), meant: meant(name.as_str(), catalog.archives.keys().map(ViewName::as_str)) }
+        Self::Archive {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.archives.keys().map(ViewName::as_str)),
+        }
     }
 }
 
@@ -129,7 +153,13 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String>
 impl Engine {
     /// An engine.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { stores, catalog, clock, chance, recheck_after } = parts;
+        let EngineParts {
+            stores,
+            catalog,
+            clock,
+            chance,
+            recheck_after,
+        } = parts;
         Self {
             stores,
             catalog,
@@ -173,11 +203,21 @@ impl Engine {
 
     /// Refuses a step by a replaced catalog.
     pub async fn refuse_replaced(&self, step: impl FnOnce() -> String) -> Result<(), Failure> {
-        let Some(recorded) = self.recorded.get() else { return Ok(()) };
+        let Some(recorded) = self.recorded.get() else {
+            return Ok(());
+        };
         match recorded.holds().await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::new(FailureClass::OutdatedCatalog, step(), Replaced)),
-            Err(unread) => Err(Failure::new(FailureClass::Withheld { retry_after: None }, step(), unread)),
+            Ok(false) => Err(Failure::new(
+                FailureClass::OutdatedCatalog,
+                step(),
+                Replaced,
+            )),
+            Err(unread) => Err(Failure::new(
+                FailureClass::Withheld { retry_after: None },
+                step(),
+                unread,
+            )),
         }
     }
 
@@ -190,20 +230,37 @@ impl Engine {
             JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
                 (&self.catalog.archives.get(archive)?.source.table, key)
             }
-            JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => {
+            JobSubject::Table(_)
+            | JobSubject::View(_)
+            | JobSubject::Source(_)
+            | JobSubject::Range(_)
+            | JobSubject::DatedTable(_) => {
                 return None;
             }
         };
-        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: key.clone() })
+        Some(Primary {
+            table: self.catalog.table(table)?.table.clone(),
+            key: key.clone(),
+        })
     }
 
     /// The primary that a job is about; then, of an archived one, the primaries that it was.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         let mut forms: Vec<Primary> = self.primary_of(job).into_iter().collect();
         while let Some(last) = forms.last() {
-            let of_its_table = |archive: &&Arc<Archive>| archive.target.table().is_some_and(|table| table.table == last.table);
-            let Some(archive) = self.catalog.archives.values().find(of_its_table) else { break };
-            let source = Primary { table: archive.source.table.clone(), key: last.key.clone() };
+            let of_its_table = |archive: &&Arc<Archive>| {
+                archive
+                    .target
+                    .table()
+                    .is_some_and(|table| table.table == last.table)
+            };
+            let Some(archive) = self.catalog.archives.values().find(of_its_table) else {
+                break;
+            };
+            let source = Primary {
+                table: archive.source.table.clone(),
+                key: last.key.clone(),
+            };
             if forms.contains(&source) {
                 break;
             }
@@ -214,12 +271,17 @@ impl Engine {
 
     /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
-        let Some(source) = self.primary_of(job) else { return Vec::new() };
+        let Some(source) = self.primary_of(job) else {
+            return Vec::new();
+        };
         let kept = match job.operation().subject() {
             JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
                 let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
                 let target = filing.or_else(|| self.catalog.archives.get(archive)?.target.table());
-                target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
+                target.map(|target| Primary {
+                    table: target.table.clone(),
+                    key: key.clone(),
+                })
             }
             JobSubject::Moved(_, to) => Some(to.clone()),
             _ => None,
@@ -233,12 +295,16 @@ impl Engine {
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
-        self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
+        self.catalog
+            .table(name)
+            .ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
     }
 
     /// Refuses jobs that write entities of a table that only views write.
     pub(super) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
-        self.catalog.refuse_view_table(self.table(name)?).map_err(|error| permanent("finding the table", error))
+        self.catalog
+            .refuse_view_table(self.table(name)?)
+            .map_err(|error| permanent("finding the table", error))
     }
 
     /// The condition of a job on entities of a table, at the job's time.
@@ -249,27 +315,47 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Condition>, Failure> {
         let Some(when) = when else { return Ok(None) };
-        let condition = when.at(now).map_err(|error| permanent("reading \"when\"", error.without_values()))?;
-        let sealed =
-            self.catalog.encrypted.get(table).and_then(|sealed| condition.properties().into_iter().find(|name| sealed.contains(*name)));
+        let condition = when
+            .at(now)
+            .map_err(|error| permanent("reading \"when\"", error.without_values()))?;
+        let sealed = self.catalog.encrypted.get(table).and_then(|sealed| {
+            condition
+                .properties()
+                .into_iter()
+                .find(|name| sealed.contains(*name))
+        });
         match sealed {
-            Some(name) => Err(permanent("reading \"when\"", Unknown::Sealed { table: table.table.clone(), property: name.to_owned() })),
+            Some(name) => Err(permanent(
+                "reading \"when\"",
+                Unknown::Sealed {
+                    table: table.table.clone(),
+                    property: name.to_owned(),
+                },
+            )),
             None => Ok(Some(condition)),
         }
     }
 
     pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
         let archive = self.catalog.archives.get(name);
-        archive.map(AsRef::as_ref).ok_or_else(|| permanent("finding the archive", Unknown::archive(&self.catalog, name)))
+        archive
+            .map(AsRef::as_ref)
+            .ok_or_else(|| permanent("finding the archive", Unknown::archive(&self.catalog, name)))
     }
 
     pub(super) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {
-        self.stores.account(&table.account).map_err(|error| permanent("finding the account", error))
+        self.stores
+            .account(&table.account)
+            .map_err(|error| permanent("finding the account", error))
     }
 
     /// How far the clock of the queue that a job came from is ahead of that of a table.
     pub(super) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClocksApart {
-        let clocks = |account| self.stores.account(account).map(|account| Arc::clone(&account.clocks));
+        let clocks = |account| {
+            self.stores
+                .account(account)
+                .map(|account| Arc::clone(&account.clocks))
+        };
         match (clocks(&delivery.account), clocks(&table.account)) {
             (Ok(queues), Ok(tables)) => ClocksApart::between(&queues, &tables),
             _ => ClocksApart::NOT,
@@ -290,8 +376,14 @@ impl Engine {
 
 /// How long a taint lasts, where rechecks follow after this.
 fn taint_for(recheck_after: Duration) -> SignedDuration {
-    let skew = if planted(Bug::TaintForgetsClocks) { SignedDuration::ZERO } else { CLOCK_SKEW };
-    SignedDuration::try_from(recheck_after).unwrap_or(SignedDuration::MAX).saturating_add(skew)
+    let skew = if planted(Bug::TaintForgetsClocks) {
+        SignedDuration::ZERO
+    } else {
+        CLOCK_SKEW
+    };
+    SignedDuration::try_from(recheck_after)
+        .unwrap_or(SignedDuration::MAX)
+        .saturating_add(skew)
 }
 
 #[cfg(test)]

@@ -32,16 +32,36 @@ pub(super) enum EntityPlace<'e> {
 
 impl<'e> EntityPlace<'e> {
     /// The place of an entity in an archive.
-    pub(super) fn in_archive(engine: &'e Engine, archive: &'e Archive, key: &EntityKey, delivery: &'e Delivery) -> Result<Self, Failure> {
+    pub(super) fn in_archive(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        key: &EntityKey,
+        delivery: &'e Delivery,
+    ) -> Result<Self, Failure> {
         if let Some(filing) = engine.catalog.filing_of(&archive.name) {
-            let primary = Primary { table: filing.table.table.clone(), key: key.clone() };
+            let primary = Primary {
+                table: filing.table.table.clone(),
+                key: key.clone(),
+            };
             return engine.pass_over(&primary, Some(delivery)).map(Self::Row);
         }
         Ok(match &archive.target {
-            ArchiveTarget::Table(target) => Self::Row(engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?),
-            ArchiveTarget::Blob(target) => Self::Document(ArchiveDocument::blob(engine, archive, target, key)?),
-            ArchiveTarget::File(target) => Self::Document(ArchiveDocument::file(engine, archive, target, key)?),
-            ArchiveTarget::Log(target) => Self::Log(EntityLine::new(engine, archive, target, key, delivery)?),
+            ArchiveTarget::Table(target) => Self::Row(engine.pass(
+                &Primary {
+                    table: target.table.clone(),
+                    key: key.clone(),
+                },
+                delivery,
+            )?),
+            ArchiveTarget::Blob(target) => {
+                Self::Document(ArchiveDocument::blob(engine, archive, target, key)?)
+            }
+            ArchiveTarget::File(target) => {
+                Self::Document(ArchiveDocument::file(engine, archive, target, key)?)
+            }
+            ArchiveTarget::Log(target) => {
+                Self::Log(EntityLine::new(engine, archive, target, key, delivery)?)
+            }
         })
     }
 
@@ -62,9 +82,19 @@ impl<'e> EntityPlace<'e> {
     }
 
     /// Takes in an entity with its large values; a target without items keeps none.
-    pub(super) async fn take_in(&mut self, from: Option<&ValueOrigin>, entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(
+        &mut self,
+        from: Option<&ValueOrigin>,
+        entity: Entity,
+    ) -> Result<Entity, Failure> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.pass.values.take_in(&reconciler.pass.scope, from, entity).await,
+            Self::Row(reconciler) | Self::Moved(reconciler) => {
+                reconciler
+                    .pass
+                    .values
+                    .take_in(&reconciler.pass.scope, from, entity)
+                    .await
+            }
             Self::Document(_) | Self::Log(_) => Ok(entity),
         }
     }
@@ -100,7 +130,10 @@ impl<'e> EntityPlace<'e> {
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.observe().await,
-            Self::Document(document) => Ok(Observation { row: document.read().await?, ..Observation::blank() }),
+            Self::Document(document) => Ok(Observation {
+                row: document.read().await?,
+                ..Observation::blank()
+            }),
             Self::Log(log) => log.observe().await,
         }
     }
@@ -108,27 +141,48 @@ impl<'e> EntityPlace<'e> {
     /// Reads from now on also rows of a wide entity that have lost their first.
     pub(super) const fn read_leftovers(&mut self) {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.pass.doubt.rows_may_be_left(),
+            Self::Row(reconciler) | Self::Moved(reconciler) => {
+                reconciler.pass.doubt.rows_may_be_left()
+            }
             Self::Document(_) | Self::Log(_) => {}
         }
     }
 
     /// Deletes such rows, as they were found: `Closed` where there are none.
-    pub(super) async fn delete_leftovers(&mut self, found: &Observation) -> Result<Commit, Failure> {
+    pub(super) async fn delete_leftovers(
+        &mut self,
+        found: &Observation,
+    ) -> Result<Commit, Failure> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => primary::delete_leftovers(&reconciler.pass.scope, &found.rows).await,
+            Self::Row(reconciler) | Self::Moved(reconciler) => {
+                primary::delete_leftovers(&reconciler.pass.scope, &found.rows).await
+            }
             Self::Document(_) | Self::Log(_) => Ok(Commit::Closed),
         }
     }
 
     /// Writes as `change` says, based on the observation.
-    pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
+    pub(super) async fn commit(
+        &mut self,
+        found: &Observation,
+        change: &Change,
+    ) -> Result<Commit, Failure> {
         match self {
             Self::Row(reconciler) => reconciler.commit(found, change).await,
             // Its items follow, and the claims of others on it, when the source is gone; its large values are there before it.
             Self::Moved(reconciler) => {
-                let Some(announced) = values_first(reconciler, found, change.result()).await? else { return Ok(Commit::Lost) };
-                match commit::write_alone(&reconciler.pass.scope, &mut reconciler.pass.doubt, found, change).await? {
+                let Some(announced) = values_first(reconciler, found, change.result()).await?
+                else {
+                    return Ok(Commit::Lost);
+                };
+                match commit::write_alone(
+                    &reconciler.pass.scope,
+                    &mut reconciler.pass.doubt,
+                    found,
+                    change,
+                )
+                .await?
+                {
                     Commit::Closed | Commit::Committed => {
                         values_last(reconciler, announced).await?;
                         Ok(Commit::Closed)
@@ -178,7 +232,9 @@ impl<'e> EntityPlace<'e> {
     /// Whether this run has written a row that items are derived from, or may have.
     pub(super) const fn may_have_written(&self) -> bool {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.pass.doubt.may_have_written(),
+            Self::Row(reconciler) | Self::Moved(reconciler) => {
+                reconciler.pass.doubt.may_have_written()
+            }
             // No items are derived from these.
             Self::Document(_) | Self::Log(_) => false,
         }
@@ -187,7 +243,9 @@ impl<'e> EntityPlace<'e> {
     /// Queues a second look at its items.
     pub(super) async fn look_again(&self) -> Result<(), Failure> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => look_again(&reconciler.pass.scope).await,
+            Self::Row(reconciler) | Self::Moved(reconciler) => {
+                look_again(&reconciler.pass.scope).await
+            }
             Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }
@@ -195,7 +253,9 @@ impl<'e> EntityPlace<'e> {
     /// Changes made to its items.
     pub(super) fn into_summary(self) -> Option<Summary> {
         match self {
-            Self::Row(mut reconciler) | Self::Moved(mut reconciler) => Some(reconciler.take_summary()),
+            Self::Row(mut reconciler) | Self::Moved(mut reconciler) => {
+                Some(reconciler.take_summary())
+            }
             Self::Document(_) | Self::Log(_) => None,
         }
     }
@@ -223,14 +283,28 @@ async fn values_first(
         let over = match seen.looks.get(&address) {
             Some(Look::Ours(etag)) => Some(etag.clone()),
             Some(Look::Taken { .. }) => {
-                return Err(permanent(format!("writing the primary {}", reconciler.pass.scope.primary), PointerError::Taken(address.site)));
+                return Err(permanent(
+                    format!("writing the primary {}", reconciler.pass.scope.primary),
+                    PointerError::Taken(address.site),
+                ));
             }
             Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
         };
-        announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
+        announce.items.insert(
+            address.clone(),
+            Entry {
+                generation: item.generation,
+                etag: over.clone(),
+                changing: true,
+            },
+        );
         writes.push(Write::of(address, item, over));
     }
-    let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
+    let plan = Plan {
+        announce: Some(announce.clone()),
+        writes,
+        ..Plan::nothing()
+    };
     if reconciler.pass.announce(seen, &plan).await?.is_none() {
         return Ok(None);
     }
@@ -242,12 +316,20 @@ async fn values_first(
 /// Makes sure that the large values are still there, now that the row is written and points to them, and before
 /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
 /// can no longer.
-async fn values_last(reconciler: &mut Reconciler<'_>, ValuesAnnounced(mut announced): ValuesAnnounced) -> Result<(), Failure> {
+async fn values_last(
+    reconciler: &mut Reconciler<'_>,
+    ValuesAnnounced(mut announced): ValuesAnnounced,
+) -> Result<(), Failure> {
     while let Some(footprint) = &announced {
         let over = reconciler.pass.doubt.announcement().cloned();
-        if let Some(etag) =
-            footprints::write(&reconciler.pass.scope, &mut reconciler.pass.doubt, footprint, over.as_ref(), "keeping the large values in")
-                .await?
+        if let Some(etag) = footprints::write(
+            &reconciler.pass.scope,
+            &mut reconciler.pass.doubt,
+            footprint,
+            over.as_ref(),
+            "keeping the large values in",
+        )
+        .await?
         {
             reconciler.pass.doubt.announced_again(etag);
             return Ok(());
@@ -271,8 +353,12 @@ async fn values_again(reconciler: &mut Reconciler<'_>) -> Result<Option<Footprin
     loop {
         reconciler.next_round().await?;
         let seen = reconciler.observe().await?;
-        let Some(row) = &seen.row else { return Ok(None) };
-        if let Some(ValuesAnnounced(footprint)) = values_first(reconciler, &seen, Some(&row.entity)).await? {
+        let Some(row) = &seen.row else {
+            return Ok(None);
+        };
+        if let Some(ValuesAnnounced(footprint)) =
+            values_first(reconciler, &seen, Some(&row.entity)).await?
+        {
             return Ok(footprint);
         }
     }

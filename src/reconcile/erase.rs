@@ -82,10 +82,29 @@ impl RunJob for EraseJob {
         let mut erasure = Erasure::default();
         let ended = engine.erase(&self.primary, delivery, &mut erasure).await;
         let until = erasure.until();
-        let Erasure { removed, logs, skipped, summary, left, .. } = erasure;
+        let Erasure {
+            removed,
+            logs,
+            skipped,
+            summary,
+            left,
+            ..
+        } = erasure;
         let whole = ended.is_ok() && skipped.is_none() && until.is_none();
-        let said = if whole { "entity erased" } else { "entity erased in part" };
-        for (account, Removed { entities, items, data_keys }) in &removed {
+        let said = if whole {
+            "entity erased"
+        } else {
+            "entity erased in part"
+        };
+        for (
+            account,
+            Removed {
+                entities,
+                items,
+                data_keys,
+            },
+        ) in &removed
+        {
             tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
         }
         ended?;
@@ -107,10 +126,18 @@ impl RunJob for EraseJob {
 
 impl Engine {
     /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
-    pub async fn erase(&self, primary: &Primary, delivery: &Delivery, erasure: &mut Erasure) -> Result<(), Failure> {
+    pub async fn erase(
+        &self,
+        primary: &Primary,
+        delivery: &Delivery,
+        erasure: &mut Erasure,
+    ) -> Result<(), Failure> {
         self.refuse_view_tables(&primary.table)?;
         let source = self.table(&primary.table)?.clone();
-        let home = Primary { table: source.table.clone(), key: primary.key.clone() };
+        let home = Primary {
+            table: source.table.clone(),
+            key: primary.key.clone(),
+        };
         let mut changes = RunSummary::default();
         let data_key = self.data_key_version(&source, &home).await?;
         let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
@@ -119,9 +146,22 @@ impl Engine {
                 continue;
             }
             if table == source {
-                self.take_out(erasure, &mut changes, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+                self.take_out(
+                    erasure,
+                    &mut changes,
+                    &source.account,
+                    self.row(&home, delivery)?,
+                    &home,
+                    delivery,
+                )
+                .await?;
             }
-            for archive in self.catalog.archives.values().filter(|archive| archive.source == table) {
+            for archive in self
+                .catalog
+                .archives
+                .values()
+                .filter(|archive| archive.source == table)
+            {
                 let account = match &archive.target {
                     ArchiveTarget::Log(_) => {
                         erasure.logs.insert(archive.name.clone());
@@ -136,7 +176,10 @@ impl Engine {
                 };
                 if erasure.skipped.is_none() {
                     let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
-                    match self.take_out(erasure, &mut changes, account, kept, &home, delivery).await {
+                    match self
+                        .take_out(erasure, &mut changes, account, kept, &home, delivery)
+                        .await
+                    {
                         Err(failure) if is_anothers(&failure) => {
                             tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
                         }
@@ -145,7 +188,15 @@ impl Engine {
                 }
             }
         }
-        self.take_out(erasure, &mut changes, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+        self.take_out(
+            erasure,
+            &mut changes,
+            &source.account,
+            self.row(&home, delivery)?,
+            &home,
+            delivery,
+        )
+        .await?;
         if erasure.skipped.is_none()
             && let Some(version) = data_key
             && self.erase_data_key(&source, &home, version).await?
@@ -158,14 +209,21 @@ impl Engine {
     }
 
     /// Until when second looks have the keys of what was erased from these tables.
-    fn second_looks(&self, tables: &BTreeSet<TableRef>, until: Option<Timestamp>) -> Option<Timestamp> {
-        let later = |from: Timestamp, by| from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX));
+    fn second_looks(
+        &self,
+        tables: &BTreeSet<TableRef>,
+        until: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let later = |from: Timestamp, by| {
+            from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
+        };
         let ends = match until {
             // The second look that deletes them leaves a tombstone of its own.
             Some(until) => later(until, queueing::tombstone_stays(self.recheck_after)),
-            None if tables.iter().any(|table| self.catalog.has_views(table)) => {
-                later(self.clock.now(), queueing::second_look_after(self.recheck_after))
-            }
+            None if tables.iter().any(|table| self.catalog.has_views(table)) => later(
+                self.clock.now(),
+                queueing::second_look_after(self.recheck_after),
+            ),
             None => return None,
         };
         ends.ok()
@@ -173,20 +231,44 @@ impl Engine {
 
     /// Large values that stay although their primary is gone, and by when they go.
     async fn values_left(&self, scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
-        let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else { return Ok(None) };
-        let later = |from: Timestamp, by| from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX)).unwrap_or(from);
+        let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else {
+            return Ok(None);
+        };
+        let later = |from: Timestamp, by| {
+            from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
+                .unwrap_or(from)
+        };
         let now = self.clock.now();
         let read = scope.read_footprint().await?;
-        let tainted = read.and_then(|(footprint, _)| footprint.tainted_until).filter(|until| *until > now);
+        let tainted = read
+            .and_then(|(footprint, _)| footprint.tainted_until)
+            .filter(|until| *until > now);
         let values = match (&shelf, tainted) {
             (Shelf::Blobs { account, container }, _) => {
-                let blobs = all_blobs(scope.target(account)?.blobs.as_ref(), container, scope.folder.prefix()).await;
-                let step = || format!("looking for large values of {} in {container}", scope.primary);
+                let blobs = all_blobs(
+                    scope.target(account)?.blobs.as_ref(),
+                    container,
+                    scope.folder.prefix(),
+                )
+                .await;
+                let step = || {
+                    format!(
+                        "looking for large values of {} in {container}",
+                        scope.primary
+                    )
+                };
                 match blobs {
-                    Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Some(0),
+                    Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                        Some(0)
+                    }
                     blobs => {
                         let blobs = blobs.map_err(|error| storage(step(), error))?;
-                        Some(blobs.iter().filter(|blob| scope.folder.has(&blob.name)).count() as u64)
+                        Some(
+                            blobs
+                                .iter()
+                                .filter(|blob| scope.folder.has(&blob.name))
+                                .count() as u64,
+                        )
                     }
                 }
             }
@@ -195,11 +277,16 @@ impl Engine {
         };
         // The footprint may have gone before them.
         let until = tainted.unwrap_or_else(|| now.saturating_add(self.taint_for()).unwrap_or(now));
-        let due = later(now, queueing::second_look_after(self.recheck_after)).max(later(until, 2 * queueing::SERVED_MARGIN));
+        let due = later(now, queueing::second_look_after(self.recheck_after))
+            .max(later(until, 2 * queueing::SERVED_MARGIN));
         Ok((values != Some(0)).then_some(ValuesLeft { until: due, values }))
     }
 
-    fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<EntityPlace<'e>, Failure> {
+    fn row<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: &'e Delivery,
+    ) -> Result<EntityPlace<'e>, Failure> {
         let mut reconciler = self.pass(primary, delivery)?;
         reconciler.pass.looks = Looks::Everything;
         Ok(EntityPlace::Row(reconciler))
@@ -218,7 +305,9 @@ impl Engine {
         if erasure.skipped.is_some() {
             return Ok(());
         }
-        let mut ended = self.delete_kept(erasure, account, &mut kept, home, delivery).await;
+        let mut ended = self
+            .delete_kept(erasure, account, &mut kept, home, delivery)
+            .await;
         if ended.is_ok()
             && erasure.skipped.is_none()
             && let EntityPlace::Row(reconciler) = &kept
@@ -231,8 +320,16 @@ impl Engine {
             }
         }
         if let Some(summary) = kept.into_summary() {
-            for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
-                erasure.removed.entry(change.account.clone()).or_default().items += 1;
+            for change in summary
+                .changes
+                .iter()
+                .filter(|change| change.action == Action::Delete)
+            {
+                erasure
+                    .removed
+                    .entry(change.account.clone())
+                    .or_default()
+                    .items += 1;
             }
             changes.0.add(summary);
         }
@@ -247,7 +344,13 @@ impl Engine {
         home: &Primary,
         delivery: &Delivery,
     ) -> Result<(), Failure> {
-        let table = TableRef { account: account.clone(), table: kept.primary().map_or(&home.table, |primary| &primary.table).clone() };
+        let table = TableRef {
+            account: account.clone(),
+            table: kept
+                .primary()
+                .map_or(&home.table, |primary| &primary.table)
+                .clone(),
+        };
         let apart = self.clocks_apart(delivery, &table);
         kept.read_leftovers();
         loop {
@@ -257,7 +360,9 @@ impl Engine {
             let Some(row) = &found.row else {
                 match kept.delete_leftovers(&found).await? {
                     Commit::Lost | Commit::Unanswered => continue,
-                    Commit::Committed => erasure.removed.entry(account.clone()).or_default().entities += 1,
+                    Commit::Committed => {
+                        erasure.removed.entry(account.clone()).or_default().entities += 1
+                    }
                     Commit::Closed => {}
                 }
                 kept.settle_from(&found).await?;
@@ -269,7 +374,9 @@ impl Engine {
                 erasure.skipped = Some(reason.to_owned());
                 break;
             }
-            let committed = kept.commit(&found, &Change::Delete(home.key.clone(), row.etag.clone())).await?;
+            let committed = kept
+                .commit(&found, &Change::Delete(home.key.clone(), row.etag.clone()))
+                .await?;
             if matches!(committed, Commit::Lost | Commit::Unanswered) {
                 continue;
             }

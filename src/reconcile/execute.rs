@@ -79,14 +79,18 @@ impl Outcome {
     /// The same to write on.
     pub(crate) const fn summary_mut(&mut self) -> &mut Summary {
         match self {
-            Self::Done(summary) | Self::Skipped { summary, .. } | Self::Advanced { summary, .. } => summary,
+            Self::Done(summary)
+            | Self::Skipped { summary, .. }
+            | Self::Advanced { summary, .. } => summary,
         }
     }
 
     /// Changes made by the run.
     pub const fn summary(&self) -> &Summary {
         match self {
-            Self::Done(summary) | Self::Skipped { summary, .. } | Self::Advanced { summary, .. } => summary,
+            Self::Done(summary)
+            | Self::Skipped { summary, .. }
+            | Self::Advanced { summary, .. } => summary,
         }
     }
 }
@@ -113,7 +117,9 @@ impl Summary {
 
     /// Whether an item was inserted, or written over another holder's.
     pub(crate) fn has_created(&self) -> bool {
-        self.changes.iter().any(|change| change.action == Action::Create)
+        self.changes
+            .iter()
+            .any(|change| change.action == Action::Create)
     }
 
     /// Keeps the first changes, so many at most.
@@ -201,14 +207,26 @@ pub enum FailureClass {
 
 impl Failure {
     /// A failure of a step.
-    pub fn new(class: FailureClass, step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { class, step: step.into(), views: Vec::new(), cause: cause.into() }
+    pub fn new(
+        class: FailureClass,
+        step: impl Into<String>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            class,
+            step: step.into(),
+            views: Vec::new(),
+            cause: cause.into(),
+        }
     }
 
     /// The same, of these views.
     #[must_use]
     pub fn of_views(self, views: impl IntoIterator<Item = ViewName>) -> Self {
-        Self { views: views.into_iter().collect(), ..self }
+        Self {
+            views: views.into_iter().collect(),
+            ..self
+        }
     }
 
     /// The step and every cause below it, on one line.

@@ -15,17 +15,31 @@ pub(super) const GONE: Duration = Duration::from_secs(10);
 /// Maps a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     if error.withheld.is_some() {
-        return Failure::new(FailureClass::Withheld { retry_after: error.class.retry_after() }, step, error);
+        return Failure::new(
+            FailureClass::Withheld {
+                retry_after: error.class.retry_after(),
+            },
+            step,
+            error,
+        );
     }
     let class = match error.class {
         // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
         // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
-        ErrorClass::NotFound(Missing::Container) if error.subject.what.service() != Service::Search && !is_staging(&error) => {
-            FailureClass::Withheld { retry_after: Some(GONE) }
+        ErrorClass::NotFound(Missing::Container)
+            if error.subject.what.service() != Service::Search && !is_staging(&error) =>
+        {
+            FailureClass::Withheld {
+                retry_after: Some(GONE),
+            }
         }
         // An index that does not exist, a refused request and a limit stay as they are until an operator acts.
-        ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => FailureClass::Permanent,
-        ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => FailureClass::Transient { retry_after },
+        ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => {
+            FailureClass::Permanent
+        }
+        ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => {
+            FailureClass::Transient { retry_after }
+        }
         // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
         // A race lost unexpectedly: the next run sees the present state.
         ErrorClass::Refused
@@ -42,16 +56,22 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             Service::Table => "table",
             Service::Queue => "queue",
             Service::Blob if is_staging(&error) => {
-                let step = format!("{step}: the container does not exist; who sends jobs with staged blobs makes it");
+                let step = format!(
+                    "{step}: the container does not exist; who sends jobs with staged blobs makes it"
+                );
                 return Failure::new(class, step, error);
             }
             Service::Blob => "container",
             Service::Search => {
-                let step = format!("{step}: the index does not exist; it is yours to create, with the fields that its views name");
+                let step = format!(
+                    "{step}: the index does not exist; it is yours to create, with the fields that its views name"
+                );
                 return Failure::new(class, step, error);
             }
         };
-        let step = format!("{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s");
+        let step = format!(
+            "{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s"
+        );
         return Failure::new(class, step, error);
     }
     Failure::new(class, step, error)
@@ -63,14 +83,21 @@ fn is_staging(error: &StoreError) -> bool {
 }
 
 /// A failure that persists until an operator acts.
-pub(super) fn permanent(step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
+pub(super) fn permanent(
+    step: impl Into<String>,
+    cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Failure {
     Failure::new(FailureClass::Permanent, step, cause)
 }
 
 /// The first of several failures, put down to the views of all.
 pub(super) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
     let Some(mut first) = first else { return next };
-    let new = next.views.into_iter().filter(|view| !first.views.contains(view)).collect::<Vec<_>>();
+    let new = next
+        .views
+        .into_iter()
+        .filter(|view| !first.views.contains(view))
+        .collect::<Vec<_>>();
     first.views.extend(new);
     first
 }
@@ -82,7 +109,11 @@ struct LostRace(u32);
 
 /// The race was lost in every round.
 pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
-    Failure::new(FailureClass::Transient { retry_after: None }, step, LostRace(rounds))
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        step,
+        LostRace(rounds),
+    )
 }
 
 /// Whether a race was lost in every round.
@@ -93,14 +124,27 @@ pub(super) fn is_lost_race(failure: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, BlobName, CollectionName, ContainerName, QueueName, TableName};
+    use crate::model::{
+        AccountName, BlobName, CollectionName, ContainerName, QueueName, TableName,
+    };
     use crate::ports::{Subject, Withheld};
 
     #[test]
     fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
         let of = |what| {
-            let subject = Subject { account: AccountName::main(), what };
-            storage("writing", StoreError::new(ErrorClass::NotFound(Missing::Container), "Insert Entity", subject, "it does not exist"))
+            let subject = Subject {
+                account: AccountName::main(),
+                what,
+            };
+            storage(
+                "writing",
+                StoreError::new(
+                    ErrorClass::NotFound(Missing::Container),
+                    "Insert Entity",
+                    subject,
+                    "it does not exist",
+                ),
+            )
         };
         let declared = [
             What::Table(TableName::new("ByEmail").unwrap()),
@@ -109,19 +153,45 @@ mod tests {
         ];
         for what in declared {
             let failure = of(what);
-            assert_eq!(failure.class, FailureClass::Withheld { retry_after: Some(GONE) });
-            assert!(failure.step.contains("work waits for it"), "{}", failure.step);
+            assert_eq!(
+                failure.class,
+                FailureClass::Withheld {
+                    retry_after: Some(GONE)
+                }
+            );
+            assert!(
+                failure.step.contains("work waits for it"),
+                "{}",
+                failure.step
+            );
         }
-        let staged = of(What::Blob(ContainerName::new(STAGING).unwrap(), BlobName::new("a").unwrap()));
-        assert_eq!(staged.class, FailureClass::Permanent, "a job whose sender has staged nothing would be tried for ever");
+        let staged = of(What::Blob(
+            ContainerName::new(STAGING).unwrap(),
+            BlobName::new("a").unwrap(),
+        ));
+        assert_eq!(
+            staged.class,
+            FailureClass::Permanent,
+            "a job whose sender has staged nothing would be tried for ever"
+        );
         let index = What::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);
         // Of a database it is `migrate up` that makes it, and a column of it.
-        for class in [ErrorClass::NotFound(Missing::Container), ErrorClass::Permanent] {
-            let subject = Subject { account: AccountName::main(), what: index.clone() };
-            let mut error = StoreError::new(class, "Write Rows", subject, "run `evenkeel migrate up`");
+        for class in [
+            ErrorClass::NotFound(Missing::Container),
+            ErrorClass::Permanent,
+        ] {
+            let subject = Subject {
+                account: AccountName::main(),
+                what: index.clone(),
+            };
+            let mut error =
+                StoreError::new(class, "Write Rows", subject, "run `evenkeel migrate up`");
             error.withheld = Some(Withheld::Unprepared);
-            assert_eq!(storage("writing", error).class, FailureClass::Withheld { retry_after: None });
+            assert_eq!(
+                storage("writing", error).class,
+                FailureClass::Withheld { retry_after: None }
+            );
         }
     }
 }

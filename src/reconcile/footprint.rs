@@ -22,8 +22,8 @@ use crate::catalog;
 use crate::model::job::Primary;
 pub use crate::model::settled::{Settled, footprint_key as key, footprints as table};
 use crate::model::{
-    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key,
-    Part, Site, TableName, ViewName, limits,
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue,
+    Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 use crate::planted::{Bug, planted};
 
@@ -79,7 +79,11 @@ pub struct Footprint {
 /// footprint was lost. A last one that no clock can have told is passed over.
 pub(super) fn next_version(last: i64, now: Timestamp) -> i64 {
     let now = now.as_millisecond();
-    if last > now.saturating_add(VERSIONS_AHEAD_MS) { now } else { now.max(last.saturating_add(1)) }
+    if last > now.saturating_add(VERSIONS_AHEAD_MS) {
+        now
+    } else {
+        now.max(last.saturating_add(1))
+    }
 }
 
 /// An item in a footprint.
@@ -139,7 +143,15 @@ struct WireItem {
 
 impl Serialize for WireItem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { view, generation, account, site, part, etag, changing } = self;
+        let Self {
+            view,
+            generation,
+            account,
+            site,
+            part,
+            etag,
+            changing,
+        } = self;
         (view, generation, account, site, part, etag, changing).serialize(serializer)
     }
 }
@@ -154,15 +166,36 @@ pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
 /// and the footprint does not name the owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     let (shown, may_be_hash) = shown(table, &footprint.key)?;
-    let pk = Key::new(if may_be_hash { footprint.text(OWNER)? } else { shown }).ok()?;
-    let named = Primary { table: table.clone(), key: EntityKey { pk, rk: footprint.key.rk.clone() } };
+    let pk = Key::new(if may_be_hash {
+        footprint.text(OWNER)?
+    } else {
+        shown
+    })
+    .ok()?;
+    let named = Primary {
+        table: table.clone(),
+        key: EntityKey {
+            pk,
+            rk: footprint.key.rk.clone(),
+        },
+    };
     (key(&named) == footprint.key).then_some(named.key)
 }
 
 /// The primary's partition key as that of its footprint shows it, and whether it may be a hash: others than long ones look like one too.
 fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
-    let pk = footprint.pk.as_str().strip_prefix(table.as_str())?.strip_prefix('~')?;
-    Some((pk, pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))))
+    let pk = footprint
+        .pk
+        .as_str()
+        .strip_prefix(table.as_str())?
+        .strip_prefix('~')?;
+    Some((
+        pk,
+        pk.len() == 64
+            && pk
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+    ))
 }
 
 /// Whether the key of a primary's footprint leaves the owner open.
@@ -188,33 +221,60 @@ impl Footprint {
         }
         let list = self.list();
         let bare = self.items.iter().filter(|(_, entry)| entry.etag.is_none());
-        let to_come: usize = bare.map(|(address, _)| if address.part.is_some() { TOKEN_UNITS } else { ETAG_UNITS }).sum();
+        let to_come: usize = bare
+            .map(|(address, _)| {
+                if address.part.is_some() {
+                    TOKEN_UNITS
+                } else {
+                    ETAG_UNITS
+                }
+            })
+            .sum();
         let units = list.chars().map(char::len_utf16).sum::<usize>();
         // In JSON a unit takes up to three bytes, and a quote two.
-        let escaped = list.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+        let escaped = list
+            .bytes()
+            .filter(|byte| matches!(byte, b'"' | b'\\'))
+            .count();
         let bytes = (2 * units).max(list.len() + escaped) + 2 * to_come;
-        self.items.len() <= limits::ITEMS_ANNOUNCED && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+        self.items.len() <= limits::ITEMS_ANNOUNCED
+            && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
     }
 
     /// The error that says that it does not fit.
     pub(super) fn too_large(&self, primary: &Primary) -> FootprintError {
-        FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes: self.list().len() }
+        FootprintError::TooLarge {
+            primary: primary.clone(),
+            count: self.items.len(),
+            bytes: self.list().len(),
+        }
     }
 
     /// Unlisted keys with a takeover under way, each with its former holder.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
-        self.contenders.iter().filter(|(item, _)| !self.items.contains_key(*item))
+        self.contenders
+            .iter()
+            .filter(|(item, _)| !self.items.contains_key(*item))
     }
 
     /// The items that a seal vouches for, since neither their address nor a part names their primary.
     pub(super) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
-        self.items.iter().filter(|(address, _)| address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. }))
+        self.items.iter().filter(|(address, _)| {
+            address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. })
+        })
     }
 
     /// The entity that records this footprint, sealed where there is a secret.
-    pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
+    pub fn encode(
+        &self,
+        primary: &Primary,
+        secret: Option<&Secret>,
+    ) -> Result<Entity, FootprintError> {
         let list = self.list();
-        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", VERSION), !self.carries.is_empty());
+        let mut entity = self.settled.write(
+            Entity::new(key(primary)).with("Version", VERSION),
+            !self.carries.is_empty(),
+        );
         if !self.carries.is_empty() {
             entity = entity.with(CARRIES, self.carries.text());
         }
@@ -229,15 +289,26 @@ impl Footprint {
         if self.version > 0 {
             entity = entity.with(WRITTEN, self.version);
         }
-        if let Some(secret) = secret.filter(|_| !self.unproven && self.sealed_items().next().is_some()) {
-            entity.properties.insert(SEAL.to_owned(), EdmValue::Binary(seal(secret, primary, &list).to_vec()));
+        if let Some(secret) =
+            secret.filter(|_| !self.unproven && self.sealed_items().next().is_some())
+        {
+            entity.properties.insert(
+                SEAL.to_owned(),
+                EdmValue::Binary(seal(secret, primary, &list).to_vec()),
+            );
         }
         if self.items.len() > limits::ITEMS_ANNOUNCED {
             return Err(self.too_large(primary));
         }
         for (index, piece) in pieces(&list).enumerate() {
-            let name = if index == 0 { "Items".to_owned() } else { format!("Items_{index}") };
-            entity.properties.insert(name, EdmValue::String(piece.to_owned()));
+            let name = if index == 0 {
+                "Items".to_owned()
+            } else {
+                format!("Items_{index}")
+            };
+            entity
+                .properties
+                .insert(name, EdmValue::String(piece.to_owned()));
         }
         entity.check().map_err(|_| self.too_large(primary))?;
         if self.contenders.is_empty() {
@@ -245,24 +316,44 @@ impl Footprint {
         }
         // A primary must not suffer from its contenders.
         let contended = entity.clone().with(CONTENDERS, self.contenders.text());
-        Ok(if contended.check().is_ok() { contended } else { entity })
+        Ok(if contended.check().is_ok() {
+            contended
+        } else {
+            entity
+        })
     }
 
     /// The list of items as text.
     fn list(&self) -> String {
-        let items: Vec<WireItem> = self.items.iter().map(|(address, entry)| wire_item(address, entry)).collect();
+        let items: Vec<WireItem> = self
+            .items
+            .iter()
+            .map(|(address, entry)| wire_item(address, entry))
+            .collect();
         // Strings and numbers always serialise.
         serde_json::to_string(&items).unwrap_or_default()
     }
 
     /// Reads the entity that records a footprint; without a secret, no seal is right.
-    pub fn decode(primary: &Primary, entity: &Entity, secret: Option<&Secret>) -> Result<Self, FootprintError> {
-        let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
+    pub fn decode(
+        primary: &Primary,
+        entity: &Entity,
+        secret: Option<&Secret>,
+    ) -> Result<Self, FootprintError> {
+        let wrong = |problem: String| FootprintError::Format {
+            primary: primary.clone(),
+            problem,
+        };
         match entity.get("Version") {
             Some(EdmValue::Int32(VERSION)) => {}
-            other => return Err(wrong(format!("Version is {other:?}, and this program reads version {VERSION}"))),
+            other => {
+                return Err(wrong(format!(
+                    "Version is {other:?}, and this program reads version {VERSION}"
+                )));
+            }
         }
-        let (settled, _) = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
+        let (settled, _) =
+            Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
@@ -273,21 +364,46 @@ impl Footprint {
             Some(EdmValue::Int64(version)) => *version,
             Some(_) => return Err(wrong(format!("{WRITTEN} is no Edm.Int64"))),
         };
-        let mut list = entity.text("Items").ok_or_else(|| wrong("Items is missing".to_owned()))?.to_owned();
+        let mut list = entity
+            .text("Items")
+            .ok_or_else(|| wrong("Items is missing".to_owned()))?
+            .to_owned();
         for index in 1.. {
             match entity.text(&format!("Items_{index}")) {
                 Some(piece) => list.push_str(piece),
                 None => break,
             }
         }
-        let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
-        let items = wire.into_iter().map(item_of).collect::<Result<_, _>>().map_err(|problem| wrong(format!("Items: {problem}")))?;
-        let contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
-        let carries = entity.text(CARRIES).map(Carries::read).transpose().map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
+        let wire: Vec<WireItem> =
+            serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+        let items = wire
+            .into_iter()
+            .map(item_of)
+            .collect::<Result<_, _>>()
+            .map_err(|problem| wrong(format!("Items: {problem}")))?;
+        let contenders = entity
+            .text(CONTENDERS)
+            .map(Contenders::read)
+            .unwrap_or_default();
+        let carries = entity
+            .text(CARRIES)
+            .map(Carries::read)
+            .transpose()
+            .map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
         let carries = carries.unwrap_or_default();
-        let mut read = Self { settled, items, tainted_until, contenders, carries, version, unproven: false };
+        let mut read = Self {
+            settled,
+            items,
+            tainted_until,
+            contenders,
+            carries,
+            version,
+            unproven: false,
+        };
         let right = || match (secret, entity.get(SEAL)) {
-            (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, &list)).into(),
+            (Some(secret), Some(EdmValue::Binary(said))) => {
+                said.ct_eq(&seal(secret, primary, &list)).into()
+            }
             _ => planted(Bug::SealNotChecked),
         };
         read.unproven = read.sealed_items().next().is_some() && !right();
@@ -297,16 +413,28 @@ impl Footprint {
 
 /// The seal of a list. No cursor's seal is one: the text of a cursor begins with a bracket.
 fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
-    let of = serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
+    let of =
+        serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
     secret.mac(&["footprint", &of, list])
 }
 
 fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
     let site = match &address.site {
-        Site::Row { table, key } => vec!["row".to_owned(), table.to_string(), key.pk.to_string(), key.rk.to_string()],
-        Site::Blob { container, name } => vec!["blob".to_owned(), container.to_string(), name.to_string()],
+        Site::Row { table, key } => vec![
+            "row".to_owned(),
+            table.to_string(),
+            key.pk.to_string(),
+            key.rk.to_string(),
+        ],
+        Site::Blob { container, name } => {
+            vec!["blob".to_owned(), container.to_string(), name.to_string()]
+        }
         Site::File { dir, name } => vec!["file".to_owned(), dir.clone(), name.to_string()],
-        Site::Document { collection, key } => vec!["document".to_owned(), collection.to_string(), key.to_string()],
+        Site::Document { collection, key } => vec![
+            "document".to_owned(),
+            collection.to_string(),
+            key.to_string(),
+        ],
     };
     WireItem {
         view: address.view.clone(),
@@ -323,19 +451,52 @@ fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
     fn text(error: impl std::fmt::Display) -> String {
         error.to_string()
     }
-    let WireItem { view, generation, account, site, part, etag, changing } = item;
-    let site = match site.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["row", table, pk, rk] => Site::Row { table: TableName::new(*table).map_err(text)?, key: EntityKey::new(*pk, *rk).map_err(text)? },
-        ["blob", container, name] => {
-            Site::Blob { container: ContainerName::new(*container).map_err(text)?, name: BlobName::new(*name).map_err(text)? }
-        }
-        ["file", dir, name] => Site::File { dir: (*dir).to_owned(), name: BlobName::new(*name).map_err(text)? },
-        ["document", collection, key] => {
-            Site::Document { collection: CollectionName::new(*collection).map_err(text)?, key: DocumentKey::new(*key).map_err(text)? }
-        }
+    let WireItem {
+        view,
+        generation,
+        account,
+        site,
+        part,
+        etag,
+        changing,
+    } = item;
+    let site = match site
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["row", table, pk, rk] => Site::Row {
+            table: TableName::new(*table).map_err(text)?,
+            key: EntityKey::new(*pk, *rk).map_err(text)?,
+        },
+        ["blob", container, name] => Site::Blob {
+            container: ContainerName::new(*container).map_err(text)?,
+            name: BlobName::new(*name).map_err(text)?,
+        },
+        ["file", dir, name] => Site::File {
+            dir: (*dir).to_owned(),
+            name: BlobName::new(*name).map_err(text)?,
+        },
+        ["document", collection, key] => Site::Document {
+            collection: CollectionName::new(*collection).map_err(text)?,
+            key: DocumentKey::new(*key).map_err(text)?,
+        },
         other => return Err(format!("{other:?} is no site")),
     };
-    Ok((ItemAddress { view, account, site, part }, Entry { generation, etag, changing: changing != 0 }))
+    Ok((
+        ItemAddress {
+            view,
+            account,
+            site,
+            part,
+        },
+        Entry {
+            generation,
+            etag,
+            changing: changing != 0,
+        },
+    ))
 }
 
 /// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
@@ -366,42 +527,87 @@ mod tests {
     const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
 
     fn primary(pk: &str) -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, "7").unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new(pk, "7").unwrap(),
+        }
     }
 
     fn address(rk: &str) -> ItemAddress {
-        let (view, table) = (ViewName::new("by_email").unwrap(), TableName::new("ByEmail").unwrap());
-        ItemAddress::row(view, AccountName::main(), table, EntityKey::new("p", rk).unwrap())
+        let (view, table) = (
+            ViewName::new("by_email").unwrap(),
+            TableName::new("ByEmail").unwrap(),
+        );
+        ItemAddress::row(
+            view,
+            AccountName::main(),
+            table,
+            EntityKey::new("p", rk).unwrap(),
+        )
     }
 
     fn member(rk: &str) -> ItemAddress {
-        ItemAddress { part: Some(Part::Member(Member(vec!["Sales".to_owned(), rk.to_owned()]))), ..address("list") }
+        ItemAddress {
+            part: Some(Part::Member(Member(vec![
+                "Sales".to_owned(),
+                rk.to_owned(),
+            ]))),
+            ..address("list")
+        }
     }
 
     fn blob(name: &str) -> ItemAddress {
-        let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new(name).unwrap() };
-        ItemAddress { site, ..address("") }
+        let site = Site::Blob {
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobName::new(name).unwrap(),
+        };
+        ItemAddress {
+            site,
+            ..address("")
+        }
     }
 
     fn document(key: &str) -> ItemAddress {
-        let site = Site::Document { collection: CollectionName::new("people").unwrap(), key: DocumentKey::new(key).unwrap() };
-        ItemAddress { site, account: AccountName::new("catalog").unwrap(), ..address("") }
+        let site = Site::Document {
+            collection: CollectionName::new("people").unwrap(),
+            key: DocumentKey::new(key).unwrap(),
+        };
+        ItemAddress {
+            site,
+            account: AccountName::new("catalog").unwrap(),
+            ..address("")
+        }
     }
 
     #[test]
     fn the_owner_of_a_footprint_is_told_whatever_its_key() {
         let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
-        let of_table = |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
+        let of_table =
+            |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
         let sha256 = hex::encode([0x5a; 32]);
         for pk in ["Sales", "a~b", "", &sha256, &"x".repeat(512)] {
-            assert_eq!(of_table("Employees", &of(pk)), Some(primary(pk).key), "{pk}");
+            assert_eq!(
+                of_table("Employees", &of(pk)),
+                Some(primary(pk).key),
+                "{pk}"
+            );
             assert_eq!(of_table("Other", &of(pk)), None, "{pk}");
-            assert_eq!(Footprint::decode(&primary(pk), &of(pk), SECRET), Ok(Footprint::default()), "{pk}");
+            assert_eq!(
+                Footprint::decode(&primary(pk), &of(pk), SECRET),
+                Ok(Footprint::default()),
+                "{pk}"
+            );
         }
         assert_eq!(of("Sales").get(OWNER), None);
         // Written by somebody else.
-        assert_eq!(of_table("Employees", &Entity::new(key(&primary(&sha256)))), None);
-        assert_eq!(of_table("Employees", &of(&sha256).with(OWNER, "Sales")), None);
+        assert_eq!(
+            of_table("Employees", &Entity::new(key(&primary(&sha256)))),
+            None
+        );
+        assert_eq!(
+            of_table("Employees", &of(&sha256).with(OWNER, "Sales")),
+            None
+        );
     }
 
     #[test]
@@ -416,93 +622,227 @@ mod tests {
     fn the_items_of_two_states_fit_and_one_more_is_refused() {
         let mut footprint = Footprint::default();
         for i in 0..2_000 {
-            let etag = Some(ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap());
-            footprint.items.insert(address(&format!("{i:0>100}")), Entry { generation: 1, etag, changing: i % 2 == 0 });
+            let etag = Some(
+                ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap(),
+            );
+            footprint.items.insert(
+                address(&format!("{i:0>100}")),
+                Entry {
+                    generation: 1,
+                    etag,
+                    changing: i % 2 == 0,
+                },
+            );
         }
         assert!(footprint.fits());
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert!(entity.properties.contains_key("Items_1"));
-        assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint.clone()));
-        footprint.items.insert(address("one more"), Entry { generation: 1, etag: None, changing: true });
+        assert_eq!(
+            Footprint::decode(&primary("Sales"), &entity, SECRET),
+            Ok(footprint.clone())
+        );
+        footprint.items.insert(
+            address("one more"),
+            Entry {
+                generation: 1,
+                etag: None,
+                changing: true,
+            },
+        );
         assert!(!footprint.fits());
-        assert!(matches!(footprint.encode(&primary("Sales"), SECRET), Err(FootprintError::TooLarge { count: 2_001, .. })));
+        assert!(matches!(
+            footprint.encode(&primary("Sales"), SECRET),
+            Err(FootprintError::TooLarge { count: 2_001, .. })
+        ));
     }
 
     #[test]
     fn a_footprint_that_fits_can_be_written_whatever_its_keys_and_whatever_etags_it_gets() {
-        let primary =
-            Primary { table: TableName::new("T".repeat(63)).unwrap(), key: EntityKey::new("x".repeat(512), "x".repeat(512)).unwrap() };
-        let etag = |i: usize| ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap();
-        let mut footprint = Footprint { settled: Settled::At { etag: etag(0), fingerprint: "0".repeat(64) }, ..Footprint::default() };
+        let primary = Primary {
+            table: TableName::new("T".repeat(63)).unwrap(),
+            key: EntityKey::new("x".repeat(512), "x".repeat(512)).unwrap(),
+        };
+        let etag = |i: usize| {
+            ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap()
+        };
+        let mut footprint = Footprint {
+            settled: Settled::At {
+                etag: etag(0),
+                fingerprint: "0".repeat(64),
+            },
+            ..Footprint::default()
+        };
         for i in 0.. {
-            let entry = Entry { generation: u32::MAX, etag: None, changing: true };
-            footprint.items.insert(address(&format!("{i:0>500}")), entry);
+            let entry = Entry {
+                generation: u32::MAX,
+                etag: None,
+                changing: true,
+            };
+            footprint
+                .items
+                .insert(address(&format!("{i:0>500}")), entry);
             if !footprint.fits() {
                 footprint.items.pop_last();
                 break;
             }
         }
-        assert!(footprint.items.len() < limits::ITEMS_PER_PRIMARY, "the bytes are the limit here");
-        footprint.items.values_mut().enumerate().for_each(|(i, entry)| entry.etag = Some(etag(i)));
+        assert!(
+            footprint.items.len() < limits::ITEMS_PER_PRIMARY,
+            "the bytes are the limit here"
+        );
+        footprint
+            .items
+            .values_mut()
+            .enumerate()
+            .for_each(|(i, entry)| entry.etag = Some(etag(i)));
         footprint.encode(&primary, SECRET).unwrap();
     }
 
     #[test]
     fn what_was_edited_by_hand_or_has_another_version_is_refused_and_not_guessed() {
-        let entity = Footprint::default().encode(&primary("Sales"), SECRET).unwrap();
-        let other = Footprint::decode(&primary("Sales"), &entity.clone().with("Version", 2), SECRET).unwrap_err().to_string();
-        assert!(other.contains("Version is Some(Int32(2)), and this program reads version 1"), "{other}");
-        for broken in [entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
-            assert!(matches!(Footprint::decode(&primary("Sales"), &broken, SECRET), Err(FootprintError::Format { .. })));
+        let entity = Footprint::default()
+            .encode(&primary("Sales"), SECRET)
+            .unwrap();
+        let other = Footprint::decode(
+            &primary("Sales"),
+            &entity.clone().with("Version", 2),
+            SECRET,
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            other.contains("Version is Some(Int32(2)), and this program reads version 1"),
+            "{other}"
+        );
+        for broken in [
+            entity.clone().with("Items", "[1]"),
+            entity.with("Settled", "maybe"),
+        ] {
+            assert!(matches!(
+                Footprint::decode(&primary("Sales"), &broken, SECRET),
+                Err(FootprintError::Format { .. })
+            ));
         }
     }
 
     #[test]
     fn an_item_is_listed_as_an_array() {
         let mut footprint = Footprint::default();
-        footprint.items.insert(address("r"), Entry { generation: 1, etag: None, changing: true });
+        footprint.items.insert(
+            address("r"),
+            Entry {
+                generation: 1,
+                etag: None,
+                changing: true,
+            },
+        );
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert_eq!(entity.get("Version"), Some(&VERSION.into()));
-        assert_eq!(entity.text("Items"), Some(r#"[["by_email",1,"main",["row","ByEmail","p","r"],null,null,1]]"#));
+        assert_eq!(
+            entity.text("Items"),
+            Some(r#"[["by_email",1,"main",["row","ByEmail","p","r"],null,null,1]]"#)
+        );
     }
 
     #[test]
     fn a_seal_is_right_for_its_primary_its_list_and_its_secret_alone() {
-        let entry = |etag: &str| Entry { generation: 1, etag: Some(ETag::new(etag).unwrap()), changing: false };
-        let footprint = Footprint { items: [(address("r"), entry("1"))].into(), ..Footprint::default() };
+        let entry = |etag: &str| Entry {
+            generation: 1,
+            etag: Some(ETag::new(etag).unwrap()),
+            changing: false,
+        };
+        let footprint = Footprint {
+            items: [(address("r"), entry("1"))].into(),
+            ..Footprint::default()
+        };
         let sealed = footprint.encode(&primary("Sales"), SECRET).unwrap();
-        let unproven = |pk: &str, entity: &Entity, secret| Footprint::decode(&primary(pk), entity, secret).unwrap().unproven;
+        let unproven = |pk: &str, entity: &Entity, secret| {
+            Footprint::decode(&primary(pk), entity, secret)
+                .unwrap()
+                .unproven
+        };
         assert!(!unproven("Sales", &sealed, SECRET));
-        assert!(!unproven("Sales", &sealed.clone().with("Settled", "absent").with(CONTENDERS, "[]"), SECRET), "what decides on no drop");
+        assert!(
+            !unproven(
+                "Sales",
+                &sealed
+                    .clone()
+                    .with("Settled", "absent")
+                    .with(CONTENDERS, "[]"),
+                SECRET
+            ),
+            "what decides on no drop"
+        );
         let other = sealed.text("Items").unwrap().replace("\"1\"", "\"2\"");
-        assert!(unproven("Sales", &sealed.clone().with("Items", other), SECRET));
+        assert!(unproven(
+            "Sales",
+            &sealed.clone().with("Items", other),
+            SECRET
+        ));
         assert!(unproven("Other", &sealed, SECRET) && unproven("Sales", &sealed, None));
-        let EdmValue::Binary(seal) = sealed.get(SEAL).unwrap() else { panic!("a seal of bytes") };
-        for wrong in [EdmValue::Binary(seal[..31].to_vec()), EdmValue::Binary(Vec::new()), hex::encode(seal).into()] {
+        let EdmValue::Binary(seal) = sealed.get(SEAL).unwrap() else {
+            panic!("a seal of bytes")
+        };
+        for wrong in [
+            EdmValue::Binary(seal[..31].to_vec()),
+            EdmValue::Binary(Vec::new()),
+            hex::encode(seal).into(),
+        ] {
             let mut entity = sealed.clone();
             entity.properties.insert(SEAL.to_owned(), wrong);
             assert!(unproven("Sales", &entity, SECRET));
         }
-        let unsealed = Footprint { unproven: true, ..footprint }.encode(&primary("Sales"), SECRET).unwrap();
+        let unsealed = Footprint {
+            unproven: true,
+            ..footprint
+        }
+        .encode(&primary("Sales"), SECRET)
+        .unwrap();
         assert!(unsealed.get(SEAL).is_none() && unproven("Sales", &unsealed, SECRET));
     }
 
     #[test]
     fn a_list_of_parts_and_documents_needs_no_seal() {
-        let entry = || Entry { generation: 1, etag: None, changing: false };
-        let mut footprint = Footprint { items: [(member("7"), entry()), (document("d"), entry())].into(), ..Footprint::default() };
+        let entry = || Entry {
+            generation: 1,
+            etag: None,
+            changing: false,
+        };
+        let mut footprint = Footprint {
+            items: [(member("7"), entry()), (document("d"), entry())].into(),
+            ..Footprint::default()
+        };
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
-        assert!(entity.get(SEAL).is_none() && !Footprint::decode(&primary("Sales"), &entity, None).unwrap().unproven);
+        assert!(
+            entity.get(SEAL).is_none()
+                && !Footprint::decode(&primary("Sales"), &entity, None)
+                    .unwrap()
+                    .unproven
+        );
         footprint.items.insert(blob("b"), entry());
-        assert!(footprint.encode(&primary("Sales"), SECRET).unwrap().get(SEAL).is_some());
+        assert!(
+            footprint
+                .encode(&primary("Sales"), SECRET)
+                .unwrap()
+                .get(SEAL)
+                .is_some()
+        );
     }
 
     #[test]
     fn versions_rise_whatever_the_clocks_say() {
         let at = |ms| Timestamp::from_millisecond(ms).unwrap();
         assert_eq!(next_version(0, at(1_000)), 1_000);
-        assert_eq!(next_version(1_000, at(1_000)), 1_001, "twice in a millisecond");
-        assert_eq!(next_version(5_000, at(1_000)), 5_001, "a clock that is behind");
+        assert_eq!(
+            next_version(1_000, at(1_000)),
+            1_001,
+            "twice in a millisecond"
+        );
+        assert_eq!(
+            next_version(5_000, at(1_000)),
+            5_001,
+            "a clock that is behind"
+        );
         assert_eq!(next_version(i64::MAX, at(1_000)), 1_000, "written by hand");
     }
 

@@ -13,12 +13,18 @@ use crate::ports::{ErrorClass, IfMatch, TableOperation};
 
 /// A footprint has no room for further ranges.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue")]
+#[error(
+    "{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue"
+)]
 struct TooManyRanges(usize);
 
 /// Refuses new items where the announced footprint does not fit once they have their ETags: it could be neither closed nor announced again.
 /// More ranges than it holds are told when others are done.
-pub(super) fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
+pub(super) fn refuse_unclosable(
+    scope: &Scope<'_>,
+    seen: &Observation,
+    plan: &Plan,
+) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     match &plan.announce {
         Some(footprint) if !footprint.carries.fit() => Err(Failure::new(
@@ -26,9 +32,10 @@ pub(super) fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Pl
             format!("announcing what {} says to ranges", scope.primary),
             TooManyRanges(footprint.carries.ranges().count()),
         )),
-        Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => {
-            Err(permanent(format!("announcing items of {}", scope.primary), footprint.too_large(&scope.primary)))
-        }
+        Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => Err(permanent(
+            format!("announcing items of {}", scope.primary),
+            footprint.too_large(&scope.primary),
+        )),
         _ => Ok(()),
     }
 }
@@ -42,9 +49,13 @@ pub(super) async fn close(
     (seen, plan): (&Observation, &Plan),
     over: Option<&ETag>,
 ) -> Result<bool, Failure> {
-    let same = plan.announce.is_none() && *footprint == seen.footprint && !doubt.rechecks_the_settled();
+    let same =
+        plan.announce.is_none() && *footprint == seen.footprint && !doubt.rechecks_the_settled();
     let waits_on = same && matches!(footprint.settled, Settled::Waiting { .. });
-    Ok(waits_on || write(scope, doubt, footprint, over, "closing").await?.is_some())
+    Ok(waits_on
+        || write(scope, doubt, footprint, over, "closing")
+            .await?
+            .is_some())
 }
 
 /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
@@ -56,7 +67,9 @@ pub(super) async fn write(
     doing: &str,
 ) -> Result<Option<ETag>, Failure> {
     let step = || format!("{doing} the footprint of {}", scope.primary);
-    let entity = footprint.encode(&scope.primary, scope.engine.secret.get()).map_err(|error| permanent(step(), error))?;
+    let entity = footprint
+        .encode(&scope.primary, scope.engine.secret.get())
+        .map_err(|error| permanent(step(), error))?;
     let operation = match over {
         _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
         Some(etag) => TableOperation::Replace(entity, IfMatch::Matches(etag.clone())),

@@ -39,13 +39,21 @@ pub(super) struct ItemEffect {
 impl Group<'_> {
     fn of(operations: Vec<TableOperation>) -> Self {
         let bytes = operations.iter().map(bytes_of).sum();
-        Self { own: operations.len(), operations, about: Vec::new(), bytes, turns: Vec::new() }
+        Self {
+            own: operations.len(),
+            operations,
+            about: Vec::new(),
+            bytes,
+            turns: Vec::new(),
+        }
     }
 
     /// Adds an operation, where the transaction takes one more.
     fn add(&mut self, operation: TableOperation, about: Vec<ItemEffect>) {
         let bytes = self.bytes + bytes_of(&operation);
-        if self.operations.len() < limits::TRANSACTION_OPERATIONS && bytes <= limits::TRANSACTION_BYTES {
+        if self.operations.len() < limits::TRANSACTION_OPERATIONS
+            && bytes <= limits::TRANSACTION_BYTES
+        {
             self.bytes = bytes;
             self.operations.push(operation);
             self.about.push(about);
@@ -71,11 +79,19 @@ pub(super) async fn group<'e>(
     plan: &Plan,
 ) -> Result<Result<Group<'e>, Vec<ItemAddress>>, Failure> {
     let mut group = Group::of(own);
-    let items: Vec<ItemOperation<'_>> =
-        ItemOperation::of(plan).into_iter().filter(|operation| scope.is_own_partition(operation.address())).collect();
+    let items: Vec<ItemOperation<'_>> = ItemOperation::of(plan)
+        .into_iter()
+        .filter(|operation| scope.is_own_partition(operation.address()))
+        .collect();
     let mut documents: BTreeMap<&Site, Vec<ItemOperation<'_>>> = BTreeMap::new();
-    for operation in items.iter().filter(|operation| operation.address().part.is_some()) {
-        documents.entry(&operation.address().site).or_default().push(*operation);
+    for operation in items
+        .iter()
+        .filter(|operation| operation.address().part.is_some())
+    {
+        documents
+            .entry(&operation.address().site)
+            .or_default()
+            .push(*operation);
     }
     let shared: BTreeSet<&Site> = documents.keys().copied().collect();
     // In their order, so that two that need the same turns never wait for each other.
@@ -87,29 +103,61 @@ pub(super) async fn group<'e>(
     }
     // A row at the key of a document, as where a view has changed its kind, follows after the transaction: that takes each key once.
     let apart = |address: &ItemAddress| address.part.is_none() && !shared.contains(&address.site);
-    for operation in items.into_iter().filter(|operation| apart(operation.address())) {
+    for operation in items
+        .into_iter()
+        .filter(|operation| apart(operation.address()))
+    {
         if let Some(on_row) = operation.on_row() {
-            group.add(on_row, vec![ItemEffect { address: operation.address().clone(), change: operation.done(), token: None }]);
+            group.add(
+                on_row,
+                vec![ItemEffect {
+                    address: operation.address().clone(),
+                    change: operation.done(),
+                    token: None,
+                }],
+            );
         }
     }
     Ok(Ok(group))
 }
 
 /// Adds the operations on parts of one document. Returns the items that it has otherwise than planned.
-async fn add_document<'e>(scope: &Scope<'e>, group: &mut Group<'e>, operations: &[ItemOperation<'_>]) -> Result<Vec<ItemAddress>, Failure> {
-    let Some(first) = operations.first() else { return Ok(Vec::new()) };
+async fn add_document<'e>(
+    scope: &Scope<'e>,
+    group: &mut Group<'e>,
+    operations: &[ItemOperation<'_>],
+) -> Result<Vec<ItemAddress>, Failure> {
+    let Some(first) = operations.first() else {
+        return Ok(Vec::new());
+    };
     let document = items::document(scope, &first.address().account, &first.address().site)?;
-    group.turns.push(scope.engine.turns.hold(document.turn()).await);
-    let changes: Vec<_> = operations.iter().map(|operation| items::change(scope, *operation)).collect();
-    let PreparedWrite { operation: write, ended } = document.prepare(&changes).await?;
-    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == ChangeEnd::Lost);
-    let lost: Vec<ItemAddress> = lost.map(|(operation, _)| operation.address().clone()).collect();
+    group
+        .turns
+        .push(scope.engine.turns.hold(document.turn()).await);
+    let changes: Vec<_> = operations
+        .iter()
+        .map(|operation| items::change(scope, *operation))
+        .collect();
+    let PreparedWrite {
+        operation: write,
+        ended,
+    } = document.prepare(&changes).await?;
+    let lost = operations
+        .iter()
+        .zip(&ended)
+        .filter(|(_, ended)| **ended == ChangeEnd::Lost);
+    let lost: Vec<ItemAddress> = lost
+        .map(|(operation, _)| operation.address().clone())
+        .collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {
-        let about = operations.iter().zip(&changes).map(|(operation, change)| ItemEffect {
-            address: operation.address().clone(),
-            change: operation.done(),
-            token: change.write.token().cloned(),
-        });
+        let about = operations
+            .iter()
+            .zip(&changes)
+            .map(|(operation, change)| ItemEffect {
+                address: operation.address().clone(),
+                change: operation.done(),
+                token: change.write.token().cloned(),
+            });
         group.add(write, about.collect());
     }
     Ok(lost)

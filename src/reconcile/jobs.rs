@@ -54,7 +54,11 @@ impl Execute for Engine {
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         match work {
             // One that was refused has sent no request.
-            Work::Job(job) if planted(Bug::GivenUpUnchecked) || self.permit_job(job, delivery).is_err() => Ok(()),
+            Work::Job(job)
+                if planted(Bug::GivenUpUnchecked) || self.permit_job(job, delivery).is_err() =>
+            {
+                Ok(())
+            }
             Work::Job(job) => self.look_again(job, None, delivery).await,
             // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
@@ -78,13 +82,26 @@ impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let job = match work {
             Work::Recheck(recheck) => {
-                return second_look::run(self.pass_over(&recheck.primary, Some(delivery))?, recheck, delivery).await.map(Outcome::Done);
+                return second_look::run(
+                    self.pass_over(&recheck.primary, Some(delivery))?,
+                    recheck,
+                    delivery,
+                )
+                .await
+                .map(Outcome::Done);
             }
-            Work::Job(job) if job.key().is_some() => return self.run_job(job, &*self.keyed(delivery).await?).await,
+            Work::Job(job) if job.key().is_some() => {
+                return self.run_job(job, &*self.keyed(delivery).await?).await;
+            }
             Work::Job(job) => job,
         };
-        let _page = self.memory.take_aside(MemoryShare::Bodies, PAGE_BYTES).await;
-        let outcome = self.run_job(&self.believed(job, delivery).await?, delivery).await?;
+        let _page = self
+            .memory
+            .take_aside(MemoryShare::Bodies, PAGE_BYTES)
+            .await;
+        let outcome = self
+            .run_job(&self.believed(job, delivery).await?, delivery)
+            .await?;
         self.sealed(job, outcome, delivery).await
     }
 
@@ -95,7 +112,12 @@ impl Engine {
     /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
     /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
     /// job may be about are looked at again when such requests can no longer arrive.
-    async fn look_again(&self, job: &Job, told: Option<&String>, delivery: &Delivery) -> Result<(), Failure> {
+    async fn look_again(
+        &self,
+        job: &Job,
+        told: Option<&String>,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
             look_again_after(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
         }
@@ -113,21 +135,35 @@ impl Engine {
     }
 
     /// A pass over one primary on behalf of a delivery.
-    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Reconciler<'e>, Failure> {
+    pub(super) fn pass<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: &'e Delivery,
+    ) -> Result<Reconciler<'e>, Failure> {
         self.table(&primary.table)?;
         self.pass_over(primary, Some(delivery))
     }
 
     /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
-    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Reconciler<'e>, Failure> {
+    pub(super) fn pass_over<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: Option<&'e Delivery>,
+    ) -> Result<Reconciler<'e>, Failure> {
         let Some(filing) = self.catalog.filings.get(&primary.table) else {
             let source = self.table(&primary.table)?;
             self.check_key(source, &primary.key)?;
-            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            let primary = Primary {
+                table: source.table.clone(),
+                key: primary.key.clone(),
+            };
             return Ok(Reconciler::new(self, source, primary, delivery));
         };
         let document = ArchiveDocument::filed(self, self.archive(&filing.archive)?, &primary.key)?;
-        let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
+        let primary = Primary {
+            table: filing.table.table.clone(),
+            key: primary.key.clone(),
+        };
         let mut reconciler = Reconciler::new(self, &filing.table, primary, delivery);
         reconciler.pass.scope.folder = document.folder();
         reconciler.pass.scope.document = Some(document);
@@ -135,14 +171,26 @@ impl Engine {
     }
 
     /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
-    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<SyncedOn, Failure> {
+    pub(super) async fn sync_on(
+        &self,
+        scope: &Scope<'_>,
+        plan: &Plan,
+    ) -> Result<SyncedOn, Failure> {
         if plan.changed().next().is_some() {
             // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
-            self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary)).await?;
+            self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary))
+                .await?;
         }
-        let (nesting, mut failed, mut failure, mut ring) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None, None);
+        let (nesting, mut failed, mut failure, mut ring) = (
+            Nesting::new(&scope.primary, scope.outer),
+            Vec::new(),
+            None,
+            None,
+        );
         for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
-            let Some(derived) = scope.derived_primary(address) else { continue };
+            let Some(derived) = scope.derived_primary(address) else {
+                continue;
+            };
             match self.nested(&derived, None, scope.delivery, &nesting).await {
                 // All but the first of them are in step.
                 Err(error) if Ring::is_all(&error) => ring = Some(error),
@@ -153,7 +201,10 @@ impl Engine {
                 ended => drop(ended?),
             }
         }
-        Ok(SyncedOn { failed, failure: failure.or(ring) })
+        Ok(SyncedOn {
+            failed,
+            failure: failure.or(ring),
+        })
     }
 
     /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and that its footprint may
@@ -167,12 +218,18 @@ impl Engine {
     ) -> BoxFuture<'a, Result<Summary, Failure>> {
         Box::pin(async move {
             let source = self.table(&primary.table)?;
-            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            let primary = Primary {
+                table: source.table.clone(),
+                key: primary.key.clone(),
+            };
             if let Some(ring) = outer.ring(&primary) {
                 return Err(permanent(format!("reconciling {primary}"), ring));
             }
             if outer.depth() > LONGEST_CHAIN {
-                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary)));
+                return Err(permanent(
+                    "reconciling a chain of views",
+                    Unknown::Chain(primary),
+                ));
             }
             let mut reconciler = Reconciler::new(self, source, primary, delivery);
             reconciler.pass.scope.outer = Some(outer);

@@ -28,18 +28,37 @@ pub(super) struct Known<'s> {
 
 impl<'s> Known<'s> {
     pub(super) fn of(situation: &'s Situation<'s>) -> Result<Self, OutdatedCatalog> {
-        let Situation { looks, wanted, underived, .. } = situation;
-        let own: BTreeMap<&ItemAddress, &Entry> = own_items(situation.catalog, situation.footprint).collect::<Result<_, _>>()?;
-        let is_left =
-            |address: &ItemAddress| address.is_replaceable() && !wanted.contains_key(address) && !underived.contains_key(&address.view);
+        let Situation {
+            looks,
+            wanted,
+            underived,
+            ..
+        } = situation;
+        let own: BTreeMap<&ItemAddress, &Entry> =
+            own_items(situation.catalog, situation.footprint).collect::<Result<_, _>>()?;
+        let is_left = |address: &ItemAddress| {
+            address.is_replaceable()
+                && !wanted.contains_key(address)
+                && !underived.contains_key(&address.view)
+        };
         Ok(Self {
             situation,
             changing: own.values().any(|entry| entry.changing),
-            differed: looks
+            differed: looks.iter().any(|(address, look)| {
+                differs(own.get(address).copied(), look, wanted.get(address))
+                    || situation.is_overwritten(address)
+            }),
+            doubted: looks
                 .iter()
-                .any(|(address, look)| differs(own.get(address).copied(), look, wanted.get(address)) || situation.is_overwritten(address)),
-            doubted: looks.iter().filter(|(_, look)| **look == Look::Unsure).map(|(address, _)| place(address)).collect(),
-            left: own.keys().copied().filter(|address| is_left(address)).map(|address| (place(address), address)).collect(),
+                .filter(|(_, look)| **look == Look::Unsure)
+                .map(|(address, _)| place(address))
+                .collect(),
+            left: own
+                .keys()
+                .copied()
+                .filter(|address| is_left(address))
+                .map(|address| (place(address), address))
+                .collect(),
             own,
         })
     }
@@ -52,16 +71,25 @@ impl<'s> Known<'s> {
 
     /// Whether that pass has left properties to wait for their entities.
     pub(super) fn waits(&self) -> bool {
-        self.closed_at_this_state() && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
+        self.closed_at_this_state()
+            && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
     }
 
     /// Whether that pass had the views of today, and everything is as it left it.
     pub(super) fn nothing_differs(&self) -> bool {
-        let Situation { catalog, source, footprint, underived, .. } = self.situation;
+        let Situation {
+            catalog,
+            source,
+            footprint,
+            underived,
+            ..
+        } = self.situation;
         let today = catalog.fingerprint(source);
         let closed = match &footprint.settled {
             Settled::At { fingerprint, .. } => *fingerprint == today && self.lists_what_is_wanted(),
-            Settled::Waiting { fingerprint, .. } => *fingerprint == today && planted(Bug::WaitingCountsAsSettled),
+            Settled::Waiting { fingerprint, .. } => {
+                *fingerprint == today && planted(Bug::WaitingCountsAsSettled)
+            }
             _ => false,
         };
         closed && !self.differed && underived.is_empty()
@@ -70,17 +98,25 @@ impl<'s> Known<'s> {
     /// Whether the footprint lists what is wanted and nothing else: the same views derive other keys by new rules of a time zone, which are compiled
     /// in.
     fn lists_what_is_wanted(&self) -> bool {
-        self.situation.wanted.keys().all(|address| self.own.contains_key(address)) && self.own.keys().all(|address| self.stays(address))
+        self.situation
+            .wanted
+            .keys()
+            .all(|address| self.own.contains_key(address))
+            && self.own.keys().all(|address| self.stays(address))
     }
 
     /// Whether an item is not to be dropped.
     pub(super) fn stays(&self, address: &ItemAddress) -> bool {
-        let Situation { wanted, referred, .. } = self.situation;
+        let Situation {
+            wanted, referred, ..
+        } = self.situation;
         // Blobs of a removed view stay as long as something points to them.
         wanted.contains_key(address)
             || (address.part.is_none() && referred.contains(&address.site))
             || (planted(Bug::LeftInOtherAccounts)
-                && wanted.keys().any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
+                && wanted
+                    .keys()
+                    .any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
     }
 
     /// The state of an item, as far as it is known.
@@ -99,14 +135,20 @@ impl<'s> Known<'s> {
 
     /// A row that is left at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
     pub(super) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
-        let old = *self.left.get(&place(address)).filter(|_| address.part.is_none())?;
+        let old = *self
+            .left
+            .get(&place(address))
+            .filter(|_| address.part.is_none())?;
         let etag = match (self.situation.looks.get(address), self.look(old)) {
             (None, Look::Ours(etag)) => etag,
-            (Some(Look::Taken { etag: Some(etag), owner: Some(owner), .. }), _)
-                if owner.primary == *self.situation.primary && owner.view == old.view =>
-            {
-                etag.clone()
-            }
+            (
+                Some(Look::Taken {
+                    etag: Some(etag),
+                    owner: Some(owner),
+                    ..
+                }),
+                _,
+            ) if owner.primary == *self.situation.primary && owner.view == old.view => etag.clone(),
             _ => return None,
         };
         Some((old.clone(), etag))
@@ -122,7 +164,9 @@ pub(super) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>)
     match (entry, look) {
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
         (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
-        (_, Look::Unsure) | (None, Look::Ours(_) | Look::Says(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
+        (_, Look::Unsure)
+        | (None, Look::Ours(_) | Look::Says(_))
+        | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
         (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
     }
 }

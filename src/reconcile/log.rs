@@ -68,31 +68,61 @@ impl<'e> EntityLine<'e> {
         key: &EntityKey,
         delivery: &'e Delivery,
     ) -> Result<Self, Failure> {
-        let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
+        let account = engine
+            .stores
+            .account(&target.account)
+            .map_err(|error| permanent("finding the account of the archive", error))?;
         let tables = engine.account(&archive.source)?.tables.as_ref();
-        let primary = Primary { table: archive.source.table.clone(), key: key.clone() };
+        let primary = Primary {
+            table: archive.source.table.clone(),
+            key: key.clone(),
+        };
         let lane = record::lane(&primary, target.spread);
         let written = delivery.stamp.enqueued;
-        Ok(Self { engine, archive, target, account, tables, primary, delivery, lane, written, open: None, recorded: None })
+        Ok(Self {
+            engine,
+            archive,
+            target,
+            account,
+            tables,
+            primary,
+            delivery,
+            lane,
+            written,
+            open: None,
+            recorded: None,
+        })
     }
 
     fn doing(&self, what: &str) -> String {
-        format!("{what} the line of {} in archive {}", self.primary, self.archive.name)
+        format!(
+            "{what} the line of {} in archive {}",
+            self.primary, self.archive.name
+        )
     }
 
     /// Sets this version of the source as the next to copy.
     pub(super) fn copies(&mut self, row: &Row) {
-        self.written = row.timestamp.map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
+        self.written = row
+            .timestamp
+            .map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
     }
 
     /// Reads the record, and whether its line is there.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         (self.open, self.recorded) = (None, None);
-        let Some(mut row) = self.read_record().await? else { return Ok(Observation::blank()) };
+        let Some(mut row) = self.read_record().await? else {
+            return Ok(Observation::blank());
+        };
         self.recorded = Some(row.etag.clone());
-        let record = Record::decode(&row.entity).map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
+        let record = Record::decode(&row.entity)
+            .map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
         // The length before the places: an append that arrives in between is seen where it lies.
-        let blob = self.account.blobs.properties(&self.target.container, &record.blob).await;
+        let blob = self
+            .account
+            .blobs
+            .properties(&self.target.container, &record.blob)
+            .await;
         let blob = blob.map_err(|error| storage(self.doing("looking for"), error))?;
         match self.appended(&record).await? {
             Some(line) if *line == record.line => {}
@@ -100,7 +130,11 @@ impl<'e> EntityLine<'e> {
                 // As if it had been taken back: this version of the source is written again, unless it is the one that is there.
                 record::take_back(&mut row.entity);
                 match found {
-                    Some(former) => drop(row.entity.properties.insert(record::LOGGED.to_owned(), former.version.as_str().into())),
+                    Some(former) => drop(
+                        row.entity
+                            .properties
+                            .insert(record::LOGGED.to_owned(), former.version.as_str().into()),
+                    ),
                     None => drop(row.entity.properties.remove(record::LOGGED)),
                 }
                 let may_arrive = found.is_none();
@@ -108,12 +142,21 @@ impl<'e> EntityLine<'e> {
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
-                    return Err(permanent(self.doing("reading the record of"), record::UnreadableRecord("Blob")));
+                    return Err(permanent(
+                        self.doing("reading the record of"),
+                        record::UnreadableRecord("Blob"),
+                    ));
                 }
-                self.open = open.map(|blob| Open { span: Bounds::of(&blob.metadata), record });
+                self.open = open.map(|blob| Open {
+                    span: Bounds::of(&blob.metadata),
+                    record,
+                });
             }
         }
-        Ok(Observation { row: Some(row), ..Observation::blank() })
+        Ok(Observation {
+            row: Some(row),
+            ..Observation::blank()
+        })
     }
 
     async fn read_record(&self) -> Result<Option<Row>, Failure> {
@@ -126,9 +169,14 @@ impl<'e> EntityLine<'e> {
     async fn appended<'r>(&self, record: &'r Record) -> Result<Option<&'r LinePlace>, Failure> {
         for place in record.places() {
             let range = place.position..place.position + place.length;
-            let found = self.account.blobs.get(&self.target.container, &record.blob, Some(range)).await;
+            let found = self
+                .account
+                .blobs
+                .get(&self.target.container, &record.blob, Some(range))
+                .await;
             let found = found.map_err(|error| storage(self.doing("looking for"), error))?;
-            if found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == place.sha256) {
+            if found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == place.sha256)
+            {
                 return Ok(Some(place));
             }
         }
@@ -142,14 +190,24 @@ impl<'e> EntityLine<'e> {
 
     /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
     pub(super) fn may_be_anew(&self, source: &Row) -> Result<bool, Failure> {
-        is_written_since(source, self.delivery, self.engine.clocks_apart(self.delivery, &self.archive.source))
+        is_written_since(
+            source,
+            self.delivery,
+            self.engine
+                .clocks_apart(self.delivery, &self.archive.source),
+        )
     }
 
     /// Appends the line.
     pub(super) async fn commit(&mut self, change: &Change) -> Result<Commit, Failure> {
         let (entity, over) = match change {
             Change::Insert(entity) => (entity, None),
-            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
+            Change::Replace(entity, etag)
+            | Change::Merge {
+                merged: entity,
+                etag,
+                ..
+            } => (entity, Some(etag.clone())),
             Change::Delete(..) => return Ok(Commit::Lost),
         };
         let entry = self.entry(entity, over);
@@ -197,17 +255,32 @@ impl<'e> EntityLine<'e> {
 
     /// Takes back the word that this version is all there is, so that the next delivery appends another one.
     pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
-        let Some(mut row) = self.read_record().await? else { return Ok(()) };
+        let Some(mut row) = self.read_record().await? else {
+            return Ok(());
+        };
         record::take_back(&mut row.entity);
         let operation = TableOperation::Replace(row.entity, IfMatch::Matches(row.etag));
-        self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))
+        self.tables
+            .apply(&footprint::table(), &operation)
+            .await
+            .map(drop)
+            .map_err(|error| storage(self.doing("taking back"), error))
     }
 
     /// The source is gone: its record has served.
     pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
-        let Some(etag) = self.recorded.take() else { return Ok(()) };
+        let Some(etag) = self.recorded.take() else {
+            return Ok(());
+        };
         let key = record::key(&self.archive.name, &self.primary, self.lane);
-        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, IfMatch::Matches(etag))).await {
+        match self
+            .tables
+            .apply(
+                &footprint::table(),
+                &TableOperation::Delete(key, IfMatch::Matches(etag)),
+            )
+            .await
+        {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
             Err(error) => Err(storage(self.doing("removing the record of"), error)),

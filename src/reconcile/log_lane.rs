@@ -19,7 +19,8 @@ use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, Bounds};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
-    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject, TableOperation, TableStore, What,
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject,
+    TableOperation, TableStore, What,
 };
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
@@ -107,7 +108,10 @@ impl LogLanes {
     /// Appends a line, together with all others waiting for the same blob.
     pub(super) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
-        self.0.ask(name, entry, place).await.unwrap_or(Append::Unanswered)
+        self.0
+            .ask(name, entry, place)
+            .await
+            .unwrap_or(Append::Unanswered)
     }
 }
 
@@ -123,7 +127,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
         bytes += entry.bytes.len();
-        keys.insert(entry.key.clone()) && keys.len() <= limits::TRANSACTION_OPERATIONS && bytes <= limits::APPEND_BYTES
+        keys.insert(entry.key.clone())
+            && keys.len() <= limits::TRANSACTION_OPERATIONS
+            && bytes <= limits::APPEND_BYTES
     }
 }
 
@@ -132,9 +138,20 @@ impl LogSite<'_> {
     /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
     pub(super) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
         let Open { record: open, span } = open;
-        let mut current = Tail { number: 0, name: open.blob.clone(), length: open.start, span };
-        if let Err(error) = self.widen(&mut current, Bounds::new(entry.moment, entry.moment)).await {
-            return Ok(answer(&self.doing("widening the span of", &open.blob), error));
+        let mut current = Tail {
+            number: 0,
+            name: open.blob.clone(),
+            length: open.start,
+            span,
+        };
+        if let Err(error) = self
+            .widen(&mut current, Bounds::new(entry.moment, entry.moment))
+            .await
+        {
+            return Ok(answer(
+                &self.doing("widening the span of", &open.blob),
+                error,
+            ));
         }
         if current.length != open.start {
             // Another append was made, possibly of the line itself.
@@ -143,14 +160,35 @@ impl LogSite<'_> {
         let record = open.again(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
             Ok(etags) => etags,
-            Err(error) => return Ok(answer(&self.doing("recording a line of", &open.blob), error)),
+            Err(error) => {
+                return Ok(answer(
+                    &self.doing("recording a line of", &open.blob),
+                    error,
+                ));
+            }
         };
         let recorded = etags.into_iter().next().flatten();
-        match self.blobs.append(&self.target.container, &open.blob, entry.bytes.clone(), open.start).await {
+        match self
+            .blobs
+            .append(
+                &self.target.container,
+                &open.blob,
+                entry.bytes.clone(),
+                open.start,
+            )
+            .await
+        {
             Ok(_) => Ok(Append::Done(recorded)),
-            Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
+            Err(error) if error.class == ErrorClass::TooLarge => match self
+                .blobs
+                .properties(&self.target.container, &open.blob)
+                .await
+            {
                 // The blob is full for every writer.
-                Ok(Some(found)) if found.length == open.start => Err(Line { over: recorded, ..entry }),
+                Ok(Some(found)) if found.length == open.start => Err(Line {
+                    over: recorded,
+                    ..entry
+                }),
                 // The last one that it took may have been the append before.
                 Ok(_) => Ok(Append::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
@@ -164,9 +202,14 @@ impl LogSite<'_> {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
-        let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
+        let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
+            return;
+        };
         // Taken out, so that a dropped future leaves no state that may be wrong.
-        let mut now = match self.open(current.take(), bytes as u64, Bounds::new(first, last)).await {
+        let mut now = match self
+            .open(current.take(), bytes as u64, Bounds::new(first, last))
+            .await
+        {
             Ok(now) => now,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
@@ -177,7 +220,12 @@ impl LogSite<'_> {
             .map(|entry| {
                 let line = line_at(position, entry);
                 position += line.length;
-                Record { blob: now.name.clone(), start, line, former: Vec::new() }
+                Record {
+                    blob: now.name.clone(),
+                    start,
+                    line,
+                    former: Vec::new(),
+                }
             })
             .collect();
         let etags = match self.record(&records, &entries).await {
@@ -202,23 +250,37 @@ impl LogSite<'_> {
             }
             Err(error) => {
                 *current = Some(now);
-                return reply(batch, &self.doing("looking at the sources of lines of", self.folder), error);
+                return reply(
+                    batch,
+                    &self.doing("looking at the sources of lines of", self.folder),
+                    error,
+                );
             }
         }
         let mut content = BytesMut::with_capacity(bytes);
         for entry in &entries {
             content.extend_from_slice(&entry.bytes);
         }
-        match self.blobs.append(&self.target.container, &now.name, content.freeze(), start).await {
+        match self
+            .blobs
+            .append(&self.target.container, &now.name, content.freeze(), start)
+            .await
+        {
             Ok(_) => {
                 now.length = position;
                 *current = Some(now);
-                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(Append::Done(etag)));
+                batch
+                    .into_iter()
+                    .zip(etags)
+                    .for_each(|(one, etag)| one.tell(Append::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
                     // It has as many blocks as a blob can have: the next one, and each of them looks again.
-                    *current = self.begin(now.number + self.target.spread, Bounds::new(first, last)).await.ok();
+                    *current = self
+                        .begin(now.number + self.target.spread, Bounds::new(first, last))
+                        .await
+                        .ok();
                 }
                 reply(batch, &self.doing("appending to", &now.name), error);
             }
@@ -229,7 +291,11 @@ impl LogSite<'_> {
         format!("{what} {}/{name}", self.target.container)
     }
 
-    async fn record(&self, records: &[Record], entries: &[&Line]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn record(
+        &self,
+        records: &[Record],
+        entries: &[&Line],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
             .iter()
             .zip(entries)
@@ -243,18 +309,36 @@ impl LogSite<'_> {
             .collect();
         match operations.as_slice() {
             [] => Ok(Vec::new()),
-            [one] => self.tables.apply(&footprint::table(), one).await.map(|etag| vec![etag]),
-            [first, ..] => self.tables.transact(&footprint::table(), &first.key().pk.clone(), &operations).await,
+            [one] => self
+                .tables
+                .apply(&footprint::table(), one)
+                .await
+                .map(|etag| vec![etag]),
+            [first, ..] => {
+                self.tables
+                    .transact(&footprint::table(), &first.key().pk.clone(), &operations)
+                    .await
+            }
         }
     }
 
     /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
     /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
     /// are removed again, and the answer is true: no line of the batch is appended.
-    async fn withdraw(&self, entries: &[&Line], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
-        let inserted = entries.iter().zip(recorded).filter(|(entry, _)| entry.over.is_none());
+    async fn withdraw(
+        &self,
+        entries: &[&Line],
+        recorded: &[Option<ETag>],
+    ) -> Result<bool, StoreError> {
+        let inserted = entries
+            .iter()
+            .zip(recorded)
+            .filter(|(entry, _)| entry.over.is_none());
         let looks = inserted.map(async |(entry, etag)| {
-            let row = self.tables.get(self.source, &entry.primary.key, None).await?;
+            let row = self
+                .tables
+                .get(self.source, &entry.primary.key, None)
+                .await?;
             let left = row.is_none_or(|row| row.etag.as_str() != entry.source_etag);
             Ok::<_, StoreError>(left.then_some((&entry.key, etag)))
         });
@@ -262,7 +346,8 @@ impl LogSite<'_> {
         for (key, etag) in &left {
             // Best effort: a record without a line says so to the next job that finds it.
             if let Some(etag) = etag {
-                let removal = TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
+                let removal =
+                    TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
                 drop(self.tables.apply(&footprint::table(), &removal).await);
             }
         }
@@ -270,7 +355,12 @@ impl LogSite<'_> {
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
-    async fn open(&self, current: Option<Tail>, bytes: u64, span: Bounds) -> Result<Tail, StoreError> {
+    async fn open(
+        &self,
+        current: Option<Tail>,
+        bytes: u64,
+        span: Bounds,
+    ) -> Result<Tail, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -287,9 +377,20 @@ impl LogSite<'_> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
-            let page = self.blobs.list(&self.target.container, &prefix, marker.as_deref()).await?;
-            let numbers = page.blobs.iter().filter_map(|blob| log::number(self.folder, &blob.name));
-            last = numbers.filter(|number| number % self.target.spread == (self.lane + 1) % self.target.spread).max().max(last);
+            let page = self
+                .blobs
+                .list(&self.target.container, &prefix, marker.as_deref())
+                .await?;
+            let numbers = page
+                .blobs
+                .iter()
+                .filter_map(|blob| log::number(self.folder, &blob.name));
+            last = numbers
+                .filter(|number| {
+                    number % self.target.spread == (self.lane + 1) % self.target.spread
+                })
+                .max()
+                .max(last);
             match page.marker {
                 Some(next) => marker = Some(next),
                 None => return self.begin(last.unwrap_or(self.lane + 1), span).await,
@@ -299,10 +400,16 @@ impl LogSite<'_> {
 
     /// Begins a blob, or goes on with it.
     async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
-        let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
+        let name = log::name(self.folder, number)
+            .ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Tail { number, name, length: found.length, span: Bounds::of(&found.metadata) });
+                return Ok(Tail {
+                    number,
+                    name,
+                    length: found.length,
+                    span: Bounds::of(&found.metadata),
+                });
             }
             let mut upload = BlobUpload {
                 condition: BlobCondition::Absent,
@@ -311,13 +418,27 @@ impl LogSite<'_> {
             };
             let span = span.rounded();
             span.on(&mut upload.metadata);
-            match self.blobs.create_append(&self.target.container, &name, &upload).await {
-                Ok(_) => return Ok(Tail { number, name, length: 0, span: Some(span) }),
+            match self
+                .blobs
+                .create_append(&self.target.container, &name, &upload)
+                .await
+            {
+                Ok(_) => {
+                    return Ok(Tail {
+                        number,
+                        name,
+                        length: 0,
+                        span: Some(span),
+                    });
+                }
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(self.error(ErrorClass::Transient { retry_after: None }, "others begin and remove this blob"))
+        Err(self.error(
+            ErrorClass::Transient { retry_after: None },
+            "others begin and remove this blob",
+        ))
     }
 
     /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
@@ -326,12 +447,23 @@ impl LogSite<'_> {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
             }
-            let found = self.blobs.properties(&self.target.container, &now.name).await?;
-            let BlobProperties { etag, length, mut metadata, .. } =
-                found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
+            let found = self
+                .blobs
+                .properties(&self.target.container, &now.name)
+                .await?;
+            let BlobProperties {
+                etag,
+                length,
+                mut metadata,
+                ..
+            } = found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
             let wider = span.rounded().and(Bounds::of(&metadata));
             wider.on(&mut metadata);
-            match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
+            match self
+                .blobs
+                .set_metadata(&self.target.container, &now.name, &metadata, &etag)
+                .await
+            {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),
                 // Others append and widen as well.
                 Err(error) if error.may_have_lost() => {}
@@ -340,18 +472,34 @@ impl LogSite<'_> {
         }
         match now.span {
             Some(known) if known.covers(&span) => Ok(()),
-            _ => Err(self.error(ErrorClass::Precondition, "others change this blob's metadata")),
+            _ => Err(self.error(
+                ErrorClass::Precondition,
+                "others change this blob's metadata",
+            )),
         }
     }
 
     fn error(&self, class: ErrorClass, message: &str) -> StoreError {
         let account: AccountName = self.target.account.clone();
-        StoreError::new(class, "Append Block", Subject { account, what: What::Container(self.target.container.clone()) }, message)
+        StoreError::new(
+            class,
+            "Append Block",
+            Subject {
+                account,
+                what: What::Container(self.target.container.clone()),
+            },
+            message,
+        )
     }
 }
 
 fn line_at(position: u64, entry: &Line) -> LinePlace {
-    LinePlace { position, length: entry.bytes.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
+    LinePlace {
+        position,
+        length: entry.bytes.len() as u64,
+        sha256: entry.sha256.clone(),
+        version: entry.source_etag.clone(),
+    }
 }
 
 /// The answer to one line for an error.
@@ -362,7 +510,10 @@ fn answer(doing: &str, error: StoreError) -> Append {
         _ if error.is_lost_race() => Append::Lost,
         _ => {
             let failure = storage(doing, error);
-            Append::Failed(AppendFailure { class: failure.class, text: failure.chain() })
+            Append::Failed(AppendFailure {
+                class: failure.class,
+                text: failure.chain(),
+            })
         }
     }
 }
@@ -392,15 +543,31 @@ mod tests {
                 sha256: String::new(),
                 moment: Timestamp::UNIX_EPOCH,
                 key: key.clone(),
-                primary: Primary { table: TableName::new("Events").unwrap(), key },
+                primary: Primary {
+                    table: TableName::new("Events").unwrap(),
+                    key,
+                },
                 source_etag: etag.to_owned(),
-                stamp: Stamp { message_id: "m".to_owned(), enqueued: Timestamp::UNIX_EPOCH, job: None },
+                stamp: Stamp {
+                    message_id: "m".to_owned(),
+                    enqueued: Timestamp::UNIX_EPOCH,
+                    job: None,
+                },
                 over: None,
             }
         };
         let mut fits = fits_append();
-        assert_eq!([("e1", "a"), ("e2", "b"), ("e1", "a")].map(|(rk, etag)| fits(&entry(rk, etag))), [true, true, false]);
-        let (mut fits, names) = (fits_append(), (0..=limits::TRANSACTION_OPERATIONS).map(|n| n.to_string()));
-        assert_eq!(names.take_while(|rk| fits(&entry(rk, "a"))).count(), limits::TRANSACTION_OPERATIONS);
+        assert_eq!(
+            [("e1", "a"), ("e2", "b"), ("e1", "a")].map(|(rk, etag)| fits(&entry(rk, etag))),
+            [true, true, false]
+        );
+        let (mut fits, names) = (
+            fits_append(),
+            (0..=limits::TRANSACTION_OPERATIONS).map(|n| n.to_string()),
+        );
+        assert_eq!(
+            names.take_while(|rk| fits(&entry(rk, "a"))).count(),
+            limits::TRANSACTION_OPERATIONS
+        );
     }
 }

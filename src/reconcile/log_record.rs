@@ -59,9 +59,15 @@ fn hash(primary: &Primary) -> [u8; 32] {
 
 /// Where the record of an entity lies.
 pub(super) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey {
-    #[expect(clippy::expect_used, reason = "a name, digits and hex digits, which are short and legal")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a name, digits and hex digits, which are short and legal"
+    )]
     let key = |text: String| Key::new(text).expect("a key");
-    EntityKey { pk: key(format!("~log~{archive}~{lane:02}")), rk: key(hex::encode(hash(primary))) }
+    EntityKey {
+        pk: key(format!("~log~{archive}~{lane:02}")),
+        rk: key(hex::encode(hash(primary))),
+    }
 }
 
 /// Takes back the word that the version recorded is all there is.
@@ -80,7 +86,11 @@ impl Record {
     pub(super) fn again(&self, line: LinePlace) -> Self {
         let mut former: Vec<LinePlace> = self.places().cloned().collect();
         former.retain(|place| *place != line);
-        Self { line, former, ..self.clone() }
+        Self {
+            line,
+            former,
+            ..self.clone()
+        }
     }
 
     /// The row that says so.
@@ -96,7 +106,12 @@ impl Record {
             .with(LOGGED, self.line.version.as_str())
             .with(SOURCE_ETAG, self.line.version.as_str());
         if !self.former.is_empty() {
-            let former: Vec<WirePlace> = self.former.iter().cloned().map(LinePlace::into_wire).collect();
+            let former: Vec<WirePlace> = self
+                .former
+                .iter()
+                .cloned()
+                .map(LinePlace::into_wire)
+                .collect();
             // Strings and numbers always serialise.
             entity = entity.with(FORMER, serde_json::to_string(&former).unwrap_or_default());
         }
@@ -109,21 +124,40 @@ impl Record {
             Some(EdmValue::Int64(number)) => Ok(number.cast_unsigned()),
             _ => Err(UnreadableRecord(name)),
         };
-        let former = entity.text(FORMER).map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
+        let former = entity
+            .text(FORMER)
+            .map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
         let record = Self {
-            blob: entity.text("Blob").and_then(|name| BlobName::new(name).ok()).ok_or(UnreadableRecord("Blob"))?,
+            blob: entity
+                .text("Blob")
+                .and_then(|name| BlobName::new(name).ok())
+                .ok_or(UnreadableRecord("Blob"))?,
             start: number("Start")?,
             line: LinePlace {
                 position: number("Position")?,
                 length: number("Length")?,
-                sha256: entity.text("Sha256").ok_or(UnreadableRecord("Sha256"))?.to_owned(),
+                sha256: entity
+                    .text("Sha256")
+                    .ok_or(UnreadableRecord("Sha256"))?
+                    .to_owned(),
                 version: entity.text(LOGGED).unwrap_or_default().to_owned(),
             },
-            former: former.map_err(|_| UnreadableRecord(FORMER))?.into_iter().map(LinePlace::from_wire).collect(),
+            former: former
+                .map_err(|_| UnreadableRecord(FORMER))?
+                .into_iter()
+                .map(LinePlace::from_wire)
+                .collect(),
         };
         // Nothing longer was ever appended, nor is it read.
-        let may_be = |place: &LinePlace| place.length <= limits::APPEND_BYTES as u64 && place.position.checked_add(place.length).is_some();
-        if record.places().all(may_be) { Ok(record) } else { Err(UnreadableRecord("Length")) }
+        let may_be = |place: &LinePlace| {
+            place.length <= limits::APPEND_BYTES as u64
+                && place.position.checked_add(place.length).is_some()
+        };
+        if record.places().all(may_be) {
+            Ok(record)
+        } else {
+            Err(UnreadableRecord("Length"))
+        }
     }
 }
 
@@ -133,7 +167,12 @@ impl LinePlace {
     }
 
     fn from_wire((position, length, sha256, version): WirePlace) -> Self {
-        Self { position, length, sha256, version }
+        Self {
+            position,
+            length,
+            sha256,
+            version,
+        }
     }
 }
 
@@ -144,12 +183,29 @@ mod tests {
 
     #[test]
     fn a_record_survives_in_its_row() {
-        let primary = Primary { table: TableName::new("Events").unwrap(), key: EntityKey::new("web1", "한").unwrap() };
+        let primary = Primary {
+            table: TableName::new("Events").unwrap(),
+            key: EntityKey::new("web1", "한").unwrap(),
+        };
         let archive = ViewName::new("events").unwrap();
         let blob = BlobName::new("logs/2026/11/20/1500/000001.jsonl").unwrap();
-        let line = |position, version: &str| LinePlace { position, length: 5, sha256: "00".to_owned(), version: version.to_owned() };
-        let record = Record { blob, start: 10, line: line(20, "W/\"1\""), former: Vec::new() };
-        let stamp = Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None };
+        let line = |position, version: &str| LinePlace {
+            position,
+            length: 5,
+            sha256: "00".to_owned(),
+            version: version.to_owned(),
+        };
+        let record = Record {
+            blob,
+            start: 10,
+            line: line(20, "W/\"1\""),
+            former: Vec::new(),
+        };
+        let stamp = Stamp {
+            message_id: "m".to_owned(),
+            enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
+            job: None,
+        };
         let key = key(&archive, &primary, lane(&primary, 4));
         let entity = record.encode(&key, &primary, &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));
@@ -157,10 +213,22 @@ mod tests {
         assert_eq!(Stamp::of(&entity).as_ref(), Some(&stamp));
         let again = record.again(line(10, "W/\"2\""));
         assert_eq!(again.former, [line(20, "W/\"1\"")]);
-        assert_eq!(again.again(line(10, "W/\"2\"")), again, "the same place is not listed twice");
-        assert_eq!(Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(), again);
+        assert_eq!(
+            again.again(line(10, "W/\"2\"")),
+            again,
+            "the same place is not listed twice"
+        );
+        assert_eq!(
+            Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
+            again
+        );
         let mut broken = entity;
         broken.properties.remove("Start");
-        assert!(Record::decode(&broken).unwrap_err().to_string().contains("Start"));
+        assert!(
+            Record::decode(&broken)
+                .unwrap_err()
+                .to_string()
+                .contains("Start")
+        );
     }
 }

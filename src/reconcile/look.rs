@@ -44,34 +44,59 @@ impl Look {
 
     /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
     pub(super) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
-        let Self::Taken { etag, owner, .. } = self else { return false };
+        let Self::Taken { etag, owner, .. } = self else {
+            return false;
+        };
         let is_anothers = |owner: &Owner| owner.primary != *primary;
         listed.etag.is_some() && listed.etag == *etag && owner.as_ref().is_none_or(is_anothers)
     }
 }
 
 /// Whether an awaited key is to be forgotten: no takeover can bring it any more, or its former holder has lost it and is told.
-pub(super) fn has_forgettable(footprint: &Footprint, looks: &BTreeMap<ItemAddress, Look>, now: Timestamp) -> bool {
+pub(super) fn has_forgettable(
+    footprint: &Footprint,
+    looks: &BTreeMap<ItemAddress, Look>,
+    now: Timestamp,
+) -> bool {
     let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
-    footprint.awaited().any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
+    footprint
+        .awaited()
+        .any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 
 /// Relation of the row at an item's address to this primary.
 pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
     let Some(row) = row else { return Look::Absent };
     match Owner::of(&row.entity) {
-        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(row.etag),
-        owner => Look::Taken { etag: Some(row.etag), owner, list: shared::list_view(&row.entity) },
+        Some(owner)
+            if (owner.primary == *primary && owner.view == address.view)
+                || planted(Bug::TakesForeignItems) =>
+        {
+            Look::Ours(row.etag)
+        }
+        owner => Look::Taken {
+            etag: Some(row.etag),
+            owner,
+            list: shared::list_view(&row.entity),
+        },
     }
 }
 
 /// Relation of the blob at an item's address to this primary.
 pub(super) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
-    let Some(blob) = blob else { return Look::Absent };
+    let Some(blob) = blob else {
+        return Look::Absent;
+    };
     match Owner::of_blob(&blob.metadata) {
         // Its name says the rest: a view that was given another name finds its values again.
-        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => Look::Ours(blob.etag),
-        owner => Look::Taken { etag: Some(blob.etag), owner, list: None },
+        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => {
+            Look::Ours(blob.etag)
+        }
+        owner => Look::Taken {
+            etag: Some(blob.etag),
+            owner,
+            list: None,
+        },
     }
 }
 
@@ -85,15 +110,32 @@ pub(super) fn look_into(
 ) -> Look {
     match found {
         // A copy is written whole, and would lose them.
-        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => Look::Taken { etag: None, owner: None, list: None },
+        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
+            Look::Taken {
+                etag: None,
+                owner: None,
+                list: None,
+            }
+        }
         AtSite::Absent => Look::Absent,
         AtSite::Part(token) => Look::Ours(token),
         AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
         AtSite::Owned(owner, token) => {
-            let owner = Owner { primary: owner, view: address.view.clone() };
-            Look::Taken { etag: Some(token), owner: Some(owner), list: None }
+            let owner = Owner {
+                primary: owner,
+                view: address.view.clone(),
+            };
+            Look::Taken {
+                etag: Some(token),
+                owner: Some(owner),
+                list: None,
+            }
         }
         AtSite::Homeless => Look::Homeless,
-        AtSite::Foreign => Look::Taken { etag: None, owner: owner.cloned(), list: list.cloned() },
+        AtSite::Foreign => Look::Taken {
+            etag: None,
+            owner: owner.cloned(),
+            list: list.cloned(),
+        },
     }
 }

@@ -34,7 +34,10 @@ pub(super) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) 
 
 /// Whether this mark may have been left out: the entity does not have it, and has no room for it.
 pub(super) fn may_lack(mark: &str, entity: &Entity, fits: impl Fn(&Change) -> bool) -> bool {
-    entity.get(mark).is_none() && !fits(&Change::Insert(entity.clone().with(mark, "x".repeat(LONGEST))))
+    entity.get(mark).is_none()
+        && !fits(&Change::Insert(
+            entity.clone().with(mark, "x".repeat(LONGEST)),
+        ))
 }
 
 #[cfg(test)]
@@ -44,8 +47,13 @@ mod tests {
 
     /// An entity with `own` properties and every mark.
     fn marked(own: usize) -> Change {
-        let entity = (0..own).fold(Entity::new(EntityKey::new("p", "r").unwrap()), |entity, i| entity.with(format!("P{i}"), true));
-        Change::Insert(OF_RESTORED.into_iter().fold(entity, |entity, mark| entity.with(mark, "m 2026-11-20T15:00:00Z")))
+        let entity = (0..own).fold(
+            Entity::new(EntityKey::new("p", "r").unwrap()),
+            |entity, i| entity.with(format!("P{i}"), true),
+        );
+        Change::Insert(OF_RESTORED.into_iter().fold(entity, |entity, mark| {
+            entity.with(mark, "m 2026-11-20T15:00:00Z")
+        }))
     }
 
     fn fits(change: &Change) -> bool {
@@ -58,13 +66,19 @@ mod tests {
             let fitted = fitted(marked(own), &OF_RESTORED, fits);
             assert!(fits(&fitted), "{own}");
             let entity = fitted.result().unwrap();
-            let kept: Vec<&str> = OF_RESTORED.into_iter().filter(|mark| entity.get(mark).is_some()).collect();
+            let kept: Vec<&str> = OF_RESTORED
+                .into_iter()
+                .filter(|mark| entity.get(mark).is_some())
+                .collect();
             assert_eq!(kept, OF_RESTORED[4 - left..], "{own}");
             assert_eq!(entity.user_properties().count(), own);
             // A reader must notice every mark that was left out.
             assert_eq!(may_lack(SOURCE_JOB, entity, fits), left < 1, "{own}");
             assert_eq!(may_lack(Stamp::PROPERTY, entity, fits), left < 2, "{own}");
         }
-        assert!(!fits(&fitted(marked(253), &OF_RESTORED, fits)), "the entity itself does not fit");
+        assert!(
+            !fits(&fitted(marked(253), &OF_RESTORED, fits)),
+            "the entity itself does not fit"
+        );
     }
 }

@@ -47,7 +47,13 @@ pub enum MemoryShare {
 
 impl MemoryShare {
     /// Every share, in the order in which a job takes from them.
-    pub const ALL: [Self; 5] = [Self::Messages, Self::Rows, Self::Bodies, Self::Values, Self::Documents];
+    pub const ALL: [Self; 5] = [
+        Self::Messages,
+        Self::Rows,
+        Self::Bodies,
+        Self::Values,
+        Self::Documents,
+    ];
 
     /// The share's name in metrics.
     pub const fn name(self) -> &'static str {
@@ -129,7 +135,9 @@ impl MemoryBudget {
 
     fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
-            let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT).unwrap_or(u32::MAX).max(1);
+            let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT)
+                .unwrap_or(u32::MAX)
+                .max(1);
             let made = Arc::new(Share {
                 of: share,
                 units,
@@ -141,13 +149,17 @@ impl MemoryBudget {
             made.tell();
             made
         };
-        Self { shares: MemoryShare::ALL.map(share) }
+        Self {
+            shares: MemoryShare::ALL.map(share),
+        }
     }
 
     /// Waits for so many bytes of a share: all of it, where it has no more.
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, share.units);
+        let units = u32::try_from(bytes.div_ceil(UNIT))
+            .unwrap_or(u32::MAX)
+            .clamp(1, share.units);
         let permit = if let Ok(permit) = Arc::clone(&share.free).try_acquire_many_owned(units) {
             Some(permit)
         } else {
@@ -155,7 +167,11 @@ impl MemoryBudget {
             // It is never closed.
             Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
-        let grant = MemoryGrant { share: Arc::clone(share), permit, part: None };
+        let grant = MemoryGrant {
+            share: Arc::clone(share),
+            permit,
+            part: None,
+        };
         share.held.fetch_add(grant.bytes(), Ordering::SeqCst);
         share.tell();
         grant
@@ -165,7 +181,11 @@ impl MemoryBudget {
     /// that has a part of the share gets nothing more, and need not wait for it.
     pub(super) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
-            return MemoryGrant { share: Arc::clone(&self.shares[share as usize]), permit: None, part: None };
+            return MemoryGrant {
+                share: Arc::clone(&self.shares[share as usize]),
+                permit: None,
+                part: None,
+            };
         };
         let mut grant = aside(self.take(share, bytes)).await;
         grant.part = Some(part);
@@ -203,16 +223,24 @@ impl std::fmt::Debug for Share {
 impl MemoryGrant {
     /// How many bytes they are.
     pub fn bytes(&self) -> u64 {
-        self.permit.as_ref().map_or(0, |permit| permit.num_permits() as u64 * UNIT)
+        self.permit
+            .as_ref()
+            .map_or(0, |permit| permit.num_permits() as u64 * UNIT)
     }
 
     /// Gives back all but so many bytes.
     pub fn shrink(&mut self, bytes: u64) {
-        let Some(permit) = &mut self.permit else { return };
-        let keep = usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1);
+        let Some(permit) = &mut self.permit else {
+            return;
+        };
+        let keep = usize::try_from(bytes.div_ceil(UNIT))
+            .unwrap_or(usize::MAX)
+            .max(1);
         let surplus = permit.num_permits().saturating_sub(keep);
         if let Some(surplus) = permit.split(surplus).filter(|_| surplus > 0) {
-            self.share.held.fetch_sub(surplus.num_permits() as u64 * UNIT, Ordering::SeqCst);
+            self.share
+                .held
+                .fetch_sub(surplus.num_permits() as u64 * UNIT, Ordering::SeqCst);
             drop(surplus);
             self.share.tell();
         }
@@ -266,7 +294,14 @@ mod tests {
         let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
         let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
         assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
-        assert_eq!(budget.used(MemoryShare::Bodies), MemoryUse { bytes: 3 * MIB, held: 2 * MIB, waiting: 1 });
+        assert_eq!(
+            budget.used(MemoryShare::Bodies),
+            MemoryUse {
+                bytes: 3 * MIB,
+                held: 2 * MIB,
+                waiting: 1
+            }
+        );
         drop(first);
         let second = waits.await;
         assert_eq!(second.bytes(), 2 * MIB);
@@ -278,8 +313,16 @@ mod tests {
         let budget = budget();
         let giant = budget.take(MemoryShare::Bodies, 1 << 50).await;
         assert_eq!(giant.bytes(), 3 * MIB);
-        assert!(timeout(Duration::from_secs(1), budget.take(MemoryShare::Bodies, 1)).await.is_err());
-        assert_eq!(budget.take(MemoryShare::Values, MIB).await.bytes(), MIB, "another share is not concerned");
+        assert!(
+            timeout(Duration::from_secs(1), budget.take(MemoryShare::Bodies, 1))
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            budget.take(MemoryShare::Values, MIB).await.bytes(),
+            MIB,
+            "another share is not concerned"
+        );
         drop(giant);
         budget.take(MemoryShare::Bodies, 1).await;
     }
@@ -299,9 +342,23 @@ mod tests {
     async fn whoever_gives_up_waiting_leaves_nothing_behind() {
         let budget = budget();
         let held = budget.take(MemoryShare::Values, 6 * MIB).await;
-        assert!(timeout(Duration::from_secs(1), budget.take(MemoryShare::Values, MIB)).await.is_err());
+        assert!(
+            timeout(
+                Duration::from_secs(1),
+                budget.take(MemoryShare::Values, MIB)
+            )
+            .await
+            .is_err()
+        );
         drop(held);
-        assert_eq!(budget.used(MemoryShare::Values), MemoryUse { bytes: 6 * MIB, held: 0, waiting: 0 });
+        assert_eq!(
+            budget.used(MemoryShare::Values),
+            MemoryUse {
+                bytes: 6 * MIB,
+                held: 0,
+                waiting: 0
+            }
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -312,9 +369,15 @@ mod tests {
             let first = budget.take_aside(MemoryShare::Values, 6 * MIB).await;
             assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), 0);
             drop(first);
-            assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), MIB, "it has given the first back");
+            assert_eq!(
+                budget.take_aside(MemoryShare::Values, MIB).await.bytes(),
+                MIB,
+                "it has given the first back"
+            );
         };
-        timeout(Duration::from_secs(1), waits.of(run)).await.expect("it waits for itself");
+        timeout(Duration::from_secs(1), waits.of(run))
+            .await
+            .expect("it waits for itself");
     }
 
     #[test]
@@ -324,8 +387,13 @@ mod tests {
         let listener = move |share, used: MemoryUse| seen.lock().unwrap().push((share, used.held));
         let budget = MemoryBudget::told(16 * MIB, Box::new(listener));
         told.lock().unwrap().clear();
-        drop(futures::executor::block_on(budget.take(MemoryShare::Bodies, MIB)));
-        assert_eq!(*told.lock().unwrap(), [(MemoryShare::Bodies, MIB), (MemoryShare::Bodies, 0)]);
+        drop(futures::executor::block_on(
+            budget.take(MemoryShare::Bodies, MIB),
+        ));
+        assert_eq!(
+            *told.lock().unwrap(),
+            [(MemoryShare::Bodies, MIB), (MemoryShare::Bodies, 0)]
+        );
     }
 
     proptest! {

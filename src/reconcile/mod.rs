@@ -95,8 +95,12 @@ pub use audit_records::{AuditRecord, audit_records, audited_primaries};
 pub use backfill::BackfillPass;
 pub use engine::{CatalogHold, Engine, EngineParts, Unread};
 pub use erase::{Erasure, Removed, ValuesLeft};
-pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
-pub use memory::{DEFAULT_MEMORY, MemoryBudget, MemoryGrant, MemoryListener, MemoryShare, MemoryUse};
+pub use execute::{
+    Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work,
+};
+pub use memory::{
+    DEFAULT_MEMORY, MemoryBudget, MemoryGrant, MemoryListener, MemoryShare, MemoryUse,
+};
 pub use recheck::{Recheck, RecheckError};
 pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use secret::{SealSecret, Secret};

@@ -16,6 +16,14 @@ impl RunJob for MoveJob {
         engine.refuse_view_tables(&self.to.table)?;
         let source = engine.pass(&self.primary, delivery)?;
         let target = engine.pass(&self.to, delivery)?;
-        Relocation::new(engine, delivery, source, EntityPlace::Moved(target), self.to.key.clone()).run(None).await
+        Relocation::new(
+            engine,
+            delivery,
+            source,
+            EntityPlace::Moved(target),
+            self.to.key.clone(),
+        )
+        .run(None)
+        .await
     }
 }

@@ -48,19 +48,29 @@ pub(super) struct Ring {
 impl Ring {
     /// Whether a failure is that, and leaves nothing undone but the pass that was open.
     pub(super) fn is_all(failure: &Failure) -> bool {
-        failure.cause.downcast_ref::<Self>().is_some_and(|ring| !ring.through_a_holder)
+        failure
+            .cause
+            .downcast_ref::<Self>()
+            .is_some_and(|ring| !ring.through_a_holder)
     }
 }
 
 impl<'a> Nesting<'a> {
     /// The pass over a primary, which is nested in `outer` itself.
     pub(super) const fn new(primary: &'a Primary, outer: Option<&'a Nesting<'a>>) -> Self {
-        Self { primary, outer, frees: false }
+        Self {
+            primary,
+            outer,
+            frees: false,
+        }
     }
 
     /// The same, around a pass over the holder of a key.
     pub(super) const fn freeing(self) -> Self {
-        Self { frees: true, ..self }
+        Self {
+            frees: true,
+            ..self
+        }
     }
 
     /// This one, the one that it is nested in, and so on.
@@ -71,7 +81,8 @@ impl<'a> Nesting<'a> {
     /// Whether a pass in it may bring the holder of a key in step: no pass over a holder does, nor is one begun over a primary with an
     /// open one.
     pub(super) fn may_free(&self, holder: &Primary) -> bool {
-        self.outwards().all(|nesting| !nesting.frees && nesting.primary != holder)
+        self.outwards()
+            .all(|nesting| !nesting.frees && nesting.primary != holder)
     }
 
     /// How many passes a pass in it is nested in.
@@ -81,9 +92,21 @@ impl<'a> Nesting<'a> {
 
     /// The way from an open pass over a primary back to it, where there is one.
     pub(super) fn ring(&self, primary: &Primary) -> Option<Ring> {
-        let open = self.outwards().position(|nesting| nesting.primary == primary)?;
+        let open = self
+            .outwards()
+            .position(|nesting| nesting.primary == primary)?;
         let way = || self.outwards().take(open + 1);
-        let ring = way().map(|nesting| nesting.primary).collect::<Vec<_>>().into_iter().rev().chain([primary]).cloned().collect();
-        Some(Ring { ring, through_a_holder: way().any(|nesting| nesting.frees) })
+        let ring = way()
+            .map(|nesting| nesting.primary)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .chain([primary])
+            .cloned()
+            .collect();
+        Some(Ring {
+            ring,
+            through_a_holder: way().any(|nesting| nesting.frees),
+        })
     }
 }

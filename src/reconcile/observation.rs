@@ -57,21 +57,27 @@ impl Observation {
 
     /// The items that only the footprint's seal can vouch for: no look was taken at them.
     pub(super) fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
-        self.footprint.sealed_items().map(|(address, _)| address).filter(|address| !self.looks.contains_key(address))
+        self.footprint
+            .sealed_items()
+            .map(|(address, _)| address)
+            .filter(|address| !self.looks.contains_key(address))
     }
 
     /// Items of others that the footprint lists at their present versions, as no worker does.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
-        let borrowed = self
-            .footprint
-            .sealed_items()
-            .filter(|(address, entry)| self.looks.get(address).is_some_and(|look| look.is_borrowed(entry, primary)));
+        let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
+            self.looks
+                .get(address)
+                .is_some_and(|look| look.is_borrowed(entry, primary))
+        });
         borrowed.map(|(address, _)| address.clone()).collect()
     }
 
     /// Whether the row is the item of one primary in its own table. (A list there is none: footprints of its key may be left.)
     pub(super) fn is_derived(&self) -> bool {
-        self.derived.as_ref().is_some_and(|row| Owner::of(&row.entity).is_some())
+        self.derived
+            .as_ref()
+            .is_some_and(|row| Owner::of(&row.entity).is_some())
     }
 }
 
@@ -84,7 +90,11 @@ pub(super) async fn observe(
     leftovers: bool,
 ) -> Result<Observation, Failure> {
     let mut seen = Observation::blank();
-    let early = if planted(Bug::PrimaryReadFirst) { Some(read_primary(scope, leftovers).await?) } else { None };
+    let early = if planted(Bug::PrimaryReadFirst) {
+        Some(read_primary(scope, leftovers).await?)
+    } else {
+        None
+    };
     if scope.has_views() {
         // A report writes nothing, nor the secret.
         if scope.delivery.is_some() {
@@ -100,30 +110,58 @@ pub(super) async fn observe(
         let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
             entry.changing || looks == Looks::Everything || scope.claims(address) == Claimed::Former
         };
-        let listed = seen.footprint.items.iter().filter(doubtful).map(|(address, _)| address);
+        let listed = seen
+            .footprint
+            .items
+            .iter()
+            .filter(doubtful)
+            .map(|(address, _)| address);
         let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
         // Items of an unknown view are left alone.
-        let generation = |address: &ItemAddress| seen.footprint.items.get(address).map_or(0, |entry| entry.generation);
+        let generation = |address: &ItemAddress| {
+            seen.footprint
+                .items
+                .get(address)
+                .map_or(0, |entry| entry.generation)
+        };
         addresses.retain(|address| match scope.status(address, generation(address)) {
             ViewStatus::Known => true,
             ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
             ViewStatus::Newer => false,
         });
-        let looked = items::look(LookContext { scope, footprint: &seen.footprint, touched }, addresses).await?;
+        let looked = items::look(
+            LookContext {
+                scope,
+                footprint: &seen.footprint,
+                touched,
+            },
+            addresses,
+        )
+        .await?;
         seen.looks = looked.looks.into_iter().collect();
         seen.said = looked.said.into_iter().collect();
         seen.behind = looked.behind.into_iter().collect();
         if seen.footprint.unproven {
             let unproven = seen.unproven().next().is_some();
             seen.footprint.unproven = unproven;
-            scope.warn_of(&seen.borrowed(&scope.primary), "footprint", "another owner has them at these very versions");
+            scope.warn_of(
+                &seen.borrowed(&scope.primary),
+                "footprint",
+                "another owner has them at these very versions",
+            );
         }
     }
-    let StoredPrimary { row, rows } = if let Some(stored) = early { stored } else { read_primary(scope, leftovers).await? };
+    let StoredPrimary { row, rows } = if let Some(stored) = early {
+        stored
+    } else {
+        read_primary(scope, leftovers).await?
+    };
     seen.rows = rows;
     match row {
         // A row derived from its own table is no source of truth.
-        Some(row) if item::is_derived_within(&scope.source.table, &row.entity) => seen.derived = Some(row),
+        Some(row) if item::is_derived_within(&scope.source.table, &row.entity) => {
+            seen.derived = Some(row)
+        }
         row => seen.row = row,
     }
     Ok(seen)
@@ -131,10 +169,25 @@ pub(super) async fn observe(
 
 async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {
     if let Some(document) = &scope.document {
-        return Ok(StoredPrimary { row: document.read().await?, ..StoredPrimary::default() });
+        return Ok(StoredPrimary {
+            row: document.read().await?,
+            ..StoredPrimary::default()
+        });
     }
-    let Engine { row_sizes, memory, .. } = scope.engine;
-    let read = scope.engine.read_primary(scope.source, &scope.primary.key, leftovers);
-    let bytes = |stored: &StoredPrimary| stored.row.as_ref().map_or(0, |row| row.entity.stored_bytes());
-    scope.memory.reading((row_sizes, memory), scope.source, read, bytes).await
+    let Engine {
+        row_sizes, memory, ..
+    } = scope.engine;
+    let read = scope
+        .engine
+        .read_primary(scope.source, &scope.primary.key, leftovers);
+    let bytes = |stored: &StoredPrimary| {
+        stored
+            .row
+            .as_ref()
+            .map_or(0, |row| row.entity.stored_bytes())
+    };
+    scope
+        .memory
+        .reading((row_sizes, memory), scope.source, read, bytes)
+        .await
 }

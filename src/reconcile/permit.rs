@@ -20,8 +20,15 @@ impl Engine {
     }
 
     pub(super) fn permit_job(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
-        let Some(tables) = &delivery.tables else { return Ok(()) };
+        let Some(tables) = &delivery.tables else {
+            return Ok(());
+        };
         let refused = tables.refuse(self.catalog.tables_of(job.operation().subject()));
-        refused.map_or(Ok(()), |refused| Err(permanent("looking at what the queue allows", TableRefused(refused))))
+        refused.map_or(Ok(()), |refused| {
+            Err(permanent(
+                "looking at what the queue allows",
+                TableRefused(refused),
+            ))
+        })
     }
 }

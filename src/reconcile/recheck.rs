@@ -57,15 +57,24 @@ struct ListedRecheck<'r> {
 impl<'r> ListedRecheck<'r> {
     fn of(recheck: &'r Recheck) -> Self {
         let EntityKey { pk, rk } = &recheck.primary.key;
-        Self { pk, rk, items: &recheck.items, chained: recheck.chained, told: recheck.told.as_deref() }
+        Self {
+            pk,
+            rk,
+            items: &recheck.items,
+            chained: recheck.chained,
+            told: recheck.told.as_deref(),
+        }
     }
 }
 
 impl Recheck {
     /// The text of the message that asks for these rechecks, all of one table.
     pub fn encode_all(rechecks: &[&Self]) -> String {
-        let [first, _, ..] = rechecks else { return rechecks.first().map(|one| one.encode()).unwrap_or_default() };
-        let listed: Vec<ListedRecheck<'_>> = rechecks.iter().map(|one| ListedRecheck::of(one)).collect();
+        let [first, _, ..] = rechecks else {
+            return rechecks.first().map(|one| one.encode()).unwrap_or_default();
+        };
+        let listed: Vec<ListedRecheck<'_>> =
+            rechecks.iter().map(|one| ListedRecheck::of(one)).collect();
         body::encode(&serde_json::json!({"v": 1, "op": RECHECK, "table": first.primary.table, RECHECKS: listed}).to_string())
     }
 
@@ -74,7 +83,9 @@ impl Recheck {
         let wrong = |error: job::JobError| RecheckError(cause::chain(&error));
         let mut object = job::decode_object(message).map_err(wrong)?;
         match Batch::of_rechecks(&mut object).map_err(wrong)? {
-            Some(batch) => (0..batch.len()).map(|at| Self::of_object(batch.single(at))).collect(),
+            Some(batch) => (0..batch.len())
+                .map(|at| Self::of_object(batch.single(at)))
+                .collect(),
             None => Ok(vec![Self::of_object(object)?]),
         }
     }
@@ -102,18 +113,35 @@ impl Recheck {
 
     /// Reads the text of a message on a recheck queue.
     pub fn decode(message: &str) -> Result<Self, RecheckError> {
-        let object = job::decode_object(message).map_err(|error| RecheckError(error.to_string()))?;
+        let object =
+            job::decode_object(message).map_err(|error| RecheckError(error.to_string()))?;
         Self::of_object(object)
     }
 
     /// Reads the JSON object inside a message on a recheck queue.
     pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
-        let wire: Wire = serde_json::from_value(Value::Object(object)).map_err(|error| RecheckError(cause::chain(&error)))?;
+        let wire: Wire = serde_json::from_value(Value::Object(object))
+            .map_err(|error| RecheckError(cause::chain(&error)))?;
         if wire.op != RECHECK || wire.v != 1 {
-            return Err(RecheckError(format!("op {}, v {}", Quoted(&wire.op), wire.v)));
+            return Err(RecheckError(format!(
+                "op {}, v {}",
+                Quoted(&wire.op),
+                wire.v
+            )));
         }
-        let primary = Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } };
-        Ok(Self { primary, items: wire.items, chained: wire.chained, told: wire.told })
+        let primary = Primary {
+            table: wire.table,
+            key: EntityKey {
+                pk: wire.pk,
+                rk: wire.rk,
+            },
+        };
+        Ok(Self {
+            primary,
+            items: wire.items,
+            chained: wire.chained,
+            told: wire.told,
+        })
     }
 }
 
@@ -125,7 +153,10 @@ mod tests {
     #[test]
     fn a_recheck_survives_its_message() {
         let recheck = Recheck {
-            primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() },
+            primary: Primary {
+                table: TableName::new("Employees").unwrap(),
+                key: EntityKey::new("Sales", "7").unwrap(),
+            },
             items: vec![ItemAddress::row(
                 ViewName::new("by_email").unwrap(),
                 AccountName::main(),
@@ -135,12 +166,31 @@ mod tests {
             chained: 0,
             told: None,
         };
-        let chained = Recheck { chained: 3, told: Some("0f".repeat(8)), ..recheck.clone() };
-        assert_eq!((Recheck::decode(&chained.encode()), recheck.encode().len() < chained.encode().len()), (Ok(chained.clone()), true));
+        let chained = Recheck {
+            chained: 3,
+            told: Some("0f".repeat(8)),
+            ..recheck.clone()
+        };
+        assert_eq!(
+            (
+                Recheck::decode(&chained.encode()),
+                recheck.encode().len() < chained.encode().len()
+            ),
+            (Ok(chained.clone()), true)
+        );
         assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck.clone()));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());
-        let other = Recheck { items: Vec::new(), ..chained };
-        let other = Recheck { primary: Primary { key: EntityKey::new("Sales", "8").unwrap(), ..other.primary }, ..other };
+        let other = Recheck {
+            items: Vec::new(),
+            ..chained
+        };
+        let other = Recheck {
+            primary: Primary {
+                key: EntityKey::new("Sales", "8").unwrap(),
+                ..other.primary
+            },
+            ..other
+        };
         for all in [vec![&recheck], vec![&recheck, &other]] {
             let read = Recheck::decode_all(&Recheck::encode_all(&all)).unwrap();
             assert_eq!(read.iter().collect::<Vec<_>>(), all);

@@ -34,7 +34,12 @@ pub(super) struct RecheckQueue<'e> {
 
 impl RecheckQueues {
     /// Has a recheck put, by this caller or by another.
-    pub(super) async fn put(&self, place: &RecheckPlace, recheck: &Recheck, queue: &RecheckQueue<'_>) -> Answer {
+    pub(super) async fn put(
+        &self,
+        place: &RecheckPlace,
+        recheck: &Recheck,
+        queue: &RecheckQueue<'_>,
+    ) -> Answer {
         loop {
             // A dropped server may have put the message: a second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
@@ -47,7 +52,15 @@ impl RecheckQueues {
 impl RecheckQueue<'_> {
     /// Puts rechecks of one table in a message.
     pub(super) async fn put(&self, rechecks: &[&Recheck]) -> Answer {
-        self.queues.put(self.name, &Recheck::encode_all(rechecks), self.delay, Ttl::Never).await.map(|_| ())
+        self.queues
+            .put(
+                self.name,
+                &Recheck::encode_all(rechecks),
+                self.delay,
+                Ttl::Never,
+            )
+            .await
+            .map(|_| ())
     }
 }
 
@@ -56,14 +69,18 @@ impl Serve<Recheck, Answer> for RecheckQueue<'_> {
         let (mut room, mut primaries) = (RECHECK_ITEMS_BYTES, BTreeSet::new());
         let batch = queue.take(|recheck| {
             let bytes = recheck.listed_len();
-            let fits = bytes <= room && primaries.len() < MOST && primaries.insert(recheck.primary.key.clone());
+            let fits = bytes <= room
+                && primaries.len() < MOST
+                && primaries.insert(recheck.primary.key.clone());
             room = room.saturating_sub(bytes);
             fits
         });
         if batch.is_empty() {
             return;
         }
-        let put = self.put(&batch.iter().map(|one| &one.request).collect::<Vec<_>>()).await;
+        let put = self
+            .put(&batch.iter().map(|one| &one.request).collect::<Vec<_>>())
+            .await;
         for one in batch {
             one.tell(put.as_ref().copied().map_err(StoreError::told_again));
         }

@@ -31,8 +31,18 @@ pub(super) struct Reconciler<'e> {
 }
 
 impl<'e> Reconciler<'e> {
-    pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0, began: Duration::ZERO, writes: false }
+    pub(super) fn new(
+        engine: &'e Engine,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+    ) -> Self {
+        Self {
+            pass: Pass::new(Scope::new(engine, source, primary, delivery)),
+            rounds: 0,
+            began: Duration::ZERO,
+            writes: false,
+        }
     }
 
     /// Brings every item of the primary in step with its present state.
@@ -59,7 +69,11 @@ impl<'e> Reconciler<'e> {
             }
             if !self.pass.scope.has_views() {
                 let Pass { scope, doubt, .. } = &self.pass;
-                return if doubt.rechecks_the_primary() { queue_recheck(scope, &[]).await } else { Ok(()) };
+                return if doubt.rechecks_the_primary() {
+                    queue_recheck(scope, &[]).await
+                } else {
+                    Ok(())
+                };
             }
             if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
                 return Ok(());
@@ -70,7 +84,8 @@ impl<'e> Reconciler<'e> {
     /// As [`settle`](Self::settle), from the given observation.
     pub(super) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
         // The claims of others are read after the primary.
-        let done = !self.pass.scope.receives() && (!self.pass.scope.has_views() || self.closes(seen).await?);
+        let done = !self.pass.scope.receives()
+            && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
     }
 
@@ -79,11 +94,18 @@ impl<'e> Reconciler<'e> {
         let lost = self.rounds;
         if lost == ROUNDS {
             self.leave_on_record().await;
-            return Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS));
+            return Err(lost_race(
+                format!("reconciling {}", self.pass.scope.primary),
+                ROUNDS,
+            ));
         }
         let Engine { clock, chance, .. } = self.pass.scope.engine;
         if lost > 0 && !self.pass.met.lost_no_race {
-            let wait = pause(lost, clock.monotonic().saturating_sub(self.began), chance.unit());
+            let wait = pause(
+                lost,
+                clock.monotonic().saturating_sub(self.began),
+                chance.unit(),
+            );
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
@@ -97,33 +119,57 @@ impl<'e> Reconciler<'e> {
     /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
     /// best effort: otherwise they wait for the recheck.
     async fn leave_on_record(&mut self) {
-        let Pass { scope, doubt, met, summary, .. } = &mut self.pass;
+        let Pass {
+            scope,
+            doubt,
+            met,
+            summary,
+            ..
+        } = &mut self.pass;
         if !summary.has_created() {
             return;
         }
         scope.disown(&mut met.touched);
-        met.touched.retain(|address| scope.status(address, 0) != ViewStatus::Newer);
+        met.touched
+            .retain(|address| scope.status(address, 0) != ViewStatus::Newer);
         for _ in 0..ROUNDS {
-            let Ok(read) = scope.read_footprint().await else { return };
+            let Ok(read) = scope.read_footprint().await else {
+                return;
+            };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
             let footprint = footprint.unwrap_or_default();
             let doubted = record::doubted(&scope.engine.catalog, footprint.clone(), &met.touched);
             let is_known = doubted == footprint;
-            if is_known || !matches!(footprints::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in").await, Ok(None)) {
+            if is_known
+                || !matches!(
+                    footprints::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in")
+                        .await,
+                    Ok(None)
+                )
+            {
                 return;
             }
         }
     }
 
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
-        observation::observe(&self.pass.scope, self.pass.looks, &mut self.pass.met.touched, self.pass.doubt.reads_leftovers()).await
+        observation::observe(
+            &self.pass.scope,
+            self.pass.looks,
+            &mut self.pass.met.touched,
+            self.pass.doubt.reads_leftovers(),
+        )
+        .await
     }
 
     /// Applies the claims of others to the primary. `false` where a race was lost.
     pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
         let changes = receive::receive(&self.pass.scope, seen).await?;
         let received = changes.is_some();
-        self.pass.summary.changes.extend(changes.into_iter().flatten());
+        self.pass
+            .summary
+            .changes
+            .extend(changes.into_iter().flatten());
         Ok(received)
     }
 
@@ -143,7 +189,11 @@ impl<'e> Reconciler<'e> {
     }
 
     /// Writes the primary as `change` says, based on the observation, and brings its items in step.
-    pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+    pub(super) async fn commit(
+        &mut self,
+        seen: &Observation,
+        change: &Change,
+    ) -> Result<Commit, Failure> {
         self.writes = true;
         if !self.pass.scope.has_views() {
             return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
@@ -154,7 +204,11 @@ impl<'e> Reconciler<'e> {
             Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
             Ok(Advance::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
             // It may be written all the same, with a view that fails: the claims of others on it are still to follow.
-            Err(failure) if failure.class == FailureClass::Permanent && change.result().is_some() && self.pass.scope.receives() => {
+            Err(failure)
+                if failure.class == FailureClass::Permanent
+                    && change.result().is_some()
+                    && self.pass.scope.receives() =>
+            {
                 self.settle().await.and(Err(failure))
             }
             Err(failure) => Err(failure),
@@ -173,7 +227,9 @@ impl Drop for Reconciler<'_> {
 
 /// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
-    took.saturating_mul(2_u32.saturating_pow(lost)).min(LONGEST_PAUSE).mul_f64(unit)
+    took.saturating_mul(2_u32.saturating_pow(lost))
+        .min(LONGEST_PAUSE)
+        .mul_f64(unit)
 }
 
 #[cfg(test)]
@@ -183,7 +239,12 @@ mod tests {
     #[test]
     fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
         let took = Duration::from_millis(50);
-        assert_eq!((1..=4).map(|lost| pause(lost, took, 0.5).as_millis()).collect::<Vec<_>>(), [50, 100, 200, 400]);
+        assert_eq!(
+            (1..=4)
+                .map(|lost| pause(lost, took, 0.5).as_millis())
+                .collect::<Vec<_>>(),
+            [50, 100, 200, 400]
+        );
         assert_eq!(pause(4, Duration::from_secs(3), 1.0), LONGEST_PAUSE);
         assert_eq!(pause(1, Duration::ZERO, 1.0), Duration::ZERO);
     }

@@ -28,7 +28,9 @@ use super::since::is_written_since;
 use super::value::origin;
 use super::{marks, primary};
 use crate::model::condition::Condition;
-use crate::model::item::{OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
+use crate::model::item::{
+    OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text,
+};
 use crate::model::job::{Primary, Stamp};
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName};
 use crate::planted::{Bug, planted};
@@ -85,7 +87,19 @@ impl<'e> Relocation<'e> {
         target: EntityPlace<'e>,
         to: EntityKey,
     ) -> Self {
-        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, inserted: None, asked: None, first_key: None }
+        Self {
+            engine,
+            delivery,
+            source,
+            target,
+            to,
+            when: None,
+            sent: None,
+            copied: None,
+            inserted: None,
+            asked: None,
+            first_key: None,
+        }
     }
 
     /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
@@ -119,11 +133,20 @@ impl<'e> Relocation<'e> {
         loop {
             self.source.next_round().await?;
             // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
-            let found = if read_kept { self.target.observe().await? } else { Observation::blank() };
+            let found = if read_kept {
+                self.target.observe().await?
+            } else {
+                Observation::blank()
+            };
             let seen = self.source.observe().await?;
             self.refuse(&seen, &found)?;
             let Some(row) = &seen.row else {
-                let is_own = |found: &Observation| found.row.as_ref().is_some_and(|row| self.delivery.stamp.is_on(&row.entity));
+                let is_own = |found: &Observation| {
+                    found
+                        .row
+                        .as_ref()
+                        .is_some_and(|row| self.delivery.stamp.is_on(&row.entity))
+                };
                 let mut done = self.copied.is_some() || is_own(&found);
                 if !done && self.delivery.dequeue_count > 1 {
                     // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
@@ -133,12 +156,18 @@ impl<'e> Relocation<'e> {
                 if done && matches!(self.target, EntityPlace::Log(_)) {
                     self.target.arrived().await?;
                 }
-                return Ok((!done).then(|| format!("{} does not exist", self.source.pass.scope.primary)));
+                return Ok(
+                    (!done).then(|| format!("{} does not exist", self.source.pass.scope.primary))
+                );
             };
             if let EntityPlace::Log(log) = &mut self.target {
                 log.copies(row);
             }
-            let copy = self.decide(row, found.row.as_ref(), (if_match, unsatisfied(row, self.when.as_ref())))?;
+            let copy = self.decide(
+                row,
+                found.row.as_ref(),
+                (if_match, unsatisfied(row, self.when.as_ref())),
+            )?;
             if !matches!(copy, Copy::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
@@ -157,10 +186,15 @@ impl<'e> Relocation<'e> {
                     return Err(self.occupied());
                 }
                 Copy::Replace(etag) => {
-                    let change = self.vouched(Change::Replace(self.for_both(entity, found.row.as_ref()), etag));
+                    let change = self.vouched(Change::Replace(
+                        self.for_both(entity, found.row.as_ref()),
+                        etag,
+                    ));
                     Some(self.fitted(change, &found)?)
                 }
-                Copy::Copied => self.sealed_again(&entity, &found, &row.etag).or_else(|| self.shared(found.row.as_ref(), &row.etag)),
+                Copy::Copied => self
+                    .sealed_again(&entity, &found, &row.etag)
+                    .or_else(|| self.shared(found.row.as_ref(), &row.etag)),
                 Copy::Skip(reason) => {
                     if !self.take_back(&found).await? {
                         continue;
@@ -171,7 +205,15 @@ impl<'e> Relocation<'e> {
             };
             read_kept = true;
             if planted(Bug::DeletedBeforeCopied) {
-                self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await?;
+                self.source
+                    .commit(
+                        &seen,
+                        &Change::Delete(
+                            self.source.pass.scope.primary.key.clone(),
+                            row.etag.clone(),
+                        ),
+                    )
+                    .await?;
             }
             match change {
                 Some(change) => {
@@ -193,7 +235,14 @@ impl<'e> Relocation<'e> {
             }
             self.copied = Some(row.etag.clone());
             self.keep_readable(row).await?;
-            match self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await? {
+            match self
+                .source
+                .commit(
+                    &seen,
+                    &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone()),
+                )
+                .await?
+            {
                 Commit::Closed => {}
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
@@ -218,9 +267,17 @@ impl<'e> Relocation<'e> {
     /// Leaves out marks that do not fit into the target's row. Fails if the entity does not fit even so, or would not with the mark that a
     /// redelivery may have to add.
     fn fitted(&self, change: Change, found: &Observation) -> Result<Change, Failure> {
-        let (EntityPlace::Row(target) | EntityPlace::Moved(target)) = &self.target else { return Ok(change) };
+        let (EntityPlace::Row(target) | EntityPlace::Moved(target)) = &self.target else {
+            return Ok(change);
+        };
         let shared = BTreeMap::from([(SOURCE_SHARED.to_owned(), true.to_string())]);
-        let check = |change: &Change| primary::check(&target.pass.scope, &found.rows, &change.clone().with_texts(&shared));
+        let check = |change: &Change| {
+            primary::check(
+                &target.pass.scope,
+                &found.rows,
+                &change.clone().with_texts(&shared),
+            )
+        };
         let fitted = marks::fitted(change, &marks::OF_COPIES, |change| check(change).is_ok());
         check(&fitted)?;
         Ok(fitted)
@@ -228,31 +285,57 @@ impl<'e> Relocation<'e> {
 
     /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
     fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
-        let is_the_same =
-            found.is_some_and(|found| found.entity.text(SOURCE_ETAG).is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version)));
-        if is_the_same && !matches!(self.target, EntityPlace::Log(_)) { copy.with(SOURCE_SHARED, true) } else { copy }
+        let is_the_same = found.is_some_and(|found| {
+            found
+                .entity
+                .text(SOURCE_ETAG)
+                .is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version))
+        });
+        if is_the_same && !matches!(self.target, EntityPlace::Log(_)) {
+            copy.with(SOURCE_SHARED, true)
+        } else {
+            copy
+        }
     }
 
     /// The copy that this job has brought there, with its values sealed anew that were sealed by a data key which was erased since, as they are
     /// in one made just now. `None` where all can be read, or it is another's by now.
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
-        let found = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity))?;
-        let sealed = self.engine.sealed_otherwise(table, key, &found.entity, copy)?;
+        let found = found
+            .row
+            .as_ref()
+            .filter(|row| self.delivery.stamp.is_on(&row.entity))?;
+        let sealed = self
+            .engine
+            .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
         // Another run may be about to delete by it.
-        let sealed = if self.sent.as_ref() == Some(version) { sealed } else { sealed.with(SOURCE_SHARED, true) };
+        let sealed = if self.sent.as_ref() == Some(version) {
+            sealed
+        } else {
+            sealed.with(SOURCE_SHARED, true)
+        };
         let change = Change::Replace(sealed, found.etag.clone());
         // A client's merge into it stays the client's.
-        Some(if is_as_left(&found.entity) { self.vouched(change) } else { change })
+        Some(if is_as_left(&found.entity) {
+            self.vouched(change)
+        } else {
+            change
+        })
     }
 
     /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of the entity there before may
     /// have taken its data key.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
-            let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else { return Ok(()) };
-            let home = Primary { table: table.table.clone(), key: self.to.clone() };
+            let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
+                return Ok(());
+            };
+            let home = Primary {
+                table: table.table.clone(),
+                key: self.to.clone(),
+            };
             if self.engine.keeps_data_key(table, &home, key).await? {
                 return Ok(());
             }
@@ -261,7 +344,9 @@ impl<'e> Relocation<'e> {
                 self.target.next_round().await?;
                 let found = self.target.observe().await?;
                 let copy = self.copy_of(row).await?;
-                let Some(change) = self.sealed_again(&copy, &found, &row.etag) else { return Ok(()) };
+                let Some(change) = self.sealed_again(&copy, &found, &row.etag) else {
+                    return Ok(());
+                };
                 ended = self.target.commit(&found, &change).await?;
                 if matches!(ended, Commit::Closed | Commit::Committed) && self.inserted.is_some() {
                     self.inserted = change.result().cloned();
@@ -275,9 +360,21 @@ impl<'e> Relocation<'e> {
     /// nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::disowned(entity.clone()).0;
-        let sent = self.inserted.as_ref().filter(|_| self.surely_undeleted() && !matches!(self.target, EntityPlace::Log(_)));
-        let Some(copy) = found.row.as_ref().filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity))) else { return Ok(true) };
-        let ended = self.target.commit(found, &Change::Delete(self.to.clone(), copy.etag.clone())).await?;
+        let sent = self
+            .inserted
+            .as_ref()
+            .filter(|_| self.surely_undeleted() && !matches!(self.target, EntityPlace::Log(_)));
+        let Some(copy) = found
+            .row
+            .as_ref()
+            .filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity)))
+        else {
+            return Ok(true);
+        };
+        let ended = self
+            .target
+            .commit(found, &Change::Delete(self.to.clone(), copy.etag.clone()))
+            .await?;
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
@@ -285,8 +382,13 @@ impl<'e> Relocation<'e> {
     /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
     fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         let others = |copy: &&Row| self.sent.as_ref() != Some(version) && !is_shared(&copy.entity);
-        let copy = found.filter(others).filter(|_| !matches!(self.target, EntityPlace::Log(_)))?;
-        Some(Change::Replace(copy.entity.clone().with(SOURCE_SHARED, true), copy.etag.clone()))
+        let copy = found
+            .filter(others)
+            .filter(|_| !matches!(self.target, EntityPlace::Log(_)))?;
+        Some(Change::Replace(
+            copy.entity.clone().with(SOURCE_SHARED, true),
+            copy.etag.clone(),
+        ))
     }
 
     /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
@@ -296,9 +398,18 @@ impl<'e> Relocation<'e> {
             return Ok(());
         }
         let scope = &self.source.pass.scope;
-        let entity = Entity { key: scope.primary.key.clone(), properties: row.entity.to_user_properties() };
+        let entity = Entity {
+            key: scope.primary.key.clone(),
+            properties: row.entity.to_user_properties(),
+        };
         primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
-            permanent(format!("archiving {}", scope.primary), NoWayBack { table: scope.source.table.clone(), source: failure.cause })
+            permanent(
+                format!("archiving {}", scope.primary),
+                NoWayBack {
+                    table: scope.source.table.clone(),
+                    source: failure.cause,
+                },
+            )
         })
     }
 
@@ -312,23 +423,34 @@ impl<'e> Relocation<'e> {
         Ok(!is_log
             && may_have_acted
             && marks::may_lack(SOURCE_JOB, &row.entity, fits)
-            && is_written_since(row, self.delivery, self.engine.clocks_apart(self.delivery, scope.source))?)
+            && is_written_since(
+                row,
+                self.delivery,
+                self.engine.clocks_apart(self.delivery, scope.source),
+            )?)
     }
 
     /// Rows that views have made are neither moved nor archived, and not written over.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
         refuse_derived(seen, &self.source.pass.scope.primary)?;
-        refuse_derived(found, self.target.primary().unwrap_or(&self.source.pass.scope.primary))
+        refuse_derived(
+            found,
+            self.target
+                .primary()
+                .unwrap_or(&self.source.pass.scope.primary),
+        )
     }
 
     /// Whether another entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
     fn is_occupied(&self, found: Option<&Row>) -> bool {
-        matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
+        matches!(self.target, EntityPlace::Moved(_))
+            && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
     /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
-        matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !is_as_left(&row.entity))
+        matches!(self.target, EntityPlace::Moved(_))
+            && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
     /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
@@ -342,8 +464,18 @@ impl<'e> Relocation<'e> {
     }
 
     fn occupied(&self) -> Failure {
-        let target = Primary { key: self.to.clone(), ..self.target.primary().unwrap_or(&self.source.pass.scope.primary).clone() };
-        permanent(format!("moving {} to {target}", self.source.pass.scope.primary), Occupied(target))
+        let target = Primary {
+            key: self.to.clone(),
+            ..self
+                .target
+                .primary()
+                .unwrap_or(&self.source.pass.scope.primary)
+                .clone()
+        };
+        permanent(
+            format!("moving {} to {target}", self.source.pass.scope.primary),
+            Occupied(target),
+        )
     }
 
     /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
@@ -351,13 +483,22 @@ impl<'e> Relocation<'e> {
     fn surely_undeleted(&self) -> bool {
         self.copied.is_some()
             && self.copied == self.sent
-            && (!self.source.pass.doubt.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
+            && (!self.source.pass.doubt.may_have_written()
+                || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
-    fn decide(&self, row: &Row, found: Option<&Row>, (if_match, unsatisfied): (Option<&ETag>, Option<String>)) -> Result<Copy, Failure> {
+    fn decide(
+        &self,
+        row: &Row,
+        found: Option<&Row>,
+        (if_match, unsatisfied): (Option<&ETag>, Option<String>),
+    ) -> Result<Copy, Failure> {
         // Of the version that goes, always: one that has changed since is not the one meant.
         if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
-            return Ok(Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
+            return Ok(Copy::Skip(format!(
+                "if_match: the entity is at {}, not at {wanted}",
+                row.etag
+            )));
         }
         let is_own = |found: &Row| self.delivery.stamp.is_on(&found.entity);
         if let Some(reason) = unsatisfied
@@ -390,9 +531,13 @@ impl<'e> Relocation<'e> {
                     .to_owned(),
             ));
         }
-        let apart = self.engine.clocks_apart(self.delivery, self.source.pass.scope.source);
+        let apart = self
+            .engine
+            .clocks_apart(self.delivery, self.source.pass.scope.source);
         // It may lie in another account, with another clock.
-        let kept_apart = self.target.table().map_or(apart, |table| self.engine.clocks_apart(self.delivery, table));
+        let kept_apart = self.target.table().map_or(apart, |table| {
+            self.engine.clocks_apart(self.delivery, table)
+        });
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // A row in the way of a move is not written over in any case.
             (Copy::Replace(_), Some(kept)) if !matches!(self.target, EntityPlace::Moved(_)) && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
@@ -418,12 +563,20 @@ impl<'e> Relocation<'e> {
             return log.reopen().await;
         }
         let found = self.target.observe().await?;
-        let Some(row) = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity) && !is_shared(&row.entity)) else {
+        let Some(row) = found
+            .row
+            .as_ref()
+            .filter(|row| self.delivery.stamp.is_on(&row.entity) && !is_shared(&row.entity))
+        else {
             return Ok(());
         };
         let mut entity = row.entity.clone();
         entity.properties.remove(SOURCE_ETAG);
-        match self.target.commit(&found, &Change::Replace(entity, row.etag.clone())).await? {
+        match self
+            .target
+            .commit(&found, &Change::Replace(entity, row.etag.clone()))
+            .await?
+        {
             Commit::Closed => Ok(()),
             // There may be no next delivery that sees to its items.
             Commit::Committed | Commit::Lost | Commit::Unanswered => self.target.look_again().await,
@@ -437,15 +590,26 @@ impl<'e> Relocation<'e> {
             EntityPlace::Moved(target) => {
                 let to = (target.pass.scope.source, &self.to);
                 let (own, _) = shared::disowned(row.entity.clone());
-                let sealed = self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, own).await?;
+                let sealed = self
+                    .engine
+                    .sealed_anew((self.source.pass.scope.source, &row.entity), to, own)
+                    .await?;
                 self.first_key = sealed.first;
                 sealed.entity
             }
-            EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => row.entity.clone(),
+            EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => {
+                row.entity.clone()
+            }
         };
-        let mut entity = Entity { key: self.to.clone(), properties: source.to_user_properties() }
-            .with(SOURCE_PROPERTY, source_text(&self.source.pass.scope.primary))
-            .with(SOURCE_ETAG, row.etag.as_str());
+        let mut entity = Entity {
+            key: self.to.clone(),
+            properties: source.to_user_properties(),
+        }
+        .with(
+            SOURCE_PROPERTY,
+            source_text(&self.source.pass.scope.primary),
+        )
+        .with(SOURCE_ETAG, row.etag.as_str());
         if planted(Bug::ArchiveDropsProperty) {
             entity.properties.remove("FirstName");
         }
@@ -454,13 +618,24 @@ impl<'e> Relocation<'e> {
         }
         if self.target.gives_back() {
             // By these `restore` knows the properties of others.
-            let owners = row.entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
-            entity.properties.extend(owners.map(|(name, value)| (name.clone(), value.clone())));
+            let owners = row
+                .entity
+                .properties
+                .iter()
+                .filter(|(name, _)| name.starts_with(OWNER_PREFIX));
+            entity
+                .properties
+                .extend(owners.map(|(name, value)| (name.clone(), value.clone())));
             if let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now()) {
                 entity = entity.with(ARCHIVED_AT, now);
             }
         }
-        self.target.take_in(origin(&self.source.pass.scope).as_ref(), self.delivery.stamp.on(entity)).await
+        self.target
+            .take_in(
+                origin(&self.source.pass.scope).as_ref(),
+                self.delivery.stamp.on(entity),
+            )
+            .await
     }
 }
 

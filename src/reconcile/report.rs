@@ -81,8 +81,16 @@ pub(super) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Obs
     if !reconciler.pass.scope.has_views() {
         return Ok(first);
     }
-    let wanted = reconciler.pass.scope.derive(first.row.as_ref().map(|row| &row.entity))?;
-    reconciler.pass.met.touched.extend(wanted.items.into_keys().filter(|address| !first.footprint.items.contains_key(address)));
+    let wanted = reconciler
+        .pass
+        .scope
+        .derive(first.row.as_ref().map(|row| &row.entity))?;
+    reconciler.pass.met.touched.extend(
+        wanted
+            .items
+            .into_keys()
+            .filter(|address| !first.footprint.items.contains_key(address)),
+    );
     if reconciler.pass.met.touched.is_empty() {
         return Ok(first);
     }
@@ -96,27 +104,56 @@ pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result
         received.extend(views.into_iter().map(|view| pass.scope.on_itself(view)));
         seen.row = seen.row.map(|row| Row { entity, ..row });
     }
-    let wanted = pass.scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
-    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, Presence::of(&seen))?;
-    Ok(Ahead { seen, received, wanted, plan })
+    let wanted = pass
+        .scope
+        .derive(seen.row.as_ref().map(|row| &row.entity))?;
+    let plan = plan::decided(
+        &pass.scope,
+        (&pass.values, &pass.doubt),
+        &seen,
+        &wanted,
+        Presence::of(&seen),
+    )?;
+    Ok(Ahead {
+        seen,
+        received,
+        wanted,
+        plan,
+    })
 }
 
 /// The plan of this pass.
 pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
-    let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
+    let Ahead {
+        seen,
+        received,
+        wanted,
+        plan,
+    } = look_ahead(&reconciler.pass, seen).await?;
     let by = |taken: &KeyConflict| match (&taken.owner, &taken.list) {
         (Some(owner), _) => owner.primary.whole(),
         (None, Some(view)) => format!("the list of view {view}"),
-        (None, None) => format!("a {} that evenkeel did not write", taken.address.site.kind()),
+        (None, None) => format!(
+            "a {} that evenkeel did not write",
+            taken.address.site.kind()
+        ),
     };
     let writes = |fresh: bool| -> Vec<ItemAddress> {
-        plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()
+        plan.writes
+            .iter()
+            .filter(|write| write.over.is_none() == fresh)
+            .map(|write| write.address.clone())
+            .collect()
     };
-    let idle =
-        plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
+    let idle = plan.writes.is_empty()
+        && plan.drops.is_empty()
+        && plan.forget.is_empty()
+        && plan.taken.is_empty()
+        && plan.announce.is_none();
     // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
-    let nothing = !reconciler.pass.scope.has_views() || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
+    let nothing = !reconciler.pass.scope.has_views()
+        || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
     Ok(PlanReport {
         table: reconciler.pass.scope.primary.table.to_string(),
         key: reconciler.pass.scope.primary.key.clone(),
@@ -124,14 +161,28 @@ pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         in_step: (plan.in_step || nothing) && received.is_empty() && wanted.underived.is_empty(),
         create: writes(true),
         update: writes(false).into_iter().chain(received).collect(),
-        delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
+        delete: plan
+            .drops
+            .iter()
+            .map(|(address, _)| address.clone())
+            .collect(),
         forget: plan.forget.clone(),
         waiting: plan.waiting.clone(),
-        taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(taken) }).collect(),
+        taken: plan
+            .taken
+            .iter()
+            .map(|taken| TakenItem {
+                address: taken.address.clone(),
+                by: by(taken),
+            })
+            .collect(),
         underived: wanted
             .underived
             .iter()
-            .map(|(view, error)| UnderivedView { view: view.clone(), error: cause::chain(error.as_ref()) })
+            .map(|(view, error)| UnderivedView {
+                view: view.clone(),
+                error: cause::chain(error.as_ref()),
+            })
             .collect(),
     })
 }
@@ -141,13 +192,22 @@ impl fmt::Display for PlanReport {
         let presence = if self.present { "present" } else { "absent" };
         writeln!(f, "{}{} is {presence}", self.table, self.key)?;
         for item in &self.waiting {
-            let missing = if item.site.row().is_some() { "entity" } else { item.site.kind() };
+            let missing = if item.site.row().is_some() {
+                "entity"
+            } else {
+                item.site.kind()
+            };
             writeln!(f, "waiting {item}: the {missing} does not exist")?;
         }
         if self.in_step {
             return writeln!(f, "in step: nothing to do");
         }
-        let lists = [("create", &self.create), ("update", &self.update), ("delete", &self.delete), ("forget", &self.forget)];
+        let lists = [
+            ("create", &self.create),
+            ("update", &self.update),
+            ("delete", &self.delete),
+            ("forget", &self.forget),
+        ];
         for (verb, items) in lists {
             for item in items {
                 writeln!(f, "{verb}  {item}")?;

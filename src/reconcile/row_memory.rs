@@ -33,11 +33,19 @@ pub(super) struct RowSizes(Mutex<HashMap<TableRef, f64>>);
 impl RowSizes {
     /// Takes in a row of so many bytes; 0 for none.
     pub(super) fn learn(&self, table: &TableRef, bytes: usize) {
-        #[expect(clippy::cast_precision_loss, reason = "a row has a mebibyte, and a wide entity 16")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a row has a mebibyte, and a wide entity 16"
+        )]
         let bytes = bytes as f64;
         let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(expected) = sizes.get_mut(table) {
-            *expected += (bytes - *expected) * if bytes > *expected { RISES_BY } else { FALLS_BY };
+            *expected += (bytes - *expected)
+                * if bytes > *expected {
+                    RISES_BY
+                } else {
+                    FALLS_BY
+                };
             return;
         }
         if sizes.len() >= CAPACITY {
@@ -48,15 +56,28 @@ impl RowSizes {
 
     /// Bytes to take of a share of so many before a row is read.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
-        let expected = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(table).copied();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes are positive, and no machine has 2^53 bytes")]
+        let expected = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(table)
+            .copied();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "sizes are positive, and no machine has 2^53 bytes"
+        )]
         expected.map_or(Some(share / UNKNOWN_AT_ONCE), |bytes| needed(bytes as u64))
     }
 }
 
 /// Bytes to take for a row of so many; `None` for a small one.
 const fn needed(bytes: u64) -> Option<u64> {
-    if bytes < SMALL { None } else { Some(bytes * COPIES) }
+    if bytes < SMALL {
+        None
+    } else {
+        Some(bytes * COPIES)
+    }
 }
 
 /// Memory of a run for its primary.
@@ -120,7 +141,10 @@ mod tests {
     const SHARE: u64 = 16 << 20;
 
     fn table(name: &str) -> TableRef {
-        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        }
     }
 
     #[test]
@@ -128,8 +152,16 @@ mod tests {
         let sizes = RowSizes::default();
         assert_eq!(sizes.expected(&table("Staff"), SHARE), Some(SHARE / 128));
         sizes.learn(&table("Staff"), 900);
-        assert_eq!(sizes.expected(&table("Staff"), SHARE), None, "small rows take nothing");
-        assert_eq!(sizes.expected(&table("Offices"), SHARE), Some(SHARE / 128), "each table has its own");
+        assert_eq!(
+            sizes.expected(&table("Staff"), SHARE),
+            None,
+            "small rows take nothing"
+        );
+        assert_eq!(
+            sizes.expected(&table("Offices"), SHARE),
+            Some(SHARE / 128),
+            "each table has its own"
+        );
     }
 
     #[test]
@@ -140,7 +172,12 @@ mod tests {
         let large = sizes.expected(&table("Staff"), SHARE).unwrap();
         assert!((1_790_000..1_844_000).contains(&large), "{large}");
         (0..100).for_each(|_| sizes.learn(&table("Staff"), 900));
-        assert!(sizes.expected(&table("Staff"), SHARE).is_some_and(|bytes| bytes > 300_000), "a hundred small ones after it");
+        assert!(
+            sizes
+                .expected(&table("Staff"), SHARE)
+                .is_some_and(|bytes| bytes > 300_000),
+            "a hundred small ones after it"
+        );
         (0..1_000).for_each(|_| sizes.learn(&table("Staff"), 0));
         assert_eq!(sizes.expected(&table("Staff"), SHARE), None);
     }
@@ -150,7 +187,14 @@ mod tests {
         let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
         let row = |memory: Arc<RowMemory>, bytes: usize| {
             let of = (&sizes, &budget);
-            async move { memory.reading(of, &table("Staff"), async { Ok::<_, ()>(bytes) }, |bytes| *bytes).await.unwrap() }
+            async move {
+                memory
+                    .reading(of, &table("Staff"), async { Ok::<_, ()>(bytes) }, |bytes| {
+                        *bytes
+                    })
+                    .await
+                    .unwrap()
+            }
         };
         let held = || budget.used(MemoryShare::Rows).held;
         let run = || Waits::new(Arc::new(SystemClock::new()));
@@ -158,10 +202,17 @@ mod tests {
         run().of(row(Arc::clone(&memory), 600 << 10)).await;
         assert_eq!(held(), 1_800 << 10, "a row that nobody expected");
         drop(memory);
-        let (first, second) = (Arc::new(RowMemory::default()), Arc::new(RowMemory::default()));
+        let (first, second) = (
+            Arc::new(RowMemory::default()),
+            Arc::new(RowMemory::default()),
+        );
         let both = async {
             row(Arc::clone(&first), 300 << 10).await;
-            assert_eq!(held(), 900 << 10, "a smaller one gives back what it does not need");
+            assert_eq!(
+                held(),
+                900 << 10,
+                "a smaller one gives back what it does not need"
+            );
             row(Arc::clone(&second), 600 << 10).await;
             assert_eq!(held(), 900 << 10, "the second of a run takes nothing");
         };
@@ -181,7 +232,15 @@ mod tests {
             async move {
                 let job = async {
                     let memory = RowMemory::default();
-                    memory.reading(of, &table("Staff"), async { Ok::<_, ()>(1 << 20) }, |bytes| *bytes).await.unwrap();
+                    memory
+                        .reading(
+                            of,
+                            &table("Staff"),
+                            async { Ok::<_, ()>(1 << 20) },
+                            |bytes| *bytes,
+                        )
+                        .await
+                        .unwrap();
                     most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     sleep(Duration::from_millis(50)).await;
                     working.fetch_sub(1, Ordering::SeqCst);
@@ -191,7 +250,14 @@ mod tests {
         });
         futures::future::join_all(runs).await;
         assert_eq!(most.load(Ordering::SeqCst), 5, "of 16 MiB");
-        assert_eq!(budget.used(MemoryShare::Rows), MemoryUse { bytes: SHARE, held: 0, waiting: 0 });
+        assert_eq!(
+            budget.used(MemoryShare::Rows),
+            MemoryUse {
+                bytes: SHARE,
+                held: 0,
+                waiting: 0
+            }
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ use super::row_memory::RowMemory;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
-use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause, quoted};
+use crate::model::{
+    AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause,
+    quoted,
+};
 use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use crate::ports::{Account, TableStore};
 
@@ -68,9 +71,18 @@ impl std::fmt::Display for Reasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let told = self.0.len().min(REASONS_TOLD);
         let each = REASONS_BYTES / told.max(1);
-        let reasons: Vec<String> = self.0.iter().take(told).map(|reason| quoted::cut(reason, each)).collect();
+        let reasons: Vec<String> = self
+            .0
+            .iter()
+            .take(told)
+            .map(|reason| quoted::cut(reason, each))
+            .collect();
         f.write_str(&reasons.join("; "))?;
-        if self.0.len() > told { write!(f, "; and {} more", self.0.len() - told) } else { Ok(()) }
+        if self.0.len() > told {
+            write!(f, "; and {} more", self.0.len() - told)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -83,13 +95,24 @@ impl Wanted {
 
     /// Why views cannot derive their items.
     pub(super) fn reasons(&self) -> Vec<String> {
-        self.underived.values().map(|error| cause::chain(error.as_ref())).collect()
+        self.underived
+            .values()
+            .map(|error| cause::chain(error.as_ref()))
+            .collect()
     }
 }
 
 impl<'e> Scope<'e> {
-    pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        let (folder, footprints) = (ValueFolder::of(&primary), engine.catalog.footprint_table(source));
+    pub(super) fn new(
+        engine: &'e Engine,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+    ) -> Self {
+        let (folder, footprints) = (
+            ValueFolder::of(&primary),
+            engine.catalog.footprint_table(source),
+        );
         Self {
             engine,
             source,
@@ -111,7 +134,13 @@ impl<'e> Scope<'e> {
 
     /// Whether views keep properties on ranges of this primary's table.
     pub(super) fn receives(&self) -> bool {
-        self.said == ClaimReading::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
+        self.said == ClaimReading::Ask
+            && self
+                .engine
+                .catalog
+                .ranges_over(self.source)
+                .next()
+                .is_some()
     }
 
     pub(super) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
@@ -121,42 +150,82 @@ impl<'e> Scope<'e> {
     /// An account that items lie in.
     pub(super) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
         let found = self.engine.stores.account(account);
-        found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))
+        found.map_err(|error| {
+            permanent(
+                format!("finding the account of items of {}", self.primary),
+                error,
+            )
+        })
     }
 
     /// Derives the items of a state of the primary, as far as its views can.
     pub(super) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
         let catalog = &self.engine.catalog;
         let derived = match catalog.filing(self.source) {
-            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.shelf), &self.folder, entity)
-                .map(|items| Derivation { items, ..Derivation::default() }),
+            Some(filing) => patterns::values(
+                catalog,
+                &self.primary,
+                (&filing.view, &filing.shelf),
+                &self.folder,
+                entity,
+            )
+            .map(|items| Derivation {
+                items,
+                ..Derivation::default()
+            }),
             None => patterns::derive(catalog, self.source, entity),
         };
-        let derived = derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))?;
-        let referred = entity.into_iter().flat_map(|entity| self.sites(entity)).collect();
-        Ok(Wanted { items: derived.items, underived: derived.failed, referred })
+        let derived = derived
+            .map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))?;
+        let referred = entity
+            .into_iter()
+            .flat_map(|entity| self.sites(entity))
+            .collect();
+        Ok(Wanted {
+            items: derived.items,
+            underived: derived.failed,
+            referred,
+        })
     }
 
     /// Where the blobs and files lie that an entity points to and that are its own.
     pub(super) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
-            (Some(container), _) => Some(Site::Blob { container, name: pointer.name }),
-            (None, Some(dir)) => Some(Site::File { dir: dir.to_owned(), name: pointer.name }),
+            (Some(container), _) => Some(Site::Blob {
+                container,
+                name: pointer.name,
+            }),
+            (None, Some(dir)) => Some(Site::File {
+                dir: dir.to_owned(),
+                name: pointer.name,
+            }),
             (None, None) => None,
         };
-        large::pointers(&self.folder, entity).filter_map(site).collect()
+        large::pointers(&self.folder, entity)
+            .filter_map(site)
+            .collect()
     }
 
     /// The properties that a view keeps on the primary itself, as an item.
     pub(super) fn on_itself(&self, view: ViewName) -> ItemAddress {
-        let site = Site::Row { table: self.source.table.clone(), key: self.primary.key.clone() };
-        ItemAddress { view, account: self.source.account.clone(), site, part: Some(Part::Properties) }
+        let site = Site::Row {
+            table: self.source.table.clone(),
+            key: self.primary.key.clone(),
+        };
+        ItemAddress {
+            view,
+            account: self.source.account.clone(),
+            site,
+            part: Some(Part::Properties),
+        }
     }
 
     /// Whether an item lies in the primary's own partition, so that it is written with it.
     pub(super) fn is_own_partition(&self, address: &ItemAddress) -> bool {
-        let here = |(table, key): (&TableName, &EntityKey)| *table == self.source.table && key.pk == self.primary.key.pk;
+        let here = |(table, key): (&TableName, &EntityKey)| {
+            *table == self.source.table && key.pk == self.primary.key.pk
+        };
         address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
@@ -168,31 +237,50 @@ impl<'e> Scope<'e> {
     /// The primary that an item is, where it is a row of a table that is itself the source of views.
     pub(super) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
         let (table, key) = address.site.row()?;
-        let target = TableRef { account: address.account.clone(), table: table.clone() };
+        let target = TableRef {
+            account: address.account.clone(),
+            table: table.clone(),
+        };
         // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
-        (is_primary && self.engine.catalog.derives_from(&target)).then(|| Primary { table: target.table.clone(), key: key.clone() })
+        (is_primary && self.engine.catalog.derives_from(&target)).then(|| Primary {
+            table: target.table.clone(),
+            key: key.clone(),
+        })
     }
 
     /// Relation of an address to this primary.
     pub(super) fn claims(&self, address: &ItemAddress) -> Claimed {
         let catalog = &self.engine.catalog;
-        Claimant { catalog, source: self.source, primary: &self.primary, folder: &self.folder }.judge(address)
+        Claimant {
+            catalog,
+            source: self.source,
+            primary: &self.primary,
+            folder: &self.folder,
+        }
+        .judge(address)
     }
 
     /// Status of an item's view, by this catalog.
     pub(super) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
         let catalog = &self.engine.catalog;
-        catalog.generations.status(&address.view, generation, catalog.declares(&address.view))
+        catalog
+            .generations
+            .status(&address.view, generation, catalog.declares(&address.view))
     }
 
     /// Reads the footprint, without the items that cannot be this primary's, and the row that has it.
     pub(super) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
         let step = || format!("reading the footprint of {}", self.primary);
-        let row = self.tables()?.get(&self.footprints, &footprint::key(&self.primary), None).await;
-        let Some(row) = row.map_err(|error| storage(step(), error))? else { return Ok(None) };
-        let footprint =
-            Footprint::decode(&self.primary, &row.entity, self.engine.secret.get()).map_err(|error| permanent(step(), error))?;
+        let row = self
+            .tables()?
+            .get(&self.footprints, &footprint::key(&self.primary), None)
+            .await;
+        let Some(row) = row.map_err(|error| storage(step(), error))? else {
+            return Ok(None);
+        };
+        let footprint = Footprint::decode(&self.primary, &row.entity, self.engine.secret.get())
+            .map_err(|error| permanent(step(), error))?;
         Ok(Some((self.disowned(footprint), row)))
     }
 
@@ -202,7 +290,8 @@ impl<'e> Scope<'e> {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.
-            let kept = self.status(address, entry.generation) == ViewStatus::Newer || self.claims(address) != Claimed::Foreign;
+            let kept = self.status(address, entry.generation) == ViewStatus::Newer
+                || self.claims(address) != Claimed::Foreign;
             if !kept {
                 foreign.push(address.clone());
             }
@@ -214,13 +303,22 @@ impl<'e> Scope<'e> {
 
     /// Leaves out keys that cannot be this primary's.
     pub(super) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
-        let foreign: Vec<ItemAddress> = touched.iter().filter(|address| self.claims(address) == Claimed::Foreign).cloned().collect();
+        let foreign: Vec<ItemAddress> = touched
+            .iter()
+            .filter(|address| self.claims(address) == Claimed::Foreign)
+            .cloned()
+            .collect();
         touched.retain(|address| !foreign.contains(address));
         self.warn_of(&foreign, "recheck", "they cannot be this primary's");
     }
 
     /// Logs items that are none of this primary's, and are left alone.
-    pub(super) fn warn_of(&self, foreign: &[ItemAddress], record: &'static str, because: &'static str) {
+    pub(super) fn warn_of(
+        &self,
+        foreign: &[ItemAddress],
+        record: &'static str,
+        because: &'static str,
+    ) {
         let Some(first) = foreign.first() else { return };
         tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
     }
@@ -232,12 +330,20 @@ mod tests {
 
     #[test]
     fn of_many_reasons_each_that_is_told_names_its_view_and_why_and_the_others_are_counted() {
-        let reason =
-            |number: usize| format!("view v{number}: its row_key cannot be rendered for {}: it has {number} units", "é".repeat(900));
+        let reason = |number: usize| {
+            format!(
+                "view v{number}: its row_key cannot be rendered for {}: it has {number} units",
+                "é".repeat(900)
+            )
+        };
         let told = |count| Reasons((0..count).map(reason).collect()).to_string();
         for count in [1, 2, 6] {
             let text = told(count);
-            assert!((0..count).all(|n| text.contains(&format!("view v{n}: ")) && text.contains(&format!("it has {n} units"))), "{text}");
+            assert!(
+                (0..count).all(|n| text.contains(&format!("view v{n}: "))
+                    && text.contains(&format!("it has {n} units"))),
+                "{text}"
+            );
             assert!(text.len() < 1_024 && !text.contains("more"), "{text}");
         }
         assert!(told(9).ends_with("; and 3 more"), "{}", told(9));

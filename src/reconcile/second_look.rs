@@ -23,22 +23,45 @@ use crate::ports::{IfMatch, TableOperation};
 
 /// A second look: items dropped while an old insert might still arrive, and tombstones that have
 /// served their time. A delivery that comes again and writes nothing asks for another look, unless its run has queued one.
-pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, delivery: &Delivery) -> Result<Summary, Failure> {
-    reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
+pub(super) async fn run(
+    mut reconciler: Reconciler<'_>,
+    recheck: &Recheck,
+    delivery: &Delivery,
+) -> Result<Summary, Failure> {
+    reconciler
+        .pass
+        .met
+        .touched
+        .extend(recheck.items.iter().cloned());
     // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
     reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
-    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
-    let Pass { scope, summary, doubt, .. } = &reconciler.pass;
+    let looked = if reconciler.pass.scope.has_views() {
+        look(&mut reconciler).await
+    } else {
+        reconciler.settle().await
+    };
+    let Pass {
+        scope,
+        summary,
+        doubt,
+        ..
+    } = &reconciler.pass;
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again_after(scope, looked.as_ref().err().and_then(conflicts::digest).as_ref()).await?;
+        look_again_after(
+            scope,
+            looked.as_ref().err().and_then(conflicts::digest).as_ref(),
+        )
+        .await?;
     }
     match looked {
         // The poison message of the job that queued this recheck says the same.
-        Err(failure) if recheck.told.is_some() && conflicts::digest(&failure) == recheck.told => Ok(reconciler.take_summary()),
+        Err(failure) if recheck.told.is_some() && conflicts::digest(&failure) == recheck.told => {
+            Ok(reconciler.take_summary())
+        }
         looked => looked.map(|()| reconciler.take_summary()),
     }
 }
@@ -51,16 +74,28 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         if !reconciler.receive(&mut seen).await? {
             continue;
         }
-        let nothing_there =
-            seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
+        let nothing_there = seen.row.is_none()
+            && seen
+                .looks
+                .values()
+                .all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
         if nothing_there
             && seen.footprint.items.is_empty()
-            && !has_forgettable(&seen.footprint, &seen.looks, reconciler.pass.scope.engine.clock.now())
+            && !has_forgettable(
+                &seen.footprint,
+                &seen.looks,
+                reconciler.pass.scope.engine.clock.now(),
+            )
         {
             match &seen.etag {
                 None => return Ok(()),
                 // The carry that ends the last of them queues another look.
-                Some(_) if seen.footprint.settled == footprint::Settled::Absent && !seen.footprint.carries.is_empty() => return Ok(()),
+                Some(_)
+                    if seen.footprint.settled == footprint::Settled::Absent
+                        && !seen.footprint.carries.is_empty() =>
+                {
+                    return Ok(());
+                }
                 Some(etag) if has_served(&reconciler.pass.scope, &seen) => {
                     if remove_tombstone(&reconciler.pass.scope, etag).await? {
                         return Ok(());
@@ -73,7 +108,9 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
             }
         }
         // A faster pass may have looked before an insert. All else would make its own write fail.
-        if reconciler.closes(&seen).await? || (reconciler.pass.doubt.gives_way() && !reconciler.pass.summary.has_created()) {
+        if reconciler.closes(&seen).await?
+            || (reconciler.pass.doubt.gives_way() && !reconciler.pass.summary.has_created())
+        {
             return Ok(());
         }
     }
@@ -82,23 +119,38 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
 /// Whether a tombstone was last written no later than just after this recheck was queued, so that it is
 /// `recheck_after` old by the services' own clocks.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
-    let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else { return false };
-    seen.footprint.settled == footprint::Settled::Absent && is_old_enough(delivery.stamp.enqueued, written.timestamp())
+    let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
+        return false;
+    };
+    seen.footprint.settled == footprint::Settled::Absent
+        && is_old_enough(delivery.stamp.enqueued, written.timestamp())
 }
 
 async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failure> {
-    let operation = TableOperation::Delete(footprint::key(&scope.primary), IfMatch::Matches(etag.clone()));
+    let operation = TableOperation::Delete(
+        footprint::key(&scope.primary),
+        IfMatch::Matches(etag.clone()),
+    );
     match scope.tables()?.apply(&scope.footprints, &operation).await {
         Ok(_) => Ok(true),
         Err(error) if error.may_have_lost() => Ok(false),
-        Err(error) => Err(storage(format!("removing the tombstone of {}", scope.primary), error)),
+        Err(error) => Err(storage(
+            format!("removing the tombstone of {}", scope.primary),
+            error,
+        )),
     }
 }
 
 /// Whether a tombstone that was written then is `recheck_after` old, when the recheck comes that was queued then.
 fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
-    let early = if planted(Bug::TombstoneServesShort) { Duration::from_mins(27) } else { Duration::ZERO };
-    queued.saturating_add(SERVED_MARGIN + early).is_ok_and(|latest| written <= latest)
+    let early = if planted(Bug::TombstoneServesShort) {
+        Duration::from_mins(27)
+    } else {
+        Duration::ZERO
+    };
+    queued
+        .saturating_add(SERVED_MARGIN + early)
+        .is_ok_and(|latest| written <= latest)
 }
 
 #[cfg(test)]
@@ -111,10 +163,19 @@ mod tests {
     fn a_tombstone_is_removed_by_the_recheck_that_was_queued_with_it_and_by_no_earlier_one() {
         let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
         let written = |seconds| queued + SignedDuration::from_secs(seconds);
-        assert!(is_old_enough(queued, written(-5)), "written before the recheck was queued");
-        assert!(is_old_enough(queued, written(90)), "the close that follows the queueing");
+        assert!(
+            is_old_enough(queued, written(-5)),
+            "written before the recheck was queued"
+        );
+        assert!(
+            is_old_enough(queued, written(90)),
+            "the close that follows the queueing"
+        );
         for seconds in [91, 5 * 60, 28 * 60] {
-            assert!(!is_old_enough(queued, written(seconds)), "written {seconds} s later: another recheck was queued with it");
+            assert!(
+                !is_old_enough(queued, written(seconds)),
+                "written {seconds} s later: another recheck was queued with it"
+            );
         }
     }
 }

@@ -47,37 +47,69 @@ const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
-pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Timestamp, apart: ClocksApart) -> bool {
+pub(super) fn may_be_since(
+    row: &Row,
+    by_worker: Option<Timestamp>,
+    enqueued: Timestamp,
+    apart: ClocksApart,
+) -> bool {
     let enqueued = enqueued.saturating_sub(apart.most).unwrap_or(enqueued);
     let (written, margin) = match (&row.timestamp, by_worker) {
         (Some(written), _) => (written.timestamp(), CLOCKS_APART),
         (None, Some(written)) => (written, CLOCKS_APART.saturating_add(WORKER_OFF)),
         (None, None) => return true,
     };
-    written.saturating_add(margin).is_ok_and(|written| written >= enqueued)
+    written
+        .saturating_add(margin)
+        .is_ok_and(|written| written >= enqueued)
 }
 
 /// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an earlier
 /// message of the job, or an earlier delivery, may have taken away the previous one. Fails for now where another delivery will know better.
-pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> Result<bool, Failure> {
+pub(super) fn is_written_since(
+    row: &Row,
+    delivery: &Delivery,
+    apart: ClocksApart,
+) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means. A client
     // that has written some of it since has left the stamp as it was.
     let by = Stamp::of(&row.entity);
     let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
-    let by_an_older_job = by.as_ref().is_some_and(|written| written.enqueued <= enqueued) && is_as_left();
+    let by_an_older_job = by
+        .as_ref()
+        .is_some_and(|written| written.enqueued <= enqueued)
+        && is_as_left();
     if by_an_older_job || planted(Bug::DeleteIgnoresRedelivery) {
         return Ok(false);
     }
-    let Some(written) = row.timestamp else { return Ok(by.is_some()) };
-    let is_after = |margin| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since);
+    let Some(written) = row.timestamp else {
+        return Ok(by.is_some());
+    };
+    let is_after = |margin| {
+        enqueued
+            .saturating_add(margin)
+            .is_ok_and(|since| written.timestamp() >= since)
+    };
     if delivery.dequeue_count == 1 {
-        return Ok(is_after(QUEUE_CLOCK.saturating_add(CLOCKS_APART).saturating_sub(apart.surely())));
+        return Ok(is_after(
+            QUEUE_CLOCK
+                .saturating_add(CLOCKS_APART)
+                .saturating_sub(apart.surely()),
+        ));
     }
-    let (may_be, is_surely) = (is_after(QUEUE_CLOCK.saturating_sub(apart.most)), is_after(QUEUE_CLOCK.saturating_sub(apart.least)));
+    let (may_be, is_surely) = (
+        is_after(QUEUE_CLOCK.saturating_sub(apart.most)),
+        is_after(QUEUE_CLOCK.saturating_sub(apart.least)),
+    );
     if may_be && !is_surely && apart.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
-        let step = format!("asking whether {} was written before the job was sent", row.entity.key);
-        let class = FailureClass::Transient { retry_after: Some(LEARNS_WITHIN) };
+        let step = format!(
+            "asking whether {} was written before the job was sent",
+            row.entity.key
+        );
+        let class = FailureClass::Transient {
+            retry_after: Some(LEARNS_WITHIN),
+        };
         return Err(Failure::new(
             class,
             step,
@@ -93,22 +125,49 @@ mod tests {
     use crate::model::{AccountName, ETag, EdmDateTime, Entity, EntityKey, QueueName};
 
     fn stamp(enqueued: &str) -> Stamp {
-        Stamp { message_id: "m".to_owned(), enqueued: enqueued.parse().unwrap(), job: None }
+        Stamp {
+            message_id: "m".to_owned(),
+            enqueued: enqueued.parse().unwrap(),
+            job: None,
+        }
     }
 
     fn is_since(written: &str, by: Option<&str>, dequeue_count: u32) -> bool {
         is_since_apart(written, by, dequeue_count, (0, 0))
     }
 
-    fn is_since_apart(written: &str, by: Option<&str>, dequeue_count: u32, apart: (i64, i64)) -> bool {
+    fn is_since_apart(
+        written: &str,
+        by: Option<&str>,
+        dequeue_count: u32,
+        apart: (i64, i64),
+    ) -> bool {
         asked(written, by, dequeue_count, apart).unwrap()
     }
 
     /// The services' clocks are apart by this many seconds. Without a time the row is a document.
-    fn asked(written: &str, by: Option<&str>, dequeue_count: u32, (least, most): (i64, i64)) -> Result<bool, Failure> {
+    fn asked(
+        written: &str,
+        by: Option<&str>,
+        dequeue_count: u32,
+        (least, most): (i64, i64),
+    ) -> Result<bool, Failure> {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
-        let entity = by.map_or_else(|| entity.clone(), |by| Stamp { message_id: "o".to_owned(), ..stamp(by) }.on(entity.clone()));
-        let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: EdmDateTime::parse(written).ok() };
+        let entity = by.map_or_else(
+            || entity.clone(),
+            |by| {
+                Stamp {
+                    message_id: "o".to_owned(),
+                    ..stamp(by)
+                }
+                .on(entity.clone())
+            },
+        );
+        let row = Row {
+            entity,
+            etag: ETag::new("e1").unwrap(),
+            timestamp: EdmDateTime::parse(written).ok(),
+        };
         let delivery = Delivery {
             stamp: stamp("2026-11-20T15:00:00Z"),
             dequeue_count,
@@ -118,7 +177,10 @@ mod tests {
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,
         };
-        let apart = ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };
+        let apart = ClocksApart {
+            least: SignedDuration::from_secs(least),
+            most: SignedDuration::from_secs(most),
+        };
         is_written_since(&row, &delivery, apart)
     }
 
@@ -126,7 +188,10 @@ mod tests {
     fn what_was_written_before_the_job_was_enqueued_is_meant_by_every_delivery() {
         for deliveries in [1, 2] {
             assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
-            assert!(!is_since("2026-11-20T15:00:00.9Z", None, deliveries), "within the second that queues tell");
+            assert!(
+                !is_since("2026-11-20T15:00:00.9Z", None, deliveries),
+                "within the second that queues tell"
+            );
         }
     }
 
@@ -139,10 +204,16 @@ mod tests {
 
     #[test]
     fn a_first_delivery_allows_for_clocks_that_differ_and_one_that_comes_again_does_not() {
-        for (written, first, again) in
-            [("2026-11-20T15:00:01Z", false, true), ("2026-11-20T15:00:10.9Z", false, true), ("2026-11-20T15:00:11Z", true, true)]
-        {
-            assert_eq!((is_since(written, None, 1), is_since(written, None, 2)), (first, again), "{written}");
+        for (written, first, again) in [
+            ("2026-11-20T15:00:01Z", false, true),
+            ("2026-11-20T15:00:10.9Z", false, true),
+            ("2026-11-20T15:00:11Z", true, true),
+        ] {
+            assert_eq!(
+                (is_since(written, None, 1), is_since(written, None, 2)),
+                (first, again),
+                "{written}"
+            );
         }
     }
 
@@ -165,16 +236,35 @@ mod tests {
             ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),
         ] {
             let is_since = |deliveries| is_since_apart(written, None, deliveries, apart);
-            assert_eq!((is_since(1), is_since(LEARNING)), (first, again), "{written}, {apart:?} s apart");
+            assert_eq!(
+                (is_since(1), is_since(LEARNING)),
+                (first, again),
+                "{written}, {apart:?} s apart"
+            );
         }
     }
 
     #[test]
     fn what_an_older_job_wrote_late_is_meant_and_what_a_later_one_wrote_is_not() {
         for deliveries in [1, 2] {
-            assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T14:59:59Z"), deliveries));
-            assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
-            assert!(is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:01Z"), deliveries));
+            assert!(!is_since(
+                "2026-11-20T16:00:00Z",
+                Some("2026-11-20T14:59:59Z"),
+                deliveries
+            ));
+            assert!(
+                !is_since(
+                    "2026-11-20T16:00:00Z",
+                    Some("2026-11-20T15:00:00Z"),
+                    deliveries
+                ),
+                "nobody knows which came first"
+            );
+            assert!(is_since(
+                "2026-11-20T16:00:00Z",
+                Some("2026-11-20T15:00:01Z"),
+                deliveries
+            ));
         }
     }
 
@@ -182,7 +272,10 @@ mod tests {
     fn a_document_was_written_since_where_a_later_job_archived_it() {
         for deliveries in [1, 2] {
             assert!(is_since("", Some("2026-11-20T15:00:01Z"), deliveries));
-            assert!(!is_since("", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
+            assert!(
+                !is_since("", Some("2026-11-20T15:00:00Z"), deliveries),
+                "nobody knows which came first"
+            );
             assert!(!is_since("", None, deliveries), "no worker archived it");
         }
     }
@@ -190,11 +283,16 @@ mod tests {
     #[test]
     fn a_delivery_that_comes_again_waits_until_the_clocks_are_known_where_that_decides() {
         // By 14:59:59 it was enqueued at the earliest, by 15:00:03 at the latest.
-        for (written, decided) in
-            [("2026-11-20T14:59:58.9Z", Some(false)), ("2026-11-20T15:00:00Z", None), ("2026-11-20T15:00:03Z", Some(true))]
-        {
+        for (written, decided) in [
+            ("2026-11-20T14:59:58.9Z", Some(false)),
+            ("2026-11-20T15:00:00Z", None),
+            ("2026-11-20T15:00:03Z", Some(true)),
+        ] {
             assert_eq!(asked(written, None, 2, (-2, 2)).ok(), decided, "{written}");
-            assert!(asked(written, None, LEARNING, (-2, 2)).is_ok(), "it is not known better by a {LEARNING}th delivery");
+            assert!(
+                asked(written, None, LEARNING, (-2, 2)).is_ok(),
+                "it is not known better by a {LEARNING}th delivery"
+            );
         }
     }
 }

@@ -28,7 +28,9 @@ pub(super) enum Presence {
 impl Presence {
     /// The state that was observed.
     pub(super) fn of(seen: &Observation) -> Self {
-        seen.row.as_ref().map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
+        seen.row
+            .as_ref()
+            .map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
     }
 }
 
@@ -97,7 +99,10 @@ impl<'a> Situation<'a> {
     /// Whether a pass has closed at this very state, by whichever catalog.
     pub(super) fn is_closed(&self) -> bool {
         match (&self.state, &self.footprint.settled) {
-            (Presence::Present(Some(etag)), Settled::At { etag: settled, .. } | Settled::Waiting { etag: settled, .. }) => settled == etag,
+            (
+                Presence::Present(Some(etag)),
+                Settled::At { etag: settled, .. } | Settled::Waiting { etag: settled, .. },
+            ) => settled == etag,
             _ => false,
         }
     }
@@ -114,7 +119,8 @@ impl<'a> Situation<'a> {
             return true;
         }
         let (said, wanted) = (self.said.get(address), self.wanted.get(address));
-        said.zip(wanted).is_some_and(|(said, item)| item.content.is_overwritten_by(said))
+        said.zip(wanted)
+            .is_some_and(|(said, item)| item.content.is_overwritten_by(said))
     }
 }
 
@@ -133,11 +139,21 @@ pub struct OutdatedCatalog {
 }
 
 /// Treatment of an item that the footprint lists.
-fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<ViewStatus, OutdatedCatalog> {
+fn status(
+    catalog: &Catalog,
+    address: &ItemAddress,
+    entry: &Entry,
+) -> Result<ViewStatus, OutdatedCatalog> {
     let declared = catalog.declares(&address.view);
-    let status = catalog.generations.status(&address.view, entry.generation, declared);
+    let status = catalog
+        .generations
+        .status(&address.view, entry.generation, declared);
     if status == ViewStatus::Newer && declared {
-        return Err(OutdatedCatalog { view: address.view.clone(), found: entry.generation, known: catalog.generations.of(&address.view) });
+        return Err(OutdatedCatalog {
+            view: address.view.clone(),
+            found: entry.generation,
+            known: catalog.generations.of(&address.view),
+        });
     }
     Ok(status)
 }
@@ -152,10 +168,13 @@ pub(super) fn own_items<'a>(
     catalog: &'a Catalog,
     footprint: &'a Footprint,
 ) -> impl Iterator<Item = Result<(&'a ItemAddress, &'a Entry), OutdatedCatalog>> {
-    footprint.items.iter().filter_map(|(address, entry)| match status(catalog, address, entry) {
-        Err(outdated) => Some(Err(outdated)),
-        Ok(ViewStatus::Retired) if planted(Bug::RetiredItemsStay) => None,
-        Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
-        Ok(ViewStatus::Newer) => None,
-    })
+    footprint
+        .items
+        .iter()
+        .filter_map(|(address, entry)| match status(catalog, address, entry) {
+            Err(outdated) => Some(Err(outdated)),
+            Ok(ViewStatus::Retired) if planted(Bug::RetiredItemsStay) => None,
+            Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
+            Ok(ViewStatus::Newer) => None,
+        })
 }

@@ -74,12 +74,20 @@ pub(crate) async fn unstage(
         let etag = if let Some(etag) = read {
             etag.clone()
         } else {
-            let Some(found) = blobs.properties(container, &staged.name).await? else { return Ok(Unstaged::Gone) };
-            let Some(said) = &staged.sha256 else { return Ok(Unstaged::Kept) };
+            let Some(found) = blobs.properties(container, &staged.name).await? else {
+                return Ok(Unstaged::Gone);
+            };
+            let Some(said) = &staged.sha256 else {
+                return Ok(Unstaged::Kept);
+            };
             let (mut hash, mut at) = (Sha256::new(), 0);
             while at < found.length {
                 let end = found.length.min(at + value::BLOCK_BYTES);
-                hash.update(&blobs.get_at(container, &staged.name, at..end, &found.etag).await?);
+                hash.update(
+                    &blobs
+                        .get_at(container, &staged.name, at..end, &found.etag)
+                        .await?,
+                );
                 at = end;
             }
             if hex::encode(hash.finalize()) != *said {
@@ -88,11 +96,21 @@ pub(crate) async fn unstage(
             found.etag
         };
         let deleted = blobs.delete(container, &staged.name, Some(&etag)).await?;
-        Ok(if deleted { Unstaged::Deleted } else { Unstaged::Gone })
+        Ok(if deleted {
+            Unstaged::Deleted
+        } else {
+            Unstaged::Gone
+        })
     };
     match ended.await {
-        Err(StoreError { class: ErrorClass::Precondition, .. }) => Ok(Unstaged::Kept),
-        Err(StoreError { class: ErrorClass::NotFound(_), .. }) => Ok(Unstaged::Gone),
+        Err(StoreError {
+            class: ErrorClass::Precondition,
+            ..
+        }) => Ok(Unstaged::Kept),
+        Err(StoreError {
+            class: ErrorClass::NotFound(_),
+            ..
+        }) => Ok(Unstaged::Gone),
         ended => ended,
     }
 }
@@ -100,9 +118,17 @@ pub(crate) async fn unstage(
 /// A staged blob does not match its job.
 #[derive(Debug, thiserror::Error)]
 enum StagedError {
-    #[error("the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way")]
-    Hash { name: BlobName, found: String, said: String },
-    #[error("the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\"")]
+    #[error(
+        "the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way"
+    )]
+    Hash {
+        name: BlobName,
+        found: String,
+        said: String,
+    },
+    #[error(
+        "the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\""
+    )]
     TooLarge { name: BlobName, bytes: u64 },
     #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
     Json { name: BlobName, problem: String },
@@ -114,7 +140,8 @@ impl<'e> Staging<'e> {
     /// Nothing is read yet.
     pub(super) fn new(engine: &'e Engine, put: &'e Put) -> Result<Self, Failure> {
         let account = engine.table(&put.table)?;
-        let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
+        let container = ContainerName::new(STAGING)
+            .map_err(|error: NameError| permanent("finding what was staged", error))?;
         let blobs = engine.account(account)?.blobs.as_ref();
         Ok(Self {
             engine,
@@ -137,13 +164,22 @@ impl<'e> Staging<'e> {
 
     /// The job with its entity, wherever it is, and encrypted properties sealed for a write over what is `stored`: anew each time,
     /// since the data key may have been erased, and another one drawn.
-    pub(super) async fn put(&mut self, stored: Option<&Entity>) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+    pub(super) async fn put(
+        &mut self,
+        stored: Option<&Entity>,
+    ) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
         if let Err(gone) = self.read_entity().await? {
             return Ok(Err(gone));
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
         let (sealed, first) = match self.engine.sealed_put(put, stored).await? {
-            Some(SealedEntity { entity, first }) => (Cow::Owned(Put { entity, ..put.clone() }), first),
+            Some(SealedEntity { entity, first }) => (
+                Cow::Owned(Put {
+                    entity,
+                    ..put.clone()
+                }),
+                first,
+            ),
             None => (Cow::Borrowed(put), None),
         };
         self.first = first;
@@ -153,18 +189,29 @@ impl<'e> Staging<'e> {
     /// The write of those values anew that this job has written already, sealed by a data key which was erased meanwhile. `None` where all
     /// can be read.
     pub(super) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
-        if !self.engine.catalog.encrypted.contains_key(self.account) || self.read_entity().await?.is_err() {
+        if !self.engine.catalog.encrypted.contains_key(self.account)
+            || self.read_entity().await?.is_err()
+        {
             return Ok(None);
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
         let sealed = self.engine.sealed_again(put, &row.entity).await?;
-        Ok(sealed.map(|changes| Change::Merge { merged: row.entity.clone().merged(&changes), changes, etag: row.etag.clone() }))
+        Ok(sealed.map(|changes| Change::Merge {
+            merged: row.entity.clone().merged(&changes),
+            changes,
+            etag: row.etag.clone(),
+        }))
     }
 
     /// Whether the entity that was sealed last can be read, now that it is there: the data key of its first sealed values is there still.
     pub(super) async fn keeps_data_key(&self) -> Result<bool, Failure> {
-        let Some(first) = &self.first else { return Ok(true) };
-        let home = Primary { table: self.account.table.clone(), key: self.put.entity.key.clone() };
+        let Some(first) = &self.first else {
+            return Ok(true);
+        };
+        let home = Primary {
+            table: self.account.table.clone(),
+            key: self.put.entity.key.clone(),
+        };
         self.engine.keeps_data_key(self.account, &home, first).await
     }
 
@@ -190,24 +237,48 @@ impl<'e> Staging<'e> {
         };
         let (name, bytes) = (staged.name.clone(), version.length);
         if bytes > limits::STAGED_ENTITY_BYTES {
-            return Err(permanent(self.reading(staged), StagedError::TooLarge { name, bytes }));
+            return Err(permanent(
+                self.reading(staged),
+                StagedError::TooLarge { name, bytes },
+            ));
         }
-        self.memory = Some(self.engine.memory.take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES).await);
-        let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
+        self.memory = Some(
+            self.engine
+                .memory
+                .take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES)
+                .await,
+        );
+        let content = self
+            .blobs
+            .get_at(&self.container, &staged.name, 0..bytes, &version.etag)
+            .await;
         let content = content.map_err(|error| storage(self.reading(staged), error))?;
         self.check_hash(staged, &crate::model::large::hash(&content))?;
-        let json = job::plain_object(&content, limits::STAGED_KEYS)
-            .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
+        let json = job::plain_object(&content, limits::STAGED_KEYS).map_err(|error| {
+            permanent(
+                self.reading(staged),
+                StagedError::Json {
+                    name: name.clone(),
+                    problem: error.to_string(),
+                },
+            )
+        })?;
         drop(content);
-        let entity = job::put_entity(json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
+        let entity = job::put_entity(json, &self.put.condition)
+            .map_err(|error| permanent(self.reading(staged), error))?;
         if entity.key != self.put.entity.key {
             return Err(permanent(self.reading(staged), StagedError::Key { name }));
         }
-        Ok(Ok(Put { entity, ..self.put.clone() }))
+        Ok(Ok(Put {
+            entity,
+            ..self.put.clone()
+        }))
     }
 
     /// The large values that were staged, by property, with their hashes.
-    pub(super) async fn values(&mut self) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
+    pub(super) async fn values(
+        &mut self,
+    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
         if self.values.is_none() {
             let mut values = BTreeMap::new();
             for (property, staged) in &self.put.staged_values {
@@ -215,8 +286,14 @@ impl<'e> Staging<'e> {
                     Ok(version) => version,
                     Err(gone) => return Ok(Err(gone)),
                 };
-                let _blocks = self.engine.memory.take_aside(MemoryShare::Values, value::VALUE_BYTES).await;
-                let hash = value::hash(self.blobs, &version).await.map_err(|error| storage(self.reading(staged), error))?;
+                let _blocks = self
+                    .engine
+                    .memory
+                    .take_aside(MemoryShare::Values, value::VALUE_BYTES)
+                    .await;
+                let hash = value::hash(self.blobs, &version)
+                    .await
+                    .map_err(|error| storage(self.reading(staged), error))?;
                 self.check_hash(staged, &hash)?;
                 values.insert(property.clone(), (version, hash));
             }
@@ -238,30 +315,56 @@ impl<'e> Staging<'e> {
 
     /// Deletes the staged blobs, now that the job is done. A blob staged anew meanwhile is left alone.
     pub(super) async fn remove(&self) -> Result<(), Failure> {
-        for staged in self.put.staged_entity.iter().chain(self.put.staged_values.values()) {
+        for staged in self
+            .put
+            .staged_entity
+            .iter()
+            .chain(self.put.staged_values.values())
+        {
             let read = self.versions.get(&staged.name);
             let _part = match read {
                 Some(_) => None,
-                None => Some(self.engine.memory.take_aside(MemoryShare::Values, value::BLOCK_BYTES).await),
+                None => Some(
+                    self.engine
+                        .memory
+                        .take_aside(MemoryShare::Values, value::BLOCK_BYTES)
+                        .await,
+                ),
             };
             let unstaged = unstage(self.blobs, &self.container, staged, read).await;
-            unstaged.map_err(|error| storage(format!("deleting the staged blob {STAGING}/{}", staged.name), error))?;
+            unstaged.map_err(|error| {
+                storage(
+                    format!("deleting the staged blob {STAGING}/{}", staged.name),
+                    error,
+                )
+            })?;
         }
         Ok(())
     }
 
     async fn version(&mut self, staged: &StagedBlob) -> Result<Result<Staged, Gone>, Failure> {
         let found = self.blobs.properties(&self.container, &staged.name).await;
-        let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else { return Ok(Err(Gone(staged.name.clone()))) };
-        self.versions.insert(staged.name.clone(), found.etag.clone());
-        let place = (self.account.account.clone(), self.container.clone(), staged.name.clone());
+        let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else {
+            return Ok(Err(Gone(staged.name.clone())));
+        };
+        self.versions
+            .insert(staged.name.clone(), found.etag.clone());
+        let place = (
+            self.account.account.clone(),
+            self.container.clone(),
+            staged.name.clone(),
+        );
         Ok(Ok(Staged::of(place, found)))
     }
 
     fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {
         match &staged.sha256 {
             Some(said) if said != found => {
-                let wrong = StagedError::Hash { name: staged.name.clone(), found: found.to_owned(), said: said.clone() };
+                let wrong = StagedError::Hash {
+                    name: staged.name.clone(),
+                    found: found.to_owned(),
+                    said: said.clone(),
+                };
                 Err(permanent(self.reading(staged), wrong))
             }
             _ => Ok(()),
@@ -269,6 +372,9 @@ impl<'e> Staging<'e> {
     }
 
     fn reading(&self, staged: &StagedBlob) -> String {
-        format!("reading {STAGING}/{}, which was staged for {}{}", staged.name, self.put.table, self.put.entity.key)
+        format!(
+            "reading {STAGING}/{}, which was staged for {}{}",
+            staged.name, self.put.table, self.put.entity.key
+        )
     }
 }

@@ -9,7 +9,10 @@ use crate::planted::{Bug, planted};
 
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each holds of a plan or not, whatever else does")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each holds of a plan or not, whatever else does"
+)]
 pub(super) struct Plan {
     /// Every item is as it should be in this state.
     pub(super) in_step: bool,
@@ -70,14 +73,19 @@ pub(super) struct KeyConflict {
 impl KeyConflict {
     /// The other holder's item that was met.
     pub(super) fn met(&self) -> Option<ItemAddress> {
-        self.owner.as_ref().map(|owner| self.address.met(&owner.view))
+        self.owner
+            .as_ref()
+            .map(|owner| self.address.met(&owner.view))
     }
 }
 
 impl Plan {
     /// Every item that it writes or drops.
     pub(super) fn touched(&self) -> impl Iterator<Item = &ItemAddress> {
-        self.writes.iter().map(|write| &write.address).chain(self.drops.iter().map(|(address, _)| address))
+        self.writes
+            .iter()
+            .map(|write| &write.address)
+            .chain(self.drops.iter().map(|(address, _)| address))
     }
 
     /// Every item that it writes, drops or forgets.
@@ -107,7 +115,9 @@ impl Plan {
     /// Whether a key held by another owner was an item of this very primary, under another view or of another kind,
     /// that this plan drops: then it is free once it is carried out.
     pub(super) fn frees(&self, taken: &KeyConflict) -> bool {
-        taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met))
+        taken
+            .met()
+            .is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met))
     }
 
     /// Whether it frees every key held by another owner.
@@ -119,8 +129,19 @@ impl Plan {
 impl Write {
     /// The write of an item at an ETag or token, or its insert.
     pub(super) fn of(address: ItemAddress, item: Item, over: Option<ETag>) -> Self {
-        let Item { content, generation, .. } = item;
-        Self { address, content, generation, over, replaces: None, evicts: None }
+        let Item {
+            content,
+            generation,
+            ..
+        } = item;
+        Self {
+            address,
+            content,
+            generation,
+            over,
+            replaces: None,
+            evicts: None,
+        }
     }
 
     /// Whether the item comes to be by it: inserted, or in the place of another primary's or view's. Who looked before has found nothing to
@@ -132,6 +153,8 @@ impl Write {
     /// Whether it makes something that was not there, or writes an item without a version or one that stays where it says the same: such
     /// changes are announced.
     pub(super) fn is_announced(&self) -> bool {
-        self.creates() || !self.address.site.is_conditional() || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
+        self.creates()
+            || !self.address.site.is_conditional()
+            || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
     }
 }

@@ -69,13 +69,19 @@ impl RunJob for Sweep {
         let condition = engine.condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
         // Entities that no earlier delivery has begun are delivered for the first time. One that did not end in order may have begun any.
         let least = 1 + u32::from(self.cursor.disturbed);
-        let deliveries = delivery.dequeue_count.saturating_sub(self.cursor.delivery).max(least);
+        let deliveries = delivery
+            .dequeue_count
+            .saturating_sub(self.cursor.delivery)
+            .max(least);
         let mut run = SweepRun {
             engine,
             source,
             sweep: self,
             condition,
-            delivery: Delivery { dequeue_count: deliveries, ..delivery.clone() },
+            delivery: Delivery {
+                dequeue_count: deliveries,
+                ..delivery.clone()
+            },
             cursor: SweepCursor {
                 delivery: delivery.dequeue_count,
                 disturbed: self.cursor.disturbed || deliveries > 1,
@@ -87,14 +93,35 @@ impl RunJob for Sweep {
             Ok(ended) => ended,
             Err(failure) => return Err(dated::explained(engine, &source.table, failure).await),
         };
-        let SweepRun { cursor, mut summary, .. } = run;
+        let SweepRun {
+            cursor,
+            mut summary,
+            ..
+        } = run;
         if !ended {
-            return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary: summary.take() });
+            return Ok(Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary: summary.take(),
+            });
         }
-        let SweepCursor { seen, done, left, failed, failure, .. } = cursor;
+        let SweepCursor {
+            seen,
+            done,
+            left,
+            failed,
+            failure,
+            ..
+        } = cursor;
         tracing::info!(of = %self.action, seen, done, left, failed, "a sweep has ended");
         match failure {
-            Some(first) => Err(permanent(format!("going over the entities of {}", self.action), LeftOut { failed, seen, first })),
+            Some(first) => Err(permanent(
+                format!("going over the entities of {}", self.action),
+                LeftOut {
+                    failed,
+                    seen,
+                    first,
+                },
+            )),
             None => Ok(Outcome::Done(summary.take())),
         }
     }
@@ -111,22 +138,45 @@ impl Engine {
     }
 
     /// A page of the entities that a sweep which is sent now would act on, without acting on any.
-    pub async fn would_sweep(&self, sweep: &Sweep, from: &(Option<String>, Option<String>)) -> Result<SweepPage, Failure> {
+    pub async fn would_sweep(
+        &self,
+        sweep: &Sweep,
+        from: &(Option<String>, Option<String>),
+    ) -> Result<SweepPage, Failure> {
         let source = self.swept(sweep)?;
         let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
-        self.sweep_page(sweep, source, condition.as_ref(), limits::PAGE_ROWS, from).await
+        self.sweep_page(sweep, source, condition.as_ref(), limits::PAGE_ROWS, from)
+            .await
     }
 
     /// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
     pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
         let source = self.swept(sweep)?;
         let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
-        let Some(condition) = condition.filter(|_| !self.catalog.wide.contains(source)) else { return Ok(Vec::new()) };
-        let query = Query { filter: sweep.range.filter(), top: Some(limits::PAGE_ROWS), ..Query::default() };
-        let page = self.account(source)?.tables.query(&source.table, &query).await;
+        let Some(condition) = condition.filter(|_| !self.catalog.wide.contains(source)) else {
+            return Ok(Vec::new());
+        };
+        let query = Query {
+            filter: sweep.range.filter(),
+            top: Some(limits::PAGE_ROWS),
+            ..Query::default()
+        };
+        let page = self
+            .account(source)?
+            .tables
+            .query(&source.table, &query)
+            .await;
         let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
-        let primaries = page.rows.into_iter().map(|row| row.entity).filter(|entity| !is_derived_within(&source.table, entity));
-        Ok(sample::unmet(source.table.as_str(), &condition, &primaries.collect::<Vec<_>>()))
+        let primaries = page
+            .rows
+            .into_iter()
+            .map(|row| row.entity)
+            .filter(|entity| !is_derived_within(&source.table, entity));
+        Ok(sample::unmet(
+            source.table.as_str(),
+            &condition,
+            &primaries.collect::<Vec<_>>(),
+        ))
     }
 
     async fn sweep_page(
@@ -140,18 +190,43 @@ impl Engine {
         let wide = self.catalog.wide.contains(source);
         let condition = condition.filter(|_| !wide);
         let prefilter = condition.and_then(Condition::prefilter);
-        let filter = sweep.range.filter().into_iter().chain(prefilter).reduce(Filter::and);
+        let filter = sweep
+            .range
+            .filter()
+            .into_iter()
+            .chain(prefilter)
+            .reduce(Filter::and);
         let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
-        let select = own.into_iter().chain(condition.into_iter().flat_map(Condition::selected)).map(str::to_owned).collect();
+        let select = own
+            .into_iter()
+            .chain(condition.into_iter().flat_map(Condition::selected))
+            .map(str::to_owned)
+            .collect();
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
-        let query = Query { filter, select: Some(select), top: Some(rows), continuation };
-        let page = self.account(source)?.tables.query(&source.table, &query).await;
+        let query = Query {
+            filter,
+            select: Some(select),
+            top: Some(rows),
+            continuation,
+        };
+        let page = self
+            .account(source)?
+            .tables
+            .query(&source.table, &query)
+            .await;
         let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
-        let primary = |row: &Row| !(is_derived_within(&source.table, &row.entity) || wide && is_continuation(&row.entity.key.rk));
+        let primary = |row: &Row| {
+            !(is_derived_within(&source.table, &row.entity)
+                || wide && is_continuation(&row.entity.key.rk))
+        };
         let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
         let seen = found.len() as u64;
         found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
-        Ok(SweepPage { rows: found, seen, next: place(page.continuation) })
+        Ok(SweepPage {
+            rows: found,
+            seen,
+            next: place(page.continuation),
+        })
     }
 }
 
@@ -182,9 +257,15 @@ impl SweepRun<'_> {
             let ended = next.0.is_none();
             (self.cursor.next_pk, self.cursor.next_rk) = next;
             match self.cursor.part {
-                SweepPart::Rows if ended && self.cursor.disturbed => self.cursor.part = SweepPart::Footprints,
-                SweepPart::Footprints if ended && self.archived_in().is_some() => self.cursor.part = SweepPart::Archived,
-                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived if ended => return Ok(true),
+                SweepPart::Rows if ended && self.cursor.disturbed => {
+                    self.cursor.part = SweepPart::Footprints
+                }
+                SweepPart::Footprints if ended && self.archived_in().is_some() => {
+                    self.cursor.part = SweepPart::Archived
+                }
+                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived if ended => {
+                    return Ok(true);
+                }
                 SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived => {}
             }
             if clock.monotonic().saturating_sub(began) >= self.engine.part {
@@ -197,7 +278,10 @@ impl SweepRun<'_> {
     async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
-        let page = self.engine.sweep_page(self.sweep, self.source, self.condition.as_ref(), most, from).await?;
+        let page = self
+            .engine
+            .sweep_page(self.sweep, self.source, self.condition.as_ref(), most, from)
+            .await?;
         self.cursor.seen += page.seen;
         let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
         for keys in keys.chunks(AT_ONCE.min(usize::try_from(pace).unwrap_or(AT_ONCE))) {
@@ -211,7 +295,10 @@ impl SweepRun<'_> {
 
     /// Acts on some entities at once, and then one by one on those that others kept from it.
     async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
-        let runs: Vec<_> = keys.iter().map(|key| self.one(key, &self.delivery)).collect();
+        let runs: Vec<_> = keys
+            .iter()
+            .map(|key| self.one(key, &self.delivery))
+            .collect();
         let ended: Vec<_> = stream::iter(runs).buffered(AT_ONCE).collect().await;
         let mut slower = Vec::new();
         for (key, ended) in keys.iter().zip(ended) {
@@ -221,7 +308,10 @@ impl SweepRun<'_> {
             }
         }
         // As a redelivery: the try before may have copied, or have requests under way.
-        let again = Delivery { dequeue_count: self.delivery.dequeue_count + 1, ..self.delivery.clone() };
+        let again = Delivery {
+            dequeue_count: self.delivery.dequeue_count + 1,
+            ..self.delivery.clone()
+        };
         for key in slower {
             let ended = self.one(key, &again).await;
             self.cursor.disturbed |= !matches!(ended, Ok(Outcome::Done(_)));
@@ -232,8 +322,16 @@ impl SweepRun<'_> {
 
     async fn one(&self, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
         if let (SweepPart::Archived, Some(table)) = (self.cursor.part, self.archived_in()) {
-            let copy = Primary { table: table.table.clone(), key: key.clone() };
-            return self.engine.pass_over(&copy, Some(delivery))?.reconcile().await.map(Outcome::Done);
+            let copy = Primary {
+                table: table.table.clone(),
+                key: key.clone(),
+            };
+            return self
+                .engine
+                .pass_over(&copy, Some(delivery))?
+                .reconcile()
+                .await
+                .map(Outcome::Done);
         }
         let job = self.sweep.job_of(&self.source.table, key.clone());
         self.engine.execute(&Work::Job(job), delivery).await
@@ -251,7 +349,12 @@ impl SweepRun<'_> {
             }
             Err(failure) if failure.class == FailureClass::Permanent => {
                 self.cursor.failed += 1;
-                let text = || format!("{key}: {}", failure.chain()).chars().take(FAILURE_CHARS).collect();
+                let text = || {
+                    format!("{key}: {}", failure.chain())
+                        .chars()
+                        .take(FAILURE_CHARS)
+                        .collect()
+                };
                 tracing::warn!(of = %self.sweep.action, %key, error = failure.chain(), "an entity was left out of a sweep");
                 self.cursor.failure.get_or_insert_with(text);
             }
@@ -262,28 +365,57 @@ impl SweepRun<'_> {
 
     /// Brings primaries in step that are gone and were left half-way.
     async fn footprints(&mut self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
-        let cursor = BackfillCursor { part: BackfillPart::Footprints, next_pk, next_rk, ..BackfillCursor::default() };
-        let backfill = Backfill { scope: BackfillScope::Table(self.source.table.clone()), cursor };
-        let Some(pass) = self.engine.backfill(&backfill, &self.delivery).await? else { return Ok(Place::default()) };
+        let cursor = BackfillCursor {
+            part: BackfillPart::Footprints,
+            next_pk,
+            next_rk,
+            ..BackfillCursor::default()
+        };
+        let backfill = Backfill {
+            scope: BackfillScope::Table(self.source.table.clone()),
+            cursor,
+        };
+        let Some(pass) = self.engine.backfill(&backfill, &self.delivery).await? else {
+            return Ok(Place::default());
+        };
         self.summary.0.add(pass.summary);
-        Ok(if pass.ended { Place::default() } else { (pass.cursor.next_pk, pass.cursor.next_rk) })
+        Ok(if pass.ended {
+            Place::default()
+        } else {
+            (pass.cursor.next_pk, pass.cursor.next_rk)
+        })
     }
 
     /// The table that copies are in, or count as in, and where items are derived from them.
     fn archived_in(&self) -> Option<&TableRef> {
-        let SweepAction::Archive(archive) = &self.sweep.action else { return None };
+        let SweepAction::Archive(archive) = &self.sweep.action else {
+            return None;
+        };
         let catalog = &self.engine.catalog;
-        match (catalog.filing_of(archive), &catalog.archives.get(archive)?.target) {
+        match (
+            catalog.filing_of(archive),
+            &catalog.archives.get(archive)?.target,
+        ) {
             (Some(filing), _) => Some(&filing.table),
-            (None, ArchiveTarget::Table(table)) => Some(table).filter(|table| catalog.has_views(table)),
+            (None, ArchiveTarget::Table(table)) => {
+                Some(table).filter(|table| catalog.has_views(table))
+            }
             (None, ArchiveTarget::Blob(_) | ArchiveTarget::File(_) | ArchiveTarget::Log(_)) => None,
         }
     }
 
     /// Brings copies in step that were left half-way.
     async fn archived(&mut self, from: &Place) -> Result<Place, Failure> {
-        let Some(table) = self.archived_in() else { return Ok(Place::default()) };
-        let Primaries { keys, next } = Walk { engine: self.engine, source: table, delivery: &self.delivery }.unsettled(from).await?;
+        let Some(table) = self.archived_in() else {
+            return Ok(Place::default());
+        };
+        let Primaries { keys, next } = Walk {
+            engine: self.engine,
+            source: table,
+            delivery: &self.delivery,
+        }
+        .unsettled(from)
+        .await?;
         self.act(&keys).await.map(|()| next)
     }
 }
@@ -312,11 +444,16 @@ mod tests {
 
     async fn engine() -> (Engine, Account, Delivery) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Calm)).account();
+        let account =
+            SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Calm)).account();
         for name in TABLES {
             account.tables.create_table(&table(name)).await.unwrap();
         }
-        account.queues.create_queue(&queue("jobs-recheck")).await.unwrap();
+        account
+            .queues
+            .create_queue(&queue("jobs-recheck"))
+            .await
+            .unwrap();
         let engine = Engine::new(EngineParts {
             stores: Stores::new([(AccountName::main(), account.clone())].into()),
             catalog: Arc::new(catalog(Shape::default())),
@@ -325,7 +462,11 @@ mod tests {
             recheck_after: Duration::from_mins(26),
         });
         let delivery = Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: clock.now(), job: None },
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: clock.now(),
+                job: None,
+            },
             dequeue_count: 1,
             account: AccountName::main(),
             tables: None,
@@ -337,8 +478,17 @@ mod tests {
     }
 
     async fn write(account: &Account, rk: &str, name: &str) {
-        let employee = Entity::new(EntityKey::new("Sales", rk).unwrap()).with("LastName", name).with("Email", format!("{rk}@contoso.com"));
-        account.tables.apply(&table("Employees"), &TableOperation::InsertOrReplace(employee)).await.unwrap();
+        let employee = Entity::new(EntityKey::new("Sales", rk).unwrap())
+            .with("LastName", name)
+            .with("Email", format!("{rk}@contoso.com"));
+        account
+            .tables
+            .apply(
+                &table("Employees"),
+                &TableOperation::InsertOrReplace(employee),
+            )
+            .await
+            .unwrap();
     }
 
     fn sweep(json: &serde_json::Value) -> Sweep {
@@ -361,17 +511,41 @@ mod tests {
             }
             let sweep = sweep(&message);
             let source = engine.swept(&sweep).unwrap();
-            let condition = engine.condition_at(source, sweep.when.as_ref(), delivery.stamp.enqueued).unwrap();
-            let page = engine.sweep_page(&sweep, source, condition.as_ref(), 100, &Place::default()).await.unwrap();
+            let condition = engine
+                .condition_at(source, sweep.when.as_ref(), delivery.stamp.enqueued)
+                .unwrap();
+            let page = engine
+                .sweep_page(&sweep, source, condition.as_ref(), 100, &Place::default())
+                .await
+                .unwrap();
             let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
             assert_eq!((keys.len(), page.seen), (3, 3));
             write(&account, "2", "Lovelace").await;
             let summary = RunSummary::default();
-            let mut run = SweepRun { engine: &engine, source, sweep: &sweep, condition, delivery, cursor: SweepCursor::default(), summary };
+            let mut run = SweepRun {
+                engine: &engine,
+                source,
+                sweep: &sweep,
+                condition,
+                delivery,
+                cursor: SweepCursor::default(),
+                summary,
+            };
             run.act(&keys).await.unwrap();
-            assert_eq!((run.cursor.done, run.cursor.left, run.cursor.failed), (2, 1, 0), "{message}");
-            let left = account.tables.get(&table("Employees"), &keys[1], None).await.unwrap();
-            assert!(left.is_some_and(|row| row.entity.text("LastName") == Some("Lovelace")), "{message}");
+            assert_eq!(
+                (run.cursor.done, run.cursor.left, run.cursor.failed),
+                (2, 1, 0),
+                "{message}"
+            );
+            let left = account
+                .tables
+                .get(&table("Employees"), &keys[1], None)
+                .await
+                .unwrap();
+            assert!(
+                left.is_some_and(|row| row.entity.text("LastName") == Some("Lovelace")),
+                "{message}"
+            );
         }
     }
 
@@ -382,17 +556,24 @@ mod tests {
             write(&account, &rk.to_string(), "King").await;
         }
         let began = engine.clock.monotonic();
-        let mut sweep = sweep(&json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales"}, "per_second": 2}));
+        let mut sweep = sweep(
+            &json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales"}, "per_second": 2}),
+        );
         let mut parts = 0;
         loop {
             match sweep.run(&engine, &delivery).await.unwrap() {
-                Outcome::Advanced { fields, .. } => sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap(),
+                Outcome::Advanced { fields, .. } => {
+                    sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap()
+                }
                 Outcome::Done(_) => break,
                 Outcome::Skipped { reason, .. } => panic!("{reason}"),
             }
             parts += 1;
         }
         let took = engine.clock.monotonic().saturating_sub(began);
-        assert!(took >= Duration::from_secs(30) && parts > 0, "{took:?} in {parts} parts");
+        assert!(
+            took >= Duration::from_secs(30) && parts > 0,
+            "{took:?} in {parts} parts"
+        );
     }
 }

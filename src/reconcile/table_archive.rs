@@ -32,7 +32,10 @@ use super::memory::MemoryShare;
 use crate::catalog::{TableArchive, TableRef};
 use crate::model::drop_table::DropTableCursor;
 use crate::model::{BlobName, ContainerName, ETag, odata};
-use crate::ports::{BlobCondition, BlobStore, BlobUpload, Continuation, ErrorClass, FilePlace, FileStore, Missing, Query, StoreError};
+use crate::ports::{
+    BlobCondition, BlobStore, BlobUpload, Continuation, ErrorClass, FilePlace, FileStore, Missing,
+    Query, StoreError,
+};
 
 /// Rows of one page: not all of them may be 1 KiB.
 const PAGE: u32 = 200;
@@ -80,7 +83,10 @@ pub(super) async fn part(
 ) -> Result<ArchiveProgress, Failure> {
     let shelf = TableFiles::new(engine, to, table)?;
     // Lines of a file, the page in them, and the file that they are compared with.
-    let _files = engine.memory.take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64).await;
+    let _files = engine
+        .memory
+        .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
+        .await;
     let began = engine.clock.monotonic();
     let mut claimed = false;
     let mut run = run_of(delivery, cursor.folder);
@@ -97,7 +103,10 @@ pub(super) async fn part(
         // A table that is dropped already is no run's to archive any more.
         if !claimed {
             let own = run_of(delivery, cursor.folder);
-            let Some(folder) = shelf.claim(own, begins && cursor.folder == 0, engine.clock.now()).await? else {
+            let Some(folder) = shelf
+                .claim(own, begins && cursor.folder == 0, engine.clock.now())
+                .await?
+            else {
                 return Ok(ArchiveProgress::Elsewhere);
             };
             run = folder;
@@ -114,10 +123,19 @@ pub(super) async fn part(
             (_, true) => shelf.holds(&name, &file.lines).await?,
             (_, false) => shelf.write_once(&name, file.lines.into()).await?,
         };
-        if !held || (file.next.is_none() && shelf.version(&numbered(&run, cursor.files + 1)).await?.is_some()) {
+        if !held
+            || (file.next.is_none()
+                && shelf
+                    .version(&numbered(&run, cursor.files + 1))
+                    .await?
+                    .is_some())
+        {
             tracing::warn!(%table, %run, "table archive: the folder has other rows than the table; all rows go into another folder");
             shelf.release(&run, engine.clock.now()).await?;
-            cursor = DropTableCursor { folder: cursor.folder + 1, ..DropTableCursor::default() };
+            cursor = DropTableCursor {
+                folder: cursor.folder + 1,
+                ..DropTableCursor::default()
+            };
             run = run_of(delivery, cursor.folder);
             claimed = false;
             continue;
@@ -125,7 +143,10 @@ pub(super) async fn part(
         let Some(next) = file.next else {
             if let Some(missing) = shelf.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
-                return Ok(ArchiveProgress::Until(DropTableCursor { folder: cursor.folder, ..DropTableCursor::default() }));
+                return Ok(ArchiveProgress::Until(DropTableCursor {
+                    folder: cursor.folder,
+                    ..DropTableCursor::default()
+                }));
             }
             if !is_complete {
                 shelf.end(&run, &cursor, engine.clock.now()).await?;
@@ -143,7 +164,11 @@ pub(super) async fn part(
 /// The folder of a job, by its number.
 fn run_of(delivery: &Delivery, folder: u32) -> String {
     let stamp = &delivery.stamp;
-    let name = if folder == 0 { stamp.to_string() } else { format!("{stamp} {folder}") };
+    let name = if folder == 0 {
+        stamp.to_string()
+    } else {
+        format!("{stamp} {folder}")
+    };
     hex::encode(&Sha256::digest(name)[..8])
 }
 
@@ -163,14 +188,34 @@ struct ArchiveFile {
 }
 
 /// Reads as many rows as fill a file, however long the pages are; nothing where there is no table.
-async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<ArchiveFile>, Failure> {
+async fn read(
+    engine: &Engine,
+    table: &TableRef,
+    cursor: &DropTableCursor,
+) -> Result<Option<ArchiveFile>, Failure> {
     let next = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
-    let mut query = Query { filter: None, select: None, top: Some(PAGE), continuation: next };
-    let mut file = ArchiveFile { lines: Vec::new(), rows: 0, next: None };
+    let mut query = Query {
+        filter: None,
+        select: None,
+        top: Some(PAGE),
+        continuation: next,
+    };
+    let mut file = ArchiveFile {
+        lines: Vec::new(),
+        rows: 0,
+        next: None,
+    };
     loop {
-        let page = match engine.account(table)?.tables.query(&table.table, &query).await {
+        let page = match engine
+            .account(table)?
+            .tables
+            .query(&table.table, &query)
+            .await
+        {
             Ok(page) => page,
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(None),
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok(None);
+            }
             Err(error) => return Err(storage(format!("reading a page of {table}"), error)),
         };
         let (begin, mut rows) = (file.lines.len(), 0_u32);
@@ -178,7 +223,8 @@ async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Re
             if file.lines.len() >= FILE_BYTES {
                 break;
             }
-            file.lines.extend_from_slice(Value::Object(odata::encode_row(row)).to_string().as_bytes());
+            file.lines
+                .extend_from_slice(Value::Object(odata::encode_row(row)).to_string().as_bytes());
             file.lines.push(b'\n');
             rows += 1;
         }
@@ -206,19 +252,34 @@ struct TableFiles<'e> {
 }
 
 enum ArchiveSink<'e> {
-    Blob { blobs: &'e dyn BlobStore, to: &'e ContainerName },
-    Folder { files: &'e dyn FileStore, dir: &'e str },
+    Blob {
+        blobs: &'e dyn BlobStore,
+        to: &'e ContainerName,
+    },
+    Folder {
+        files: &'e dyn FileStore,
+        dir: &'e str,
+    },
 }
 
 impl<'e> TableFiles<'e> {
     fn new(engine: &'e Engine, to: &'e TableArchive, table: &'e TableRef) -> Result<Self, Failure> {
         let sink = match to {
             TableArchive::Blob { account, container } => {
-                let account = engine.stores.account(account).map_err(|error| permanent("finding the account of the archive", error))?;
-                ArchiveSink::Blob { blobs: account.blobs.as_ref(), to: container }
+                let account = engine
+                    .stores
+                    .account(account)
+                    .map_err(|error| permanent("finding the account of the archive", error))?;
+                ArchiveSink::Blob {
+                    blobs: account.blobs.as_ref(),
+                    to: container,
+                }
             }
             TableArchive::File { dir } => {
-                let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
+                let files = engine
+                    .stores
+                    .files()
+                    .map_err(|error| permanent("finding the folder of the archive", error))?;
                 ArchiveSink::Folder { files, dir }
             }
         };
@@ -226,22 +287,31 @@ impl<'e> TableFiles<'e> {
     }
 
     fn doing(&self, what: &str, name: &str) -> String {
-        format!("{what} {}/{name}, which the rows of {} go into", self.table.table, self.table)
+        format!(
+            "{what} {}/{name}, which the rows of {} go into",
+            self.table.table, self.table
+        )
     }
 
     fn path(&self, name: &str) -> Result<BlobName, Failure> {
-        BlobName::new(format!("{}/{name}", self.table.table)).map_err(|error| permanent(self.doing("naming", name), error))
+        BlobName::new(format!("{}/{name}", self.table.table))
+            .map_err(|error| permanent(self.doing("naming", name), error))
     }
 
     async fn read(&self, name: &str) -> Result<Option<(Bytes, ETag)>, Failure> {
         let path = self.path(name)?;
         let found = match &self.sink {
-            ArchiveSink::Blob { blobs, to } => {
-                blobs.get(to, &path, None).await.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag)))
-            }
-            ArchiveSink::Folder { files, dir } => {
-                files.read(&FilePlace { dir: (*dir).to_owned(), name: path }).await.map(|file| file.map(|file| (file.content, file.etag)))
-            }
+            ArchiveSink::Blob { blobs, to } => blobs
+                .get(to, &path, None)
+                .await
+                .map(|blob| blob.map(|blob| (blob.content, blob.properties.etag))),
+            ArchiveSink::Folder { files, dir } => files
+                .read(&FilePlace {
+                    dir: (*dir).to_owned(),
+                    name: path,
+                })
+                .await
+                .map(|file| file.map(|file| (file.content, file.etag))),
         };
         found.map_err(|error| storage(self.doing("reading", name), error))
     }
@@ -251,27 +321,59 @@ impl<'e> TableFiles<'e> {
         match &self.sink {
             ArchiveSink::Blob { blobs, to } => {
                 let found = blobs.properties(to, &self.path(name)?).await;
-                found.map(|found| found.map(|found| found.etag)).map_err(|error| storage(self.doing("looking at", name), error))
+                found
+                    .map(|found| found.map(|found| found.etag))
+                    .map_err(|error| storage(self.doing("looking at", name), error))
             }
             ArchiveSink::Folder { .. } => Ok(self.read(name).await?.map(|(_, etag)| etag)),
         }
     }
 
-    async fn write(&self, name: &str, content: Bytes, condition: BlobCondition) -> Result<Result<ETag, StoreError>, Failure> {
+    async fn write(
+        &self,
+        name: &str,
+        content: Bytes,
+        condition: BlobCondition,
+    ) -> Result<Result<ETag, StoreError>, Failure> {
         let path = self.path(name)?;
         Ok(match &self.sink {
             ArchiveSink::Blob { blobs, to } => {
                 let content_type = Some("application/jsonl".to_owned());
-                blobs.put(to, &path, content, &BlobUpload { condition, content_type, ..BlobUpload::default() }).await
+                blobs
+                    .put(
+                        to,
+                        &path,
+                        content,
+                        &BlobUpload {
+                            condition,
+                            content_type,
+                            ..BlobUpload::default()
+                        },
+                    )
+                    .await
             }
-            ArchiveSink::Folder { files, dir } => files.write(&FilePlace { dir: (*dir).to_owned(), name: path }, content, &condition).await,
+            ArchiveSink::Folder { files, dir } => {
+                files
+                    .write(
+                        &FilePlace {
+                            dir: (*dir).to_owned(),
+                            name: path,
+                        },
+                        content,
+                        &condition,
+                    )
+                    .await
+            }
         })
     }
 
     /// Writes a file over any that is there, at the version found.
     async fn put(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
-            let condition = self.version(name).await?.map_or(BlobCondition::Absent, BlobCondition::Matches);
+            let condition = self
+                .version(name)
+                .await?
+                .map_or(BlobCondition::Absent, BlobCondition::Matches);
             match self.write(name, content.clone(), condition).await? {
                 Ok(_) => return Ok(()),
                 Err(error) if error.may_have_lost() => {}
@@ -283,7 +385,10 @@ impl<'e> TableFiles<'e> {
 
     /// Writes a new file. `false` where it is there already, with other lines.
     async fn write_once(&self, name: &str, lines: Bytes) -> Result<bool, Failure> {
-        match self.write(name, lines.clone(), BlobCondition::Absent).await? {
+        match self
+            .write(name, lines.clone(), BlobCondition::Absent)
+            .await?
+        {
             Ok(_) => Ok(true),
             Err(error) if error.may_have_lost() => match self.read(name).await? {
                 Some((content, _)) => Ok(content == lines),
@@ -295,27 +400,61 @@ impl<'e> TableFiles<'e> {
 
     /// Whether a file has these very lines.
     async fn holds(&self, name: &str, lines: &[u8]) -> Result<bool, Failure> {
-        Ok(self.read(name).await?.is_some_and(|(content, _)| content == lines))
+        Ok(self
+            .read(name)
+            .await?
+            .is_some_and(|(content, _)| content == lines))
     }
 
     /// Says that this job is at it, and tells the folder that it goes on with. `None` if another job is at it.
-    async fn claim(&self, own: String, begins: bool, now: Timestamp) -> Result<Option<String>, Failure> {
+    async fn claim(
+        &self,
+        own: String,
+        begins: bool,
+        now: Timestamp,
+    ) -> Result<Option<String>, Failure> {
         let name = "archiving.json";
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
             // A claim that cannot be read claims nothing.
-            Some((content, etag)) => (serde_json::from_slice::<ArchiveClaim>(&content).ok(), BlobCondition::Matches(etag)),
+            Some((content, etag)) => (
+                serde_json::from_slice::<ArchiveClaim>(&content).ok(),
+                BlobCondition::Matches(etag),
+            ),
         };
-        let silent = |at: Timestamp| now.duration_since(at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
+        let silent = |at: Timestamp| {
+            now.duration_since(at)
+                > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
+        };
         let mine = match claimed {
-            Some(claimed) if claimed.run == own => ArchiveClaim { by: None, ..claimed },
+            Some(claimed) if claimed.run == own => ArchiveClaim {
+                by: None,
+                ..claimed
+            },
             Some(claimed) if claimed.by.as_ref() == Some(&own) => claimed,
             Some(claimed) if !claimed.ended && !silent(claimed.at) => return Ok(None),
-            Some(claimed) if begins && self.version(&complete(&claimed.run)).await?.is_some() => ArchiveClaim { by: Some(own), ..claimed },
-            Some(_) | None => ArchiveClaim { run: own, at: now, ended: false, by: None },
+            Some(claimed) if begins && self.version(&complete(&claimed.run)).await?.is_some() => {
+                ArchiveClaim {
+                    by: Some(own),
+                    ..claimed
+                }
+            }
+            Some(_) | None => ArchiveClaim {
+                run: own,
+                at: now,
+                ended: false,
+                by: None,
+            },
         };
-        let mine = ArchiveClaim { at: now, ended: false, ..mine };
-        match self.write(name, json!(mine).to_string().into(), condition).await? {
+        let mine = ArchiveClaim {
+            at: now,
+            ended: false,
+            ..mine
+        };
+        match self
+            .write(name, json!(mine).to_string().into(), condition)
+            .await?
+        {
             Ok(_) => Ok(Some(mine.run)),
             // It was this run or another one; who comes next sees which.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
@@ -335,10 +474,18 @@ impl<'e> TableFiles<'e> {
     }
 
     /// Every row is in a file: says so.
-    async fn end(&self, run: &str, cursor: &DropTableCursor, now: Timestamp) -> Result<(), Failure> {
+    async fn end(
+        &self,
+        run: &str,
+        cursor: &DropTableCursor,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
         let name = complete(run);
         let content = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
-        match self.write(&name, format!("{content}\n").into(), BlobCondition::Absent).await? {
+        match self
+            .write(&name, format!("{content}\n").into(), BlobCondition::Absent)
+            .await?
+        {
             Ok(_) => Ok(()),
             // Another delivery of this job has come to the end before.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
@@ -348,7 +495,13 @@ impl<'e> TableFiles<'e> {
 
     /// Says that no run is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
-        let ended = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: true, by: None }).to_string();
+        let ended = json!(ArchiveClaim {
+            run: run.to_owned(),
+            at: now,
+            ended: true,
+            by: None
+        })
+        .to_string();
         self.put("archiving.json", ended.into()).await
     }
 }

@@ -28,7 +28,9 @@ use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::{computed_from, large_entity};
-use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError};
+use crate::ports::{
+    BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError,
+};
 
 /// Bytes of a large value that are read or written in one request: a block of its blob.
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
@@ -44,7 +46,10 @@ const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 #[derive(Debug, Clone)]
 pub(super) enum Supply {
     /// The job brought it.
-    Bytes { content: Bytes, content_type: String },
+    Bytes {
+        content: Bytes,
+        content_type: String,
+    },
     /// A staged blob, at the version with the known hash.
     Staged(Staged),
     /// Another primary's value, with the same content.
@@ -77,8 +82,18 @@ pub(super) struct Staged {
 
 impl Staged {
     /// The blob at a place now.
-    pub(super) fn of((account, container, name): (AccountName, ContainerName, BlobName), found: BlobProperties) -> Self {
-        Self { account, container, name, etag: found.etag, length: found.length, content_type: found.content_type }
+    pub(super) fn of(
+        (account, container, name): (AccountName, ContainerName, BlobName),
+        found: BlobProperties,
+    ) -> Self {
+        Self {
+            account,
+            container,
+            name,
+            etag: found.etag,
+            length: found.length,
+            content_type: found.content_type,
+        }
     }
 }
 
@@ -108,13 +123,19 @@ struct ForeignFile {
 /// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PointerError {
-    #[error("the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it")]
+    #[error(
+        "the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it"
+    )]
     Foreign { property: String, to: String },
-    #[error("it points to {0}, which does not exist (any more): send the value itself, or stage it")]
+    #[error(
+        "it points to {0}, which does not exist (any more): send the value itself, or stage it"
+    )]
     Dangling(Site),
     #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
     Taken(Site),
-    #[error("no large_entity view has the table as its source, so that nothing can go into blobs: declare one")]
+    #[error(
+        "no large_entity view has the table as its source, so that nothing can go into blobs: declare one"
+    )]
     NoView,
 }
 
@@ -122,8 +143,15 @@ impl ValueOrigin {
     /// Where the content comes from that a pointer of its leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
         Some(match self.shelf.site(&pointer)? {
-            Site::Blob { container, .. } => Supply::Copy { account: self.shelf.account().clone(), container, pointer },
-            Site::File { dir, name } => Supply::File { place: FilePlace { dir, name }, content_type: pointer.content_type },
+            Site::Blob { container, .. } => Supply::Copy {
+                account: self.shelf.account().clone(),
+                container,
+                pointer,
+            },
+            Site::File { dir, name } => Supply::File {
+                place: FilePlace { dir, name },
+                content_type: pointer.content_type,
+            },
             Site::Row { .. } | Site::Document { .. } => return None,
         })
     }
@@ -139,39 +167,77 @@ impl RunValues {
         staged: &BTreeMap<String, (Staged, String)>,
     ) -> Result<Change, Failure> {
         let Some((view, large)) = scope.engine.catalog.large_values_of(scope.source) else {
-            return if staged.is_empty() { Ok(change) } else { Err(permanent(writing(scope), PointerError::NoView)) };
+            return if staged.is_empty() {
+                Ok(change)
+            } else {
+                Err(permanent(writing(scope), PointerError::NoView))
+            };
         };
-        let Some(whole) = change.result() else { return Ok(change) };
+        let Some(whole) = change.result() else {
+            return Ok(change);
+        };
         let mut pointers: BTreeMap<String, (Pointer, Supply)> = BTreeMap::new();
         let to = |property: &str, bytes: u64, sha256: String| {
-            Pointer::to(&scope.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(writing(scope), error))
+            Pointer::to(&scope.folder, &large.container, property, bytes, sha256)
+                .map_err(|error| permanent(writing(scope), error))
         };
         let mut rest = whole.clone();
         for (property, (staged, sha256)) in staged {
             let pointer = to(property, staged.length, sha256.clone())?;
-            rest.properties.insert(property.clone(), pointer.to_string().into());
+            rest.properties
+                .insert(property.clone(), pointer.to_string().into());
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
         }
         let computed = computed_from(&scope.engine.catalog, scope.source, &rest);
         if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
-            return Err(permanent(writing(scope), large_entity::ComputedFrom(property.clone())));
+            return Err(permanent(
+                writing(scope),
+                large_entity::ComputedFrom(property.clone()),
+            ));
         }
         // A wide entity takes as many rows as it needs.
-        let room = if scope.engine.catalog.wide.contains(scope.source) { usize::MAX } else { limits::ENTITY_BYTES };
-        let brought = |name: &str| change.sent().is_some_and(|sent| sent.properties.contains_key(name));
+        let room = if scope.engine.catalog.wide.contains(scope.source) {
+            usize::MAX
+        } else {
+            limits::ENTITY_BYTES
+        };
+        let brought = |name: &str| {
+            change
+                .sent()
+                .is_some_and(|sent| sent.properties.contains_key(name))
+        };
         let outgoing = large_entity::outgoing(large, &rest, room, &computed, brought);
         for property in outgoing.map_err(|error| permanent(writing(scope), error))? {
-            let Some(value) = rest.properties.remove(&property) else { continue };
+            let Some(value) = rest.properties.remove(&property) else {
+                continue;
+            };
             let content_type = large_entity::content_type(&value).to_owned();
-            let Some(content) = large_entity::content(value) else { continue };
+            let Some(content) = large_entity::content(value) else {
+                continue;
+            };
             let pointer = to(&property, content.len() as u64, large::hash(&content))?;
-            pointers.insert(property, (pointer, Supply::Bytes { content, content_type }));
+            pointers.insert(
+                property,
+                (
+                    pointer,
+                    Supply::Bytes {
+                        content,
+                        content_type,
+                    },
+                ),
+            );
         }
         let mut values = BTreeMap::new();
         let mut texts = BTreeMap::new();
         for (property, (pointer, supply)) in pointers {
-            let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
-            values.insert(ItemAddress::whole(view.clone(), large.account.clone(), site), supply);
+            let site = Site::Blob {
+                container: large.container.clone(),
+                name: pointer.name.clone(),
+            };
+            values.insert(
+                ItemAddress::whole(view.clone(), large.account.clone(), site),
+                supply,
+            );
             texts.insert(property, pointer.to_string());
         }
         self.supply(values);
@@ -180,10 +246,16 @@ impl RunValues {
 
     /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
     /// contents.
-    pub(super) async fn take_in(&mut self, scope: &Scope<'_>, from: Option<&ValueOrigin>, mut entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(
+        &mut self,
+        scope: &Scope<'_>,
+        from: Option<&ValueOrigin>,
+        mut entity: Entity,
+    ) -> Result<Entity, Failure> {
         let Some(from) = from else { return Ok(entity) };
-        let found: Vec<(String, Pointer)> =
-            large::pointers(&from.folder, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
+        let found: Vec<(String, Pointer)> = large::pointers(&from.folder, &entity)
+            .map(|(name, pointer)| (name.to_owned(), pointer))
+            .collect();
         if found.is_empty() {
             return Ok(entity);
         }
@@ -192,16 +264,27 @@ impl RunValues {
         };
         let mut values = BTreeMap::new();
         for (property, pointer) in found {
-            let moved = shelf.pointer(&scope.folder, &property, pointer.bytes, pointer.sha256.clone());
+            let moved = shelf.pointer(
+                &scope.folder,
+                &property,
+                pointer.bytes,
+                pointer.sha256.clone(),
+            );
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
                 // A file has no content type.
-                let version = version(scope, from.shelf.account(), (container, &pointer.name)).await?;
+                let version =
+                    version(scope, from.shelf.account(), (container, &pointer.name)).await?;
                 moved.content_type = version.map(|version| version.content_type);
             }
-            let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else { continue };
+            let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else {
+                continue;
+            };
             entity.properties.insert(property, moved.to_string().into());
-            values.insert(ItemAddress::whole(view.clone(), shelf.account().clone(), site), supply);
+            values.insert(
+                ItemAddress::whole(view.clone(), shelf.account().clone(), site),
+                supply,
+            );
         }
         self.supply(values);
         Ok(entity)
@@ -217,11 +300,19 @@ impl RunValues {
     pub(super) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
-            Supply::Copy { account, .. } => *account != address.account || !matches!(address.site, Site::Blob { .. }),
+            Supply::Copy { account, .. } => {
+                *account != address.account || !matches!(address.site, Site::Blob { .. })
+            }
             Supply::Staged(_) | Supply::File { .. } => true,
         };
         if self.slot.is_none() && self.supplies.iter().any(carried) {
-            self.slot = Some(scope.engine.memory.take_aside(MemoryShare::Values, VALUE_BYTES).await);
+            self.slot = Some(
+                scope
+                    .engine
+                    .memory
+                    .take_aside(MemoryShare::Values, VALUE_BYTES)
+                    .await,
+            );
         }
     }
 
@@ -236,10 +327,16 @@ impl RunValues {
         let blobs = scope.target(&address.account)?.blobs.as_ref();
         upload.cache_control = Some(CACHE_CONTROL.to_owned());
         let Some(supply) = self.supplies.get(address) else {
-            return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
+            return Err(permanent(
+                format!("writing {address}"),
+                PointerError::Dangling(address.site.clone()),
+            ));
         };
         match supply {
-            Supply::Bytes { content, content_type } => {
+            Supply::Bytes {
+                content,
+                content_type,
+            } => {
                 upload.content_type = Some(content_type.clone());
                 Ok(blobs.put(to.0, to.1, content.clone(), &upload).await)
             }
@@ -248,28 +345,50 @@ impl RunValues {
                 let from = scope.target(&staged.account)?.blobs.as_ref();
                 Ok(carry(from, staged, blobs, to, &upload).await)
             }
-            Supply::Copy { account, container, pointer } if *account == address.account => {
-                let copying = BlobCopy { condition: upload.condition, metadata: Some(upload.metadata) };
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } if *account == address.account => {
+                let copying = BlobCopy {
+                    condition: upload.condition,
+                    metadata: Some(upload.metadata),
+                };
                 match blobs.copy((container, &pointer.name), to, &copying).await {
                     Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
                     copied => Ok(copied),
                 }
             }
-            Supply::Copy { account, container, pointer } => {
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } => {
                 let staged = version(scope, account, (container, &pointer.name)).await?;
-                let Some(staged) = staged else { return Err(gone(address, pointer)) };
+                let Some(staged) = staged else {
+                    return Err(gone(address, pointer));
+                };
                 upload.content_type = Some(staged.content_type.clone());
                 let from = scope.target(account)?.blobs.as_ref();
                 Ok(carry(from, &staged, blobs, to, &upload).await)
             }
-            Supply::File { place, content_type } => {
+            Supply::File {
+                place,
+                content_type,
+            } => {
                 upload.content_type.clone_from(content_type);
                 // Of the archived entity, with pointers into its own folder.
                 let files = scope.engine.stores.files();
-                let files = files.map_err(|error| permanent(format!("finding the folder of {address}"), error))?;
+                let files = files.map_err(|error| {
+                    permanent(format!("finding the folder of {address}"), error)
+                })?;
                 let found = files.find(place).await;
-                let found = found.map_err(|error| storage(format!("reading {}/{}", place.dir, place.name), error))?;
-                let Some(found) = found else { return Err(gone_file(address, place)) };
+                let found = found.map_err(|error| {
+                    storage(format!("reading {}/{}", place.dir, place.name), error)
+                })?;
+                let Some(found) = found else {
+                    return Err(gone_file(address, place));
+                };
                 let mark = &found.mark;
                 let read = |range: Range<u64>| files.read_at(place, range, mark);
                 Ok(carry_by(read, found.length, blobs, to, &upload).await)
@@ -286,19 +405,38 @@ impl RunValues {
     ) -> Result<Result<ETag, StoreError>, Failure> {
         let files = own_files(scope, place)?;
         let Some(supply) = self.supplies.get(address) else {
-            return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
+            return Err(permanent(
+                format!("writing {address}"),
+                PointerError::Dangling(address.site.clone()),
+            ));
         };
         match supply {
-            Supply::Copy { account, container, pointer } => {
-                let Some(staged) = version(scope, account, (container, &pointer.name)).await? else { return Err(gone(address, pointer)) };
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } => {
+                let Some(staged) = version(scope, account, (container, &pointer.name)).await?
+                else {
+                    return Err(gone(address, pointer));
+                };
                 let from = scope.target(account)?.blobs.as_ref();
                 let staged = &staged;
-                let read = move |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
-                let pieces = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE).boxed();
+                let read = move |range: Range<u64>| {
+                    from.get_at(&staged.container, &staged.name, range, &staged.etag)
+                };
+                let pieces = stream::iter(ranges(staged.length).map(read))
+                    .buffered(BLOCKS_AT_ONCE)
+                    .boxed();
                 Ok(files.write_pieces(place, pieces).await)
             }
-            Supply::Bytes { content, .. } => Ok(files.write_pieces(place, stream::iter([Ok(content.clone())]).boxed()).await),
-            Supply::Staged(_) | Supply::File { .. } => Err(permanent(format!("writing {address}"), "no job brings that into a folder")),
+            Supply::Bytes { content, .. } => Ok(files
+                .write_pieces(place, stream::iter([Ok(content.clone())]).boxed())
+                .await),
+            Supply::Staged(_) | Supply::File { .. } => Err(permanent(
+                format!("writing {address}"),
+                "no job brings that into a folder",
+            )),
         }
     }
 }
@@ -306,7 +444,10 @@ impl RunValues {
 /// Where this primary's large values come from, for its new owner; `None` where it can have none.
 pub(super) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, shelf) = scope.engine.catalog.shelf_of(scope.source)?;
-    Some(ValueOrigin { shelf, folder: scope.folder.clone() })
+    Some(ValueOrigin {
+        shelf,
+        folder: scope.folder.clone(),
+    })
 }
 
 /// Refuses a client's pointer to a blob of another owner.
@@ -314,11 +455,23 @@ pub(super) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Resu
     if scope.engine.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
     }
-    let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
-        let pointer = Pointer::of(value).filter(|pointer| !pointer.is_of(&scope.folder) || pointer.container.is_none())?;
-        let to = pointer.container.iter().map(|container| format!("{container}/")).chain([pointer.name.to_string()]).collect();
-        Some(PointerError::Foreign { property: property.clone(), to })
-    });
+    let foreign = entity
+        .into_iter()
+        .flat_map(Entity::user_properties)
+        .find_map(|(property, value)| {
+            let pointer = Pointer::of(value)
+                .filter(|pointer| !pointer.is_of(&scope.folder) || pointer.container.is_none())?;
+            let to = pointer
+                .container
+                .iter()
+                .map(|container| format!("{container}/"))
+                .chain([pointer.name.to_string()])
+                .collect();
+            Some(PointerError::Foreign {
+                property: property.clone(),
+                to,
+            })
+        });
     foreign.map_or(Ok(()), |error| Err(permanent(writing(scope), error)))
 }
 
@@ -332,37 +485,69 @@ async fn version(
     account: &AccountName,
     (container, name): (&ContainerName, &BlobName),
 ) -> Result<Option<Staged>, Failure> {
-    let found = scope.target(account)?.blobs.properties(container, name).await;
+    let found = scope
+        .target(account)?
+        .blobs
+        .properties(container, name)
+        .await;
     let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
     Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
 }
 
 /// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
-pub(super) fn own_files<'e>(scope: &Scope<'e>, place: &FilePlace) -> Result<&'e dyn FileStore, Failure> {
+pub(super) fn own_files<'e>(
+    scope: &Scope<'e>,
+    place: &FilePlace,
+) -> Result<&'e dyn FileStore, Failure> {
     let step = || format!("finding the folder of {}", scope.primary);
     let filing = scope.engine.catalog.filing(scope.source);
-    let shelf = filing.is_some_and(|filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir));
+    let shelf = filing.is_some_and(
+        |filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir),
+    );
     if !shelf || !scope.folder.has(&place.name) {
-        return Err(permanent(step(), ForeignFile { place: place.clone(), primary: scope.primary.clone() }));
+        return Err(permanent(
+            step(),
+            ForeignFile {
+                place: place.clone(),
+                primary: scope.primary.clone(),
+            },
+        ));
     }
-    scope.engine.stores.files().map_err(|error| permanent(step(), error))
+    scope
+        .engine
+        .stores
+        .files()
+        .map_err(|error| permanent(step(), error))
 }
 
 /// The value to copy is not there: its entity may just have gone, which the next delivery sees.
 fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
-        Some(container) => Site::Blob { container: container.clone(), name: pointer.name.clone() },
+        Some(container) => Site::Blob {
+            container: container.clone(),
+            name: pointer.name.clone(),
+        },
         None => address.site.clone(),
     };
     missing(address, site)
 }
 
 fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
-    missing(address, Site::File { dir: place.dir.clone(), name: place.name.clone() })
+    missing(
+        address,
+        Site::File {
+            dir: place.dir.clone(),
+            name: place.name.clone(),
+        },
+    )
 }
 
 fn missing(address: &ItemAddress, site: Site) -> Failure {
-    Failure::new(FailureClass::Transient { retry_after: None }, format!("writing {address}"), PointerError::Dangling(site))
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        format!("writing {address}"),
+        PointerError::Dangling(site),
+    )
 }
 
 /// Carries one version of a blob to where it is to be, some blocks at a time.
@@ -373,7 +558,8 @@ async fn carry(
     to: (&ContainerName, &BlobName),
     upload: &BlobUpload,
 ) -> Result<ETag, StoreError> {
-    let read = |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
+    let read =
+        |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
     carry_by(read, staged.length, blobs, to, upload).await
 }
 
@@ -386,27 +572,41 @@ async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     upload: &BlobUpload,
 ) -> Result<ETag, StoreError> {
     if length <= BLOCK_BYTES {
-        return blobs.put(container, name, read(0..length).await?, upload).await;
+        return blobs
+            .put(container, name, read(0..length).await?, upload)
+            .await;
     }
     let block = |(number, range): (u128, Range<u64>)| {
         let (id, content) = (BlockId::numbered(number), read(range));
-        async move { blobs.put_block(container, name, id, content.await?).await.map(|()| id) }
+        async move {
+            blobs
+                .put_block(container, name, id, content.await?)
+                .await
+                .map(|()| id)
+        }
     };
-    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(length)).map(block)).buffered(BLOCKS_AT_ONCE).try_collect().await?;
+    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(length)).map(block))
+        .buffered(BLOCKS_AT_ONCE)
+        .try_collect()
+        .await?;
     blobs.put_block_list(container, name, &blocks, upload).await
 }
 
 /// The hash of one version of a blob.
 pub(super) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<String, StoreError> {
-    let read = |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
+    let read =
+        |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
     let blocks = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE);
-    let hash = blocks.try_fold(Sha256::new(), |hash, block| std::future::ready(Ok(hash.chain_update(block))));
+    let hash = blocks.try_fold(Sha256::new(), |hash, block| {
+        std::future::ready(Ok(hash.chain_update(block)))
+    });
     Ok(hex::encode(hash.await?.finalize()))
 }
 
 /// The blocks of so many bytes.
 fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..length.div_ceil(BLOCK_BYTES)).map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))
+    (0..length.div_ceil(BLOCK_BYTES))
+        .map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))
 }
 
 #[cfg(test)]
@@ -418,6 +618,9 @@ mod tests {
         let of = |length| ranges(length).collect::<Vec<_>>();
         assert!(of(0).is_empty());
         assert_eq!(of(BLOCK_BYTES), vec![0..BLOCK_BYTES]);
-        assert_eq!(of(2 * BLOCK_BYTES + 1).last(), Some(&(2 * BLOCK_BYTES..2 * BLOCK_BYTES + 1)));
+        assert_eq!(
+            of(2 * BLOCK_BYTES + 1).last(),
+            Some(&(2 * BLOCK_BYTES..2 * BLOCK_BYTES + 1))
+        );
     }
 }

@@ -38,7 +38,9 @@ pub(super) struct SharePart(Option<(Arc<Shares>, usize)>);
 
 /// Marks that this run takes a part of a share. `None` where it has one already: it must not wait for another.
 pub(super) fn part_of(share: usize) -> Option<SharePart> {
-    let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else { return Some(SharePart(None)) };
+    let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
+        return Some(SharePart(None));
+    };
     let had = shares[share].swap(true, Ordering::SeqCst);
     (!had).then(|| SharePart(Some((shares, share))))
 }
@@ -47,7 +49,9 @@ pub(super) fn part_of(share: usize) -> Option<SharePart> {
 pub(super) fn is_first_read() -> bool {
     let is_first = |waits: &Waits| !waits.reads.swap(true, Ordering::SeqCst);
     let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
-    WAITS.try_with(|waits| is_first(waits) && has_no_part(waits)).unwrap_or(false)
+    WAITS
+        .try_with(|waits| is_first(waits) && has_no_part(waits))
+        .unwrap_or(false)
 }
 
 impl Drop for SharePart {
@@ -73,7 +77,13 @@ struct ActiveWait(Waits);
 impl Waits {
     /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default(), untold: Arc::default() }
+        Self {
+            clock,
+            spent: Arc::default(),
+            shares: Arc::default(),
+            reads: Arc::default(),
+            untold: Arc::default(),
+        }
     }
 
     /// Runs a future and records its waits here.
@@ -84,7 +94,11 @@ impl Waits {
     /// How long it has waited so far.
     pub fn so_far(&self) -> Duration {
         let spent = self.spent();
-        let now = if spent.under_way > 0 { self.clock.monotonic().saturating_sub(spent.since) } else { Duration::ZERO };
+        let now = if spent.under_way > 0 {
+            self.clock.monotonic().saturating_sub(spent.since)
+        } else {
+            Duration::ZERO
+        };
         spent.before + now
     }
 
@@ -123,7 +137,13 @@ impl Drop for ActiveWait {
 /// Notes changes to items that no outcome of this run tells of.
 pub(crate) fn note_untold(changes: Vec<ItemChange>) {
     // Outside of a run they are counted nowhere.
-    let _ = WAITS.try_with(|waits| waits.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(changes));
+    let _ = WAITS.try_with(|waits| {
+        waits
+            .untold
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(changes)
+    });
 }
 
 /// The changes of a run over many primaries, as far as it has come. Where it fails, or is dropped, no outcome takes them: they are untold.
@@ -178,11 +198,19 @@ mod tests {
             sleep(5 * second).await;
             aside(sleep(3 * second)).await;
             assert_eq!(waits.so_far(), 3 * second);
-            tokio::join!(aside(sleep(4 * second)), aside(sleep(6 * second)), sleep(20 * second));
+            tokio::join!(
+                aside(sleep(4 * second)),
+                aside(sleep(6 * second)),
+                sleep(20 * second)
+            );
         };
         let watch = async {
             sleep(10 * second).await;
-            assert_eq!(waits.so_far(), 5 * second, "one under way counts as far as it is");
+            assert_eq!(
+                waits.so_far(),
+                5 * second,
+                "one under way counts as far as it is"
+            );
         };
         tokio::join!(waits.of(run), watch);
         assert_eq!(waits.so_far(), 9 * second);
@@ -192,7 +220,12 @@ mod tests {
     async fn a_wait_that_is_given_up_counts_until_then_and_outside_of_a_run_none_does() {
         let second = Duration::from_secs(1);
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
-        let given_up = waits.of(tokio::time::timeout(2 * second, aside(std::future::pending::<()>()))).await;
+        let given_up = waits
+            .of(tokio::time::timeout(
+                2 * second,
+                aside(std::future::pending::<()>()),
+            ))
+            .await;
         assert!(given_up.is_err());
         sleep(second).await;
         assert_eq!(waits.so_far(), 2 * second);
@@ -205,7 +238,11 @@ mod tests {
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let (view, account) = (ViewName::new("staff").unwrap(), AccountName::main());
         let summary = || Summary {
-            changes: vec![ItemChange { view: view.clone(), account: account.clone(), action: Action::Create }],
+            changes: vec![ItemChange {
+                view: view.clone(),
+                account: account.clone(),
+                action: Action::Create,
+            }],
             ..Summary::default()
         };
         let told = waits.of(async {

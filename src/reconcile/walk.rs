@@ -39,17 +39,36 @@ impl Walk<'_> {
     /// entities.
     pub(super) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
-        let page = self.page(self.source, &self.source.table, None, Some(select), from).await?;
-        let rows = page.rows.into_iter().filter(|row| !is_derived_within(&self.source.table, &row.entity));
+        let page = self
+            .page(self.source, &self.source.table, None, Some(select), from)
+            .await?;
+        let rows = page
+            .rows
+            .into_iter()
+            .filter(|row| !is_derived_within(&self.source.table, &row.entity));
         let wide = self.engine.catalog.wide.contains(self.source);
-        let keys = rows.map(|row| row.entity.key).filter(|key| !(wide && is_continuation(&key.rk))).collect();
-        Ok(Primaries { keys, next: place(page.continuation) })
+        let keys = rows
+            .map(|row| row.entity.key)
+            .filter(|key| !(wide && is_continuation(&key.rk)))
+            .collect();
+        Ok(Primaries {
+            keys,
+            next: place(page.continuation),
+        })
     }
 
     /// A page of the footprints, of which only the primaries that do not exist are meant.
     pub(super) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
-        let page = self.footprints(Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]), from).await?;
-        Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
+        let page = self
+            .footprints(
+                Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]),
+                from,
+            )
+            .await?;
+        Ok(Primaries {
+            keys: self.without_primary(page.rows).await?,
+            next: place(page.continuation),
+        })
     }
 
     /// A page of the footprints, of which only the primaries with changes of unrecorded outcome are meant.
@@ -58,19 +77,25 @@ impl Walk<'_> {
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
             // A pass over one that cannot be read says why.
-            let settled =
-                Footprint::decode(&primary, &row.entity, None).is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
+            let settled = Footprint::decode(&primary, &row.entity, None)
+                .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)
         });
-        Ok(Primaries { keys: open.collect(), next: place(page.continuation) })
+        Ok(Primaries {
+            keys: open.collect(),
+            next: place(page.continuation),
+        })
     }
 
     async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
         // `~` stands in no table's name, so that this range is this table's.
-        let at = |op, end: &str| Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table));
+        let at = |op, end: &str| {
+            Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
+        };
         let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
         let footprints = self.engine.catalog.footprint_table(self.source);
-        self.page(self.source, &footprints, Some(range), select, from).await
+        self.page(self.source, &footprints, Some(range), select, from)
+            .await
     }
 
     /// A page of a table of an account.
@@ -83,20 +108,37 @@ impl Walk<'_> {
         from: &Place,
     ) -> Result<Page, Failure> {
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
-        let query = Query { filter, select, top: Some(PAGE), continuation };
-        let page = self.engine.account(account)?.tables.query(table, &query).await;
+        let query = Query {
+            filter,
+            select,
+            top: Some(PAGE),
+            continuation,
+        };
+        let page = self
+            .engine
+            .account(account)?
+            .tables
+            .query(table, &query)
+            .await;
         page.map_err(|error| storage(format!("reading a page of {table}"), error))
     }
 
     async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
         let tables = &self.engine.account(self.source)?.tables;
-        let keys: Vec<EntityKey> = rows.iter().filter_map(|row| footprint::owner(&self.source.table, &row.entity)).collect();
+        let keys: Vec<EntityKey> = rows
+            .iter()
+            .filter_map(|row| footprint::owner(&self.source.table, &row.entity))
+            .collect();
         let select = [SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
-        let reads: Vec<_> = keys.iter().map(|key| tables.get(&self.source.table, key, Some(&select))).collect();
+        let reads: Vec<_> = keys
+            .iter()
+            .map(|key| tables.get(&self.source.table, key, Some(&select)))
+            .collect();
         let rows: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
         let mut gone = Vec::new();
         for (key, row) in keys.into_iter().zip(rows) {
-            let row = row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
+            let row =
+                row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
             // A row that another primary derives into the table may have its key by now.
             if row.is_none_or(|row| is_derived_within(&self.source.table, &row.entity)) {
                 gone.push(key);
@@ -106,7 +148,10 @@ impl Walk<'_> {
     }
 
     pub(super) fn primary(&self, key: EntityKey) -> Primary {
-        Primary { table: self.source.table.clone(), key }
+        Primary {
+            table: self.source.table.clone(),
+            key,
+        }
     }
 }
 

@@ -42,10 +42,14 @@ pub enum KeeperError {
     #[error(transparent)]
     Account(#[from] UnknownAccount),
     /// No queue carries the jobs that drop tables.
-    #[error("{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)")]
+    #[error(
+        "{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)"
+    )]
     NoQueue(usize, crate::model::ViewName),
     /// No queue carries the job of a rule.
-    #[error("[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)")]
+    #[error(
+        "[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)"
+    )]
     NoCarrier(crate::model::ViewName, &'static str),
 }
 
@@ -61,8 +65,17 @@ impl KeeperError {
 
 impl<'c> Keeper<'c> {
     /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
-    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings], owner: CatalogOwner) -> Self {
-        Self { catalog, timetable: Timetable::new(stores, clock, queues, owner) }
+    pub fn new(
+        catalog: &'c Catalog,
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        queues: &'c [QueueSettings],
+        owner: CatalogOwner,
+    ) -> Self {
+        Self {
+            catalog,
+            timetable: Timetable::new(stores, clock, queues, owner),
+        }
     }
 
     /// Maintains the tables of every retention once, and queues the drops that are due, or all. One that fails does not hold up the others;
@@ -81,22 +94,46 @@ impl<'c> Keeper<'c> {
     }
 
     /// The changes to the tables of a retention. Tables are listed once for each account and kept in `there`.
-    pub async fn planned(&self, retention: &Retention, there: &mut There) -> Result<RetentionPlan, KeeperError> {
+    pub async fn planned(
+        &self,
+        retention: &Retention,
+        there: &mut There,
+    ) -> Result<RetentionPlan, KeeperError> {
         let followers = self.catalog.followers(retention);
         let stores = self.timetable.stores();
-        let former = followers.former.iter().map(|former| &former.account).filter(|account| stores.account(account).is_ok());
-        for account in followers.wanted().map(|follower| &follower.account).chain(former).chain([&retention.account]) {
+        let former = followers
+            .former
+            .iter()
+            .map(|former| &former.account)
+            .filter(|account| stores.account(account).is_ok());
+        for account in followers
+            .wanted()
+            .map(|follower| &follower.account)
+            .chain(former)
+            .chain([&retention.account])
+        {
             if !there.contains_key(account) {
                 let tables = all_tables(stores.account(account)?.tables.as_ref()).await;
                 let doing = || format!("listing tables for [retention.{}]", retention.name);
-                there.insert(account.clone(), tables.map_err(|source| KeeperError::Store { doing: doing(), source })?);
+                there.insert(
+                    account.clone(),
+                    tables.map_err(|source| KeeperError::Store {
+                        doing: doing(),
+                        source,
+                    })?,
+                );
             }
         }
         Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
     /// Creates the tables of a plan, and queues the drop of the others: of those whose turn it is, or of all.
-    pub async fn carry_out(&self, retention: &Retention, plan: &RetentionPlan, time: TurnTime) -> Result<(), KeeperError> {
+    pub async fn carry_out(
+        &self,
+        retention: &Retention,
+        plan: &RetentionPlan,
+        time: TurnTime,
+    ) -> Result<(), KeeperError> {
         let mut created = Ok(());
         for tables in &plan.create {
             let ended = self.create(retention, tables).await;
@@ -105,7 +142,12 @@ impl<'c> Keeper<'c> {
         created.and(self.queue_drops(retention, plan, time).await)
     }
 
-    async fn queue_drops(&self, retention: &Retention, plan: &RetentionPlan, time: TurnTime) -> Result<(), KeeperError> {
+    async fn queue_drops(
+        &self,
+        retention: &Retention,
+        plan: &RetentionPlan,
+        time: TurnTime,
+    ) -> Result<(), KeeperError> {
         let mut rows = self.timetable.rows(DROPS).await?;
         let (mut first, mut left) = (Ok(()), 0);
         for table in &plan.drop {
@@ -115,7 +157,9 @@ impl<'c> Keeper<'c> {
                 continue;
             };
             let job = timed(table);
-            let Some(due) = self.timetable.due(&job, found, time) else { continue };
+            let Some(due) = self.timetable.due(&job, found, time) else {
+                continue;
+            };
             match self.timetable.send(&job, due, carrier).await {
                 Ok(Some(QueuedTurn { queue, .. })) => {
                     tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
@@ -131,20 +175,37 @@ impl<'c> Keeper<'c> {
                 self.timetable.forget(row).await?;
             }
         }
-        first.and(if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) })
+        first.and(if left == 0 {
+            Ok(())
+        } else {
+            Err(KeeperError::NoQueue(left, retention.name.clone()))
+        })
     }
 
     /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
-            if let Err(source) = self.timetable.stores().account(&table.account)?.tables.create_table(&table.table).await {
+            if let Err(source) = self
+                .timetable
+                .stores()
+                .account(&table.account)?
+                .tables
+                .create_table(&table.table)
+                .await
+            {
                 if let Some(wait) = source.class.takes_its_time() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
                         "the service still deletes the table that had this name: it is created when that is over"
                     );
                 }
-                return Err(KeeperError::Store { doing: format!("creating the table {table} of [retention.{}]", retention.name), source });
+                return Err(KeeperError::Store {
+                    doing: format!(
+                        "creating the table {table} of [retention.{}]",
+                        retention.name
+                    ),
+                    source,
+                });
             }
             tracing::info!(%table, retention = %retention.name, "table created ahead");
         }

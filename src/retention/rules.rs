@@ -22,8 +22,17 @@ pub struct RuleKeeper<'c> {
 
 impl<'c> RuleKeeper<'c> {
     /// A keeper of a catalog's rules; each job goes to the first queue that carries it.
-    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings], owner: CatalogOwner) -> Self {
-        Self { catalog, timetable: Timetable::new(stores, clock, queues, owner) }
+    pub fn new(
+        catalog: &'c Catalog,
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        queues: &'c [QueueSettings],
+        owner: CatalogOwner,
+    ) -> Self {
+        Self {
+            catalog,
+            timetable: Timetable::new(stores, clock, queues, owner),
+        }
     }
 
     /// Sends every rule that is due. One that fails does not hold up the others; the first failure is returned.
@@ -37,12 +46,21 @@ impl<'c> RuleKeeper<'c> {
     }
 
     /// Sends a rule, where it is its time and no other worker was faster.
-    pub async fn send(&self, rule: &Rule, time: TurnTime) -> Result<Option<QueuedTurn>, KeeperError> {
+    pub async fn send(
+        &self,
+        rule: &Rule,
+        time: TurnTime,
+    ) -> Result<Option<QueuedTurn>, KeeperError> {
         let (job, op) = (timed(rule), rule.sweep.action.op());
         let found = self.timetable.row(&job).await?;
-        let Some(due) = self.timetable.due(&job, found, time) else { return Ok(None) };
+        let Some(due) = self.timetable.due(&job, found, time) else {
+            return Ok(None);
+        };
         let tables = self.catalog.tables_of(rule.sweep.subject());
-        let carrier = self.timetable.carrier(op, &tables).ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
+        let carrier = self
+            .timetable
+            .carrier(op, &tables)
+            .ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
         let sent = self.timetable.send(&job, due, carrier).await?;
         if let Some(QueuedTurn { queue, .. }) = &sent {
             tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
@@ -57,6 +75,11 @@ fn timed(rule: &Rule) -> TimedJob<'_> {
         name: rule.name.as_str(),
         subject: format!("[rules.{}]", rule.name),
         message: rule.sweep.message(),
-        waits: WaitPolicy { initial: rule.every, factor: 1, max: rule.every, jitter: 0.0 },
+        waits: WaitPolicy {
+            initial: rule.every,
+            factor: 1,
+            max: rule.every,
+            jitter: 0.0,
+        },
     }
 }

@@ -17,9 +17,15 @@ use serde_json::Value;
 
 use super::keeper::KeeperError;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, CatalogOwner, ETag, EdmValue, Entity, EntityKey, Filter, Key, QueueName, Row, TableName, body, cause};
+use crate::model::{
+    AccountName, CatalogOwner, ETag, EdmValue, Entity, EntityKey, Filter, Key, QueueName, Row,
+    TableName, body, cause,
+};
 use crate::ports::stores::UnknownAccount;
-use crate::ports::{Clock, ErrorClass, IfMatch, Missing, Query, StoreError, Stores, TableOperation, TableStore, Ttl, all_rows};
+use crate::ports::{
+    Clock, ErrorClass, IfMatch, Missing, Query, StoreError, Stores, TableOperation, TableStore,
+    Ttl, all_rows,
+};
 use crate::settings::{QueueSettings, WaitPolicy};
 
 /// The property that says when the last job was sent.
@@ -101,8 +107,18 @@ pub(super) struct Timetable<'c> {
 }
 
 impl<'c> Timetable<'c> {
-    pub(super) fn new(stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings], owner: CatalogOwner) -> Self {
-        Self { stores, clock, queues, owner }
+    pub(super) fn new(
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        queues: &'c [QueueSettings],
+        owner: CatalogOwner,
+    ) -> Self {
+        Self {
+            stores,
+            clock,
+            queues,
+            owner,
+        }
     }
 
     pub(super) fn stores(&self) -> &Stores {
@@ -114,8 +130,15 @@ impl<'c> Timetable<'c> {
     }
 
     /// The first queue that carries jobs of an operation about these tables.
-    pub(super) fn carrier(&self, op: &str, tables: &[&TableName]) -> Option<(&'c AccountName, QueueName)> {
-        let queue = self.queues.iter().find(|queue| queue.carries(op) && queue.reaches(tables.iter().copied()))?;
+    pub(super) fn carrier(
+        &self,
+        op: &str,
+        tables: &[&TableName],
+    ) -> Option<(&'c AccountName, QueueName)> {
+        let queue = self
+            .queues
+            .iter()
+            .find(|queue| queue.carries(op) && queue.reaches(tables.iter().copied()))?;
         Some((&queue.account, queue.shard_names().into_iter().next()?))
     }
 
@@ -126,25 +149,48 @@ impl<'c> Timetable<'c> {
     }
 
     /// The rows of one kind, by the names of their jobs.
-    pub(super) async fn rows(&self, kind: &'static str) -> Result<BTreeMap<String, Row>, KeeperError> {
+    pub(super) async fn rows(
+        &self,
+        kind: &'static str,
+    ) -> Result<BTreeMap<String, Row>, KeeperError> {
         let (main, table) = (self.main()?, table());
-        let query = Query { filter: Some(Filter::partition(&partition(kind))), ..Query::default() };
+        let query = Query {
+            filter: Some(Filter::partition(&partition(kind))),
+            ..Query::default()
+        };
         let found = match all_rows(main, &table, query).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => main.create_table(&table).await.map(|_| Vec::new()),
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                main.create_table(&table).await.map(|_| Vec::new())
+            }
             found => found,
         };
-        let found = found.map_err(|source| KeeperError::Store { doing: format!("reading when jobs were sent ({kind})"), source })?;
-        Ok(found.into_iter().filter_map(|row| Some((self.name_in(row.entity.key.rk.as_str())?.to_owned(), row))).collect())
+        let found = found.map_err(|source| KeeperError::Store {
+            doing: format!("reading when jobs were sent ({kind})"),
+            source,
+        })?;
+        Ok(found
+            .into_iter()
+            .filter_map(|row| Some((self.name_in(row.entity.key.rk.as_str())?.to_owned(), row)))
+            .collect())
     }
 
     /// The turn of a job, where its row says that it is time.
-    pub(super) fn due(&self, job: &TimedJob<'_>, found: Option<Row>, time: TurnTime) -> Option<DueTurn> {
+    pub(super) fn due(
+        &self,
+        job: &TimedJob<'_>,
+        found: Option<Row>,
+        time: TurnTime,
+    ) -> Option<DueTurn> {
         let now = self.now();
         let turn = match time {
             TurnTime::Due => due(job, found.as_ref(), now)?,
             TurnTime::Now => JobTurn::next(job, found.as_ref(), now),
         };
-        Some(DueTurn { turn, now, over: found.map(|row| row.etag) })
+        Some(DueTurn {
+            turn,
+            now,
+            over: found.map(|row| row.etag),
+        })
     }
 
     /// Sends a job, where no other worker was faster.
@@ -158,10 +204,24 @@ impl<'c> Timetable<'c> {
         let DueTurn { turn, now, over } = due;
         // The row first: of several workers one wins it.
         let claim = write(main, &table, over, &turn.row(&key, Some(now))).await;
-        let Some(claim) = claim.map_err(|source| failed("noting that a job is sent for", job, source))? else { return Ok(None) };
+        let Some(claim) =
+            claim.map_err(|source| failed("noting that a job is sent for", job, source))?
+        else {
+            return Ok(None);
+        };
         let mut message = job.message.clone();
         message["id"] = turn.job.as_str().into();
-        let put = self.stores.account(account)?.queues.put(&queue, &body::encode(&message.to_string()), Duration::ZERO, Ttl::Never).await;
+        let put = self
+            .stores
+            .account(account)?
+            .queues
+            .put(
+                &queue,
+                &body::encode(&message.to_string()),
+                Duration::ZERO,
+                Ttl::Never,
+            )
+            .await;
         match put {
             Ok(message) => {
                 if let Err(error) = write(main, &table, Some(claim), &turn.row(&key, None)).await {
@@ -171,7 +231,10 @@ impl<'c> Timetable<'c> {
                         "that a job is queued could not be noted; it may be queued once more, with the same id"
                     );
                 }
-                Ok(Some(QueuedTurn { queue, message_id: message.id }))
+                Ok(Some(QueuedTurn {
+                    queue,
+                    message_id: message.id,
+                }))
             }
             Err(source) => {
                 // Best effort: without it the job is sent again when the claim is old.
@@ -218,7 +281,11 @@ struct JobTurn {
 
 impl JobTurn {
     fn next(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Self {
-        Self { sent: now, job: format!("{}{now}", job.beginning()), count: count(found).saturating_add(1) }
+        Self {
+            sent: now,
+            job: format!("{}{now}", job.beginning()),
+            count: count(found).saturating_add(1),
+        }
     }
 
     /// The row that says so, with the time since when it is being sent, where it is not known to be on its queue.
@@ -249,14 +316,23 @@ fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTur
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
         _ => None,
     };
-    let wait = SignedDuration::try_from(job.waits.unjittered(count(found))).unwrap_or(SignedDuration::MAX);
+    let wait =
+        SignedDuration::try_from(job.waits.unjittered(count(found))).unwrap_or(SignedDuration::MAX);
     let next = JobTurn::next(job, found, now);
-    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, wait, now)) else { return Some(next) };
+    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, wait, now)) else {
+        return Some(next);
+    };
     if !has_passed(time(CLAIMED)?, CLAIM, now) {
         return None;
     }
-    let own = found.and_then(|row| row.entity.text(JOB)).filter(|id| job.has_id(id));
-    Some(own.map_or(next, |id| JobTurn { sent, job: id.to_owned(), count: count(found) }))
+    let own = found
+        .and_then(|row| row.entity.text(JOB))
+        .filter(|id| job.has_id(id));
+    Some(own.map_or(next, |id| JobTurn {
+        sent,
+        job: id.to_owned(),
+        count: count(found),
+    }))
 }
 
 /// Whether so long has passed since then. A time from far in the future was written by a clock that was wrong.
@@ -276,11 +352,19 @@ fn partition(kind: &'static str) -> Key {
 }
 
 fn failed(doing: &str, job: &TimedJob<'_>, source: StoreError) -> KeeperError {
-    KeeperError::Store { doing: format!("{doing} {}", job.subject), source }
+    KeeperError::Store {
+        doing: format!("{doing} {}", job.subject),
+        source,
+    }
 }
 
 /// Writes the row of a job over the version that was read; its version then. `None` where another worker was faster.
-async fn write(tables: &dyn TableStore, table: &TableName, over: Option<ETag>, row: &Entity) -> Result<Option<ETag>, StoreError> {
+async fn write(
+    tables: &dyn TableStore,
+    table: &TableName,
+    over: Option<ETag>,
+    row: &Entity,
+) -> Result<Option<ETag>, StoreError> {
     let operation = match over {
         None => TableOperation::Insert(row.clone()),
         Some(etag) => TableOperation::Replace(row.clone(), IfMatch::Matches(etag)),
@@ -288,7 +372,11 @@ async fn write(tables: &dyn TableStore, table: &TableName, over: Option<ETag>, r
     match tables.apply(table, &operation).await {
         Err(error) if error.is_lost_race() => Ok(None),
         Err(unheard) if unheard.class == ErrorClass::Ambiguous => {
-            let is_it = |found: &Row| [SENT, JOB, CLAIMED].iter().all(|name| found.entity.get(name) == row.get(name));
+            let is_it = |found: &Row| {
+                [SENT, JOB, CLAIMED]
+                    .iter()
+                    .all(|name| found.entity.get(name) == row.get(name))
+            };
             match read(tables, table, &row.key).await?.filter(is_it) {
                 Some(found) => Ok(Some(found.etag)),
                 // It may arrive yet.
@@ -299,9 +387,15 @@ async fn write(tables: &dyn TableStore, table: &TableName, over: Option<ETag>, r
     }
 }
 
-async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey) -> Result<Option<Row>, StoreError> {
+async fn read(
+    tables: &dyn TableStore,
+    table: &TableName,
+    key: &EntityKey,
+) -> Result<Option<Row>, StoreError> {
     match tables.get(table, key, None).await {
-        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => tables.create_table(table).await.map(|_| None),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+            tables.create_table(table).await.map(|_| None)
+        }
         found => found,
     }
 }
@@ -314,32 +408,76 @@ mod tests {
     const HOUR: Duration = Duration::from_hours(1);
 
     fn job(waits: WaitPolicy) -> TimedJob<'static> {
-        TimedJob { kind: "rule", name: "old", subject: "[rules.old]".to_owned(), message: Value::Null, waits }
+        TimedJob {
+            kind: "rule",
+            name: "old",
+            subject: "[rules.old]".to_owned(),
+            message: Value::Null,
+            waits,
+        }
     }
 
     fn row(sent: &str, claimed: Option<&str>, count: u32) -> Row {
-        let turn = JobTurn { sent: sent.parse().unwrap(), job: "rule old a".to_owned(), count };
-        let entity = turn.row(&EntityKey::new("rule", "old").unwrap(), claimed.map(|claimed| claimed.parse().unwrap()));
-        Row { entity, etag: ETag::new("1").unwrap(), timestamp: None }
+        let turn = JobTurn {
+            sent: sent.parse().unwrap(),
+            job: "rule old a".to_owned(),
+            count,
+        };
+        let entity = turn.row(
+            &EntityKey::new("rule", "old").unwrap(),
+            claimed.map(|claimed| claimed.parse().unwrap()),
+        );
+        Row {
+            entity,
+            etag: ETag::new("1").unwrap(),
+            timestamp: None,
+        }
     }
 
     #[test]
     fn a_job_is_due_when_its_time_has_passed_and_after_a_clock_that_was_wrong() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
-        let daily = job(WaitPolicy { initial: 24 * HOUR, factor: 1, max: 24 * HOUR, jitter: 0.0 });
-        let turn = |sent: &str, claimed: Option<&str>| due(&daily, Some(&row(sent, claimed, 7)), now).map(|turn| turn.job);
+        let daily = job(WaitPolicy {
+            initial: 24 * HOUR,
+            factor: 1,
+            max: 24 * HOUR,
+            jitter: 0.0,
+        });
+        let turn = |sent: &str, claimed: Option<&str>| {
+            due(&daily, Some(&row(sent, claimed, 7)), now).map(|turn| turn.job)
+        };
         let next = Some(format!("rule old {now}"));
         assert_eq!(due(&daily, None, now).map(|turn| turn.job), next);
-        for sent in ["2026-11-19T12:00:00Z", "2020-01-01T00:00:00Z", "2026-11-20T14:00:00Z"] {
-            assert_eq!((turn(sent, None), turn(sent, Some(sent))), (next.clone(), next.clone()), "{sent}");
+        for sent in [
+            "2026-11-19T12:00:00Z",
+            "2020-01-01T00:00:00Z",
+            "2026-11-20T14:00:00Z",
+        ] {
+            assert_eq!(
+                (turn(sent, None), turn(sent, Some(sent))),
+                (next.clone(), next.clone()),
+                "{sent}"
+            );
         }
         for sent in ["2026-11-19T12:00:01Z", "2026-11-20T12:30:00Z"] {
             assert_eq!(turn(sent, None), None, "{sent}");
         }
         let again = Some("rule old a".to_owned());
-        let claims = [("11:45:00Z", &again), ("11:45:01Z", &None), ("12:30:00Z", &None), ("14:00:00Z", &again)];
+        let claims = [
+            ("11:45:00Z", &again),
+            ("11:45:01Z", &None),
+            ("12:30:00Z", &None),
+            ("14:00:00Z", &again),
+        ];
         for (claimed, expected) in claims {
-            assert_eq!(turn("2026-11-20T11:00:00Z", Some(&format!("2026-11-20T{claimed}"))), *expected, "claimed at {claimed}");
+            assert_eq!(
+                turn(
+                    "2026-11-20T11:00:00Z",
+                    Some(&format!("2026-11-20T{claimed}"))
+                ),
+                *expected,
+                "claimed at {claimed}"
+            );
         }
     }
 
@@ -356,14 +494,25 @@ mod tests {
             ("2026-11-19T12:00:01Z", u32::MAX, false),
         ] {
             let turn = due(&growing, Some(&row(sent, None, count)), now);
-            assert_eq!(turn.map(|turn| turn.count), is_due.then_some(count.saturating_add(1)), "{count} at {sent}");
+            assert_eq!(
+                turn.map(|turn| turn.count),
+                is_due.then_some(count.saturating_add(1)),
+                "{count} at {sent}"
+            );
         }
         let strange = |value: EdmValue| {
             let mut strange = row("2026-11-20T11:00:00Z", None, 1);
             strange.entity = strange.entity.with(COUNT, value);
             due(&growing, Some(&strange), now).map(|turn| turn.count)
         };
-        assert_eq!([strange(EdmValue::Int64(-5)), strange("many".into()), strange(EdmValue::Int64(i64::MAX))], [Some(1); 3]);
+        assert_eq!(
+            [
+                strange(EdmValue::Int64(-5)),
+                strange("many".into()),
+                strange(EdmValue::Int64(i64::MAX))
+            ],
+            [Some(1); 3]
+        );
     }
 
     #[test]
@@ -375,23 +524,63 @@ mod tests {
             claimed.entity = claimed.entity.with(JOB, id);
             due(&growing, Some(&claimed), now).map(|turn| (turn.job, turn.count))
         };
-        for id in [JobTurn::next(&growing, None, now).job, format!("rule old {}", "한".repeat(ID_CHARS - 9))] {
+        for id in [
+            JobTurn::next(&growing, None, now).job,
+            format!("rule old {}", "한".repeat(ID_CHARS - 9)),
+        ] {
             assert_eq!(sent(id.as_str().into()), Some((id, 7)));
         }
         let long = format!("rule old {}", "a".repeat(ID_CHARS - 8));
-        let texts = ["", "a job", "old", "rule old", "rule older a", "drop old a", " rule old a", long.as_str()];
-        for id in texts.into_iter().map(EdmValue::from).chain([EdmValue::Int64(7)]) {
-            assert_eq!(sent(id.clone()), Some((format!("rule old {now}"), 8)), "{id:?}");
+        let texts = [
+            "",
+            "a job",
+            "old",
+            "rule old",
+            "rule older a",
+            "drop old a",
+            " rule old a",
+            long.as_str(),
+        ];
+        for id in texts
+            .into_iter()
+            .map(EdmValue::from)
+            .chain([EdmValue::Int64(7)])
+        {
+            assert_eq!(
+                sent(id.clone()),
+                Some((format!("rule old {now}"), 8)),
+                "{id:?}"
+            );
         }
     }
 
     #[test]
     fn an_owner_has_rows_of_its_own() {
-        let timetable = |owner| Timetable::new(Stores::default(), Arc::new(SystemClock::new()), &[], owner);
-        let (default, payroll) = (timetable(CatalogOwner::default()), timetable(CatalogOwner::new("payroll").unwrap()));
+        let timetable =
+            |owner| Timetable::new(Stores::default(), Arc::new(SystemClock::new()), &[], owner);
+        let (default, payroll) = (
+            timetable(CatalogOwner::default()),
+            timetable(CatalogOwner::new("payroll").unwrap()),
+        );
         let job = job(WaitPolicy::doubling(HOUR, HOUR));
-        assert_eq!([default.key(&job).rk.as_str(), payroll.key(&job).rk.as_str()], ["default~old", "payroll~old"]);
-        assert_eq!((default.name_in("default~old"), default.name_in("payroll~old")), (Some("old"), None));
-        assert_eq!((payroll.name_in("old"), payroll.name_in("payroll~old"), payroll.name_in("payrolls~old")), (None, Some("old"), None));
+        assert_eq!(
+            [default.key(&job).rk.as_str(), payroll.key(&job).rk.as_str()],
+            ["default~old", "payroll~old"]
+        );
+        assert_eq!(
+            (
+                default.name_in("default~old"),
+                default.name_in("payroll~old")
+            ),
+            (Some("old"), None)
+        );
+        assert_eq!(
+            (
+                payroll.name_in("old"),
+                payroll.name_in("payroll~old"),
+                payroll.name_in("payrolls~old")
+            ),
+            (None, Some("old"), None)
+        );
     }
 }

@@ -20,7 +20,10 @@ use crate::model::job::{Effect, JobSubject, Primary};
 use crate::model::{ETag, Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
-use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work, aside, note_untold};
+use crate::reconcile::{
+    Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work, aside,
+    note_untold,
+};
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
@@ -41,31 +44,51 @@ pub struct Current {
 
 /// The catalog of a run is not the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("generation {recorded} of the catalog is recorded, and this worker's is another one: the job is left to a worker that has it")]
+#[error(
+    "generation {recorded} of the catalog is recorded, and this worker's is another one: the job is left to a worker that has it"
+)]
 struct NotRecorded {
     recorded: u32,
 }
 
 /// Older catalogs may still be worked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the catalog is so new that a worker with an older one may still acknowledge jobs: whole tables wait until none can")]
+#[error(
+    "the catalog is so new that a worker with an older one may still acknowledge jobs: whole tables wait until none can"
+)]
 struct TooNew;
 
 impl Current {
     /// The engine that a worker begins with: that of its catalog, at the generations of the record.
-    pub fn begin(prepared: &OnRecord, catalog: &Catalog, engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>, clock: &Arc<dyn Clock>) -> Self {
+    pub fn begin(
+        prepared: &OnRecord,
+        catalog: &Catalog,
+        engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         let OnRecord { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
-        let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation, version: record.etag.clone() };
+        let in_force = InForce {
+            engine: engine(Arc::new(catalog)),
+            generation: record.generation,
+            version: record.etag.clone(),
+        };
         Self::new(in_force, record.first, *sent, Arc::clone(clock))
     }
 
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
     pub fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = Arc::new(CatalogLease::new(in_force.generation, first, sent, clock));
-        in_force.engine.stop_when_replaced(Arc::new(HeldCatalog { lease: Arc::clone(&lease), generation: in_force.generation }));
-        Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
+        in_force.engine.stop_when_replaced(Arc::new(HeldCatalog {
+            lease: Arc::clone(&lease),
+            generation: in_force.generation,
+        }));
+        Self {
+            in_force: ArcSwap::from_pointee(in_force),
+            lease,
+            met: Mutex::default(),
+        }
     }
 
     /// The engine in force now, and its generation.
@@ -86,7 +109,10 @@ impl Current {
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
     pub fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
-        next.engine.stop_when_replaced(Arc::new(HeldCatalog { lease: Arc::clone(&self.lease), generation }));
+        next.engine.stop_when_replaced(Arc::new(HeldCatalog {
+            lease: Arc::clone(&self.lease),
+            generation,
+        }));
         self.in_force.store(Arc::new(next));
         self.lease.take_over(generation, sent);
     }
@@ -113,9 +139,21 @@ impl Current {
 
     /// How a run by a generation stands, by a look from now on or by one that is fresh enough.
     async fn standing(&self, generation: u32, by_now: bool) -> Result<Standing, Failure> {
-        let looked = async { if by_now { self.lease.standing_now(generation).await } else { self.lease.standing(generation).await } };
+        let looked = async {
+            if by_now {
+                self.lease.standing_now(generation).await
+            } else {
+                self.lease.standing(generation).await
+            }
+        };
         let step = "comparing the catalog with the recorded one";
-        aside(timeout(PATIENCE, looked)).await.map_err(|_| Failure::new(FailureClass::Withheld { retry_after: None }, step, RecordUnread))
+        aside(timeout(PATIENCE, looked)).await.map_err(|_| {
+            Failure::new(
+                FailureClass::Withheld { retry_after: None },
+                step,
+                RecordUnread,
+            )
+        })
     }
 
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
@@ -127,39 +165,72 @@ impl Current {
         if planted(Bug::WalkByAnyCatalog) {
             return Ok(());
         }
-        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.standing(self.in_force().generation, true).await? {
+        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) =
+            self.standing(self.in_force().generation, true).await?
+        {
             if let Standing::Outdated(recorded) = standing {
                 return Err(not_recorded(recorded));
             }
         }
         match self.lease.older_ones_for() {
-            Some(left) if !planted(Bug::WalkAtOnce) => {
-                Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew))
-            }
+            Some(left) if !planted(Bug::WalkAtOnce) => Err(Failure::new(
+                FailureClass::Withheld {
+                    retry_after: Some(left),
+                },
+                "waiting for older workers",
+                TooNew,
+            )),
             Some(_) | None => Ok(()),
         }
     }
 }
 
 fn not_recorded(recorded: u32) -> Failure {
-    Failure::new(FailureClass::OutdatedCatalog, "comparing the catalog with the recorded one", NotRecorded { recorded })
+    Failure::new(
+        FailureClass::OutdatedCatalog,
+        "comparing the catalog with the recorded one",
+        NotRecorded { recorded },
+    )
 }
 
 /// The follow-up of a run with an engine exchanged meanwhile: the new engine handles the views that the old one did not
 /// know.
-async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result<Outcome, Failure>) -> Result<Outcome, Failure> {
-    let Work::Job(job) = work else { return engine.execute(work, delivery).await };
+async fn follow(
+    engine: &Engine,
+    work: &Work,
+    delivery: &Delivery,
+    ended: Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
+    let Work::Job(job) = work else {
+        return engine.execute(work, delivery).await;
+    };
     if job.effect() == Effect::Drops {
         return ended;
     }
     let ended = ended.map(untold);
-    if ended.is_err() || job.effect() == Effect::Derives || job.key().is_none() || job.operation().erases().is_some() {
+    if ended.is_err()
+        || job.effect() == Effect::Derives
+        || job.key().is_none()
+        || job.operation().erases().is_some()
+    {
         // Half done or refused by the replaced catalog, over primaries without a name by now, or over every archive: once more, as after a
         // delivery without an end in order.
-        return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
+        return engine
+            .execute(
+                work,
+                &Delivery {
+                    dequeue_count: delivery.dequeue_count.saturating_add(1),
+                    ..delivery.clone()
+                },
+            )
+            .await;
     }
     for primary in engine.primaries_of(job) {
-        untold(engine.execute(&Work::Job(Job::sync(primary)), delivery).await?);
+        untold(
+            engine
+                .execute(&Work::Job(Job::sync(primary)), delivery)
+                .await?,
+        );
     }
     ended
 }
@@ -184,8 +255,15 @@ fn left_to_others(failure: Failure, catalog: &Catalog, subject: JobSubject<'_>) 
     if failure.class != FailureClass::Permanent || !catalog.lacks(subject) {
         return failure;
     }
-    let step = format!("{}: another recorded catalog has it, and this worker leaves it to others", failure.step);
-    Failure::new(FailureClass::Transient { retry_after: None }, step, failure.cause)
+    let step = format!(
+        "{}: another recorded catalog has it, and this worker leaves it to others",
+        failure.step
+    );
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        step,
+        failure.cause,
+    )
 }
 
 #[async_trait]
@@ -195,8 +273,12 @@ impl Execute for Current {
         let mut ran = self.in_force();
         let mut ended = ran.engine.execute(work, delivery).await;
         loop {
-            if ended.as_ref().is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. } | FailureClass::Withheld { .. }))
-            {
+            if ended.as_ref().is_err_and(|failure| {
+                matches!(
+                    failure.class,
+                    FailureClass::Transient { .. } | FailureClass::Withheld { .. }
+                )
+            }) {
                 return ended;
             }
             let now = self.in_force();
@@ -218,8 +300,16 @@ impl Execute for Current {
                 return ended;
             }
             // A name that is unknown to an older catalog may be no mistake of the sender.
-            let by_now = ended.as_ref().is_err_and(|failure| failure.class == FailureClass::Permanent);
-            let standing = match self.standing(ran.generation, by_now && !planted(Bug::PoisonedByAnOldCatalog)).await {
+            let by_now = ended
+                .as_ref()
+                .is_err_and(|failure| failure.class == FailureClass::Permanent);
+            let standing = match self
+                .standing(
+                    ran.generation,
+                    by_now && !planted(Bug::PoisonedByAnOldCatalog),
+                )
+                .await
+            {
                 Ok(standing) => standing,
                 Err(unconfirmed) => {
                     drop(ended.map(untold));
@@ -227,7 +317,11 @@ impl Execute for Current {
                 }
             };
             match standing {
-                Standing::Holds => return ended.map_err(|failure| left_to_others(failure, ran.engine.catalog(), subject(work))),
+                Standing::Holds => {
+                    return ended.map_err(|failure| {
+                        left_to_others(failure, ran.engine.catalog(), subject(work))
+                    });
+                }
                 Standing::Outdated(recorded) => {
                     drop(ended.map(untold));
                     return Err(not_recorded(recorded));

@@ -37,11 +37,19 @@ pub async fn grow(watch: &Watch<'_>, catalog: &Catalog) -> bool {
     };
     match taken_over(watch, catalog).await {
         Ok(generation) if drained => {
-            tracing::info!(changed = added.join(", "), generation, "the catalog is the recorded one again");
+            tracing::info!(
+                changed = added.join(", "),
+                generation,
+                "the catalog is the recorded one again"
+            );
             true
         }
         Ok(generation) => {
-            tracing::info!(added = added.join(", "), generation, "the catalog has grown");
+            tracing::info!(
+                added = added.join(", "),
+                generation,
+                "the catalog has grown"
+            );
             true
         }
         Err(error) => {
@@ -56,7 +64,12 @@ async fn taken_over(watch: &Watch<'_>, catalog: &Catalog) -> anyhow::Result<u32>
     let _alone = watch.changing.lock().await;
     let means = &watch.means;
     let catalog = Arc::new(catalog.clone());
-    let migrator = Migrator::new(means.stores.clone(), means.settings, Arc::clone(&catalog), Arc::clone(means.clock))?;
+    let migrator = Migrator::new(
+        means.stores.clone(),
+        means.settings,
+        Arc::clone(&catalog),
+        Arc::clone(means.clock),
+    )?;
     let prepared = prepare(&migrator, &means.settings.migrate, means.clock.as_ref()).await?;
     for view in catalog.declared().into_keys() {
         announce_view(view.as_str());
@@ -68,33 +81,95 @@ async fn taken_over(watch: &Watch<'_>, catalog: &Catalog) -> anyhow::Result<u32>
 /// The additions of a catalog over another; the changes and removals instead, where there are any. Pure.
 fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
-        let wide = |table| if catalog.wide.contains(table) { ", wide" } else { "" };
-        let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}{}", wide(table))));
-        let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
-        let dated = catalog.dated_views.iter().map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
-        let retentions = catalog.retentions.iter().map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
-        let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
-        let rules = catalog.rules.iter().map(|(name, rule)| (format!("the rule {name}"), format!("{rule:?}")));
-        let spread = catalog.spread.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}")));
-        tables.chain(spread).chain(views).chain(dated).chain(retentions).chain(archives).chain(rules).collect()
+        let wide = |table| {
+            if catalog.wide.contains(table) {
+                ", wide"
+            } else {
+                ""
+            }
+        };
+        let tables = catalog.tables.iter().map(|(name, table)| {
+            (
+                format!("the table {name}"),
+                format!("{table:?}{}", wide(table)),
+            )
+        });
+        let views = catalog
+            .views
+            .iter()
+            .map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
+        let dated = catalog
+            .dated_views
+            .iter()
+            .map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
+        let retentions = catalog
+            .retentions
+            .iter()
+            .map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
+        let archives = catalog
+            .archives
+            .iter()
+            .map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
+        let rules = catalog
+            .rules
+            .iter()
+            .map(|(name, rule)| (format!("the rule {name}"), format!("{rule:?}")));
+        let spread = catalog
+            .spread
+            .iter()
+            .map(|(name, table)| (format!("the table {name}"), format!("{table:?}")));
+        tables
+            .chain(spread)
+            .chain(views)
+            .chain(dated)
+            .chain(retentions)
+            .chain(archives)
+            .chain(rules)
+            .collect()
     };
     let (old, new) = (names(old), names(new));
-    let changed: Vec<String> = old.iter().filter(|(name, what)| new.get(*name) != Some(*what)).map(|(name, _)| name.clone()).collect();
+    let changed: Vec<String> = old
+        .iter()
+        .filter(|(name, what)| new.get(*name) != Some(*what))
+        .map(|(name, _)| name.clone())
+        .collect();
     if !changed.is_empty() {
         return Err(changed);
     }
-    Ok(new.into_keys().filter(|name| !old.contains_key(name)).collect())
+    Ok(new
+        .into_keys()
+        .filter(|name| !old.contains_key(name))
+        .collect())
 }
 
 /// The tables whose properties are encrypted otherwise, or were not or are not any more. Pure.
 fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
     let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
-        let declared = |table| (catalog.encrypted.get(table), catalog.encrypted_when.get(table), catalog.hashed.get(table));
-        catalog.encrypted.keys().map(|table| (format!("the encryption of {table}"), format!("{:?}", declared(table)))).collect()
+        let declared = |table| {
+            (
+                catalog.encrypted.get(table),
+                catalog.encrypted_when.get(table),
+                catalog.hashed.get(table),
+            )
+        };
+        catalog
+            .encrypted
+            .keys()
+            .map(|table| {
+                (
+                    format!("the encryption of {table}"),
+                    format!("{:?}", declared(table)),
+                )
+            })
+            .collect()
     };
     let (old, new) = (sealed(old), sealed(new));
     let tables: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    tables.into_iter().filter(|table| old.get(*table) != new.get(*table)).cloned().collect()
+    tables
+        .into_iter()
+        .filter(|table| old.get(*table) != new.get(*table))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]
@@ -104,9 +179,15 @@ mod tests {
 
     fn catalog(text: &str) -> Catalog {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("default.toml"), format!("[accounts.main]\nkind = \"embedded\"\npath = \"x.db\"\n{text}"))
-            .unwrap();
-        let request = Request { folder: config::Folder::Named(folder.path().to_owned()), ..Request::default() };
+        std::fs::write(
+            folder.path().join("default.toml"),
+            format!("[accounts.main]\nkind = \"embedded\"\npath = \"x.db\"\n{text}"),
+        )
+        .unwrap();
+        let request = Request {
+            folder: config::Folder::Named(folder.path().to_owned()),
+            ..Request::default()
+        };
         config::load(&request).unwrap().catalog
     }
 
@@ -118,24 +199,49 @@ mod tests {
 
     #[test]
     fn a_catalog_grows_by_what_was_added_and_by_nothing_else() {
-        let (one, two) = (catalog(&view("a", "x")), catalog(&format!("{}{}", view("a", "x"), view("b", "y"))));
+        let (one, two) = (
+            catalog(&view("a", "x")),
+            catalog(&format!("{}{}", view("a", "x"), view("b", "y"))),
+        );
         assert_eq!(growth(&one, &one).unwrap(), Vec::<String>::new());
         assert_eq!(growth(&one, &two).unwrap(), ["the table Byb", "the view b"]);
-        assert_eq!(growth(&two, &one).unwrap_err(), ["the table Byb", "the view b"]);
-        assert_eq!(growth(&one, &catalog(&view("a", "z"))).unwrap_err(), ["the view a"]);
-        let wide = catalog(&format!("{}[tables.Employees]\nwide = true\n", view("a", "x")));
+        assert_eq!(
+            growth(&two, &one).unwrap_err(),
+            ["the table Byb", "the view b"]
+        );
+        assert_eq!(
+            growth(&one, &catalog(&view("a", "z"))).unwrap_err(),
+            ["the view a"]
+        );
+        let wide = catalog(&format!(
+            "{}[tables.Employees]\nwide = true\n",
+            view("a", "x")
+        ));
         assert_eq!(growth(&one, &wide).unwrap_err(), ["the table Employees"]);
     }
 
     #[test]
     fn what_is_encrypted_otherwise_waits_for_a_restart() {
-        const KEYS: &str = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"NOT_SET\"\n";
-        let of = |encrypted: &str| catalog(&format!("{}[tables.Employees]\n{encrypted}{KEYS}", view("a", "x")));
-        let (plain, one, two) = (of(""), of("encrypt = [\"Ssn\"]\n"), of("encrypt = [\"Ssn\", \"Salary\"]\n"));
+        const KEYS: &str =
+            "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"NOT_SET\"\n";
+        let of = |encrypted: &str| {
+            catalog(&format!(
+                "{}[tables.Employees]\n{encrypted}{KEYS}",
+                view("a", "x")
+            ))
+        };
+        let (plain, one, two) = (
+            of(""),
+            of("encrypt = [\"Ssn\"]\n"),
+            of("encrypt = [\"Ssn\", \"Salary\"]\n"),
+        );
         for (old, new) in [(&plain, &one), (&one, &two), (&one, &plain)] {
             assert_eq!(resealed(old, new), ["the encryption of Employees"]);
         }
-        let another = catalog(&format!("{}[tables.Employees]\n[tables.Staff]\nencrypt = [\"Ssn\"]\n{KEYS}", view("a", "x")));
+        let another = catalog(&format!(
+            "{}[tables.Employees]\n[tables.Staff]\nencrypt = [\"Ssn\"]\n{KEYS}",
+            view("a", "x")
+        ));
         assert_eq!(resealed(&plain, &another), ["the encryption of Staff"]);
         assert!(resealed(&one, &one).is_empty());
     }

@@ -32,14 +32,30 @@ struct LastLook {
 
 impl RecordHold {
     /// Of a catalog at the generations of a record with this version.
-    pub fn new(migrator: Migrator, catalog: Arc<Catalog>, version: Option<ETag>, clock: Arc<dyn Clock>) -> Self {
-        Self { migrator, catalog, clock, last: Mutex::new(LastLook { version, begun: None }) }
+    pub fn new(
+        migrator: Migrator,
+        catalog: Arc<Catalog>,
+        version: Option<ETag>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            migrator,
+            catalog,
+            clock,
+            last: Mutex::new(LastLook {
+                version,
+                begun: None,
+            }),
+        }
     }
 
     async fn look(&self) -> Result<bool, MigrationError> {
         let mut last = self.last.lock().await;
         let now = self.clock.monotonic();
-        if last.begun.is_some_and(|begun| now.saturating_sub(begun) < EVERY) {
+        if last
+            .begun
+            .is_some_and(|begun| now.saturating_sub(begun) < EVERY)
+        {
             return Ok(true);
         }
         let version = self.migrator.recorded_version().await?;
@@ -58,7 +74,9 @@ impl RecordHold {
     /// Whether a later record is that of the catalog, at the same generations.
     fn is_of(&self, record: &CatalogRecord) -> bool {
         let (recorded, own) = (record.generations(&self.catalog), &self.catalog.generations);
-        self.migrator.is_recorded(record).unwrap_or(false) && recorded.current == own.current && recorded.retired == own.retired
+        self.migrator.is_recorded(record).unwrap_or(false)
+            && recorded.current == own.current
+            && recorded.retired == own.retired
     }
 }
 
@@ -85,30 +103,49 @@ mod tests {
         let record = migrator.catalog_record().await.unwrap();
         let mut catalog = Catalog::clone(&declared);
         catalog.generations = record.generations(&catalog);
-        RecordHold::new(migrator, Arc::new(catalog), record.etag, Arc::new(SystemClock::new()))
+        RecordHold::new(
+            migrator,
+            Arc::new(catalog),
+            record.etag,
+            Arc::new(SystemClock::new()),
+        )
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_record_is_read_again_where_the_last_look_is_old_and_one_that_fits_at_the_same_generations_holds() {
+    async fn a_record_is_read_again_where_the_last_look_is_old_and_one_that_fits_at_the_same_generations_holds()
+     {
         let world = world(Arc::new(NoFaults));
-        let (name, both) = ([("name", "{Name}")], [("name", "{Name}"), ("mail", "{Mail}")]);
+        let (name, both) = (
+            [("name", "{Name}")],
+            [("name", "{Name}"), ("mail", "{Mail}")],
+        );
         up(&migrator(&world, &catalog(&both))).await;
         let (one, other) = (begun(&world, &both).await, begun(&world, &both).await);
         assert!(one.holds().await.unwrap());
 
         up(&migrator(&world, &catalog(&name))).await;
-        assert_eq!((one.holds().await.unwrap(), other.holds().await.unwrap()), (true, false), "the one has just looked");
+        assert_eq!(
+            (one.holds().await.unwrap(), other.holds().await.unwrap()),
+            (true, false),
+            "the one has just looked"
+        );
         advance(EVERY).await;
         assert!(!one.holds().await.unwrap());
 
         up(&migrator(&world, &catalog(&both))).await;
-        assert!(!one.holds().await.unwrap(), "the view is back at a later generation");
+        assert!(
+            !one.holds().await.unwrap(),
+            "the view is back at a later generation"
+        );
         let third = begun(&world, &both).await;
         assert!(third.holds().await.unwrap());
         // A table more, and no view.
         let mut grown = Catalog::clone(&catalog(&both));
         let more = crate::model::TableName::new("More").unwrap();
-        let table = crate::catalog::TableRef { account: crate::model::AccountName::main(), table: more.clone() };
+        let table = crate::catalog::TableRef {
+            account: crate::model::AccountName::main(),
+            table: more.clone(),
+        };
         grown.tables.insert(more, table);
         assert!(!up(&migrator(&world, &Arc::new(grown))).await.is_empty());
         advance(EVERY).await;

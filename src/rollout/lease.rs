@@ -26,7 +26,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The record could not be read for so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the recorded catalog could not be read: another one may be recorded by now, and the job is done again when it can be")]
+#[error(
+    "the recorded catalog could not be read: another one may be recorded by now, and the job is done again when it can be"
+)]
 pub(super) struct RecordUnread;
 
 /// How the catalog that a run was done by stands to the recorded one.
@@ -66,8 +68,19 @@ pub struct CatalogLease {
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
     pub fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let found = LastRead { generation, since: sent, confirmed: sent, newer: None, first };
-        Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock }
+        let found = LastRead {
+            generation,
+            since: sent,
+            confirmed: sent,
+            newer: None,
+            first,
+        };
+        Self {
+            found: Mutex::new(found),
+            told: Notify::new(),
+            wanted: Notify::new(),
+            clock,
+        }
     }
 
     fn found(&self) -> MutexGuard<'_, LastRead> {
@@ -96,15 +109,33 @@ impl CatalogLease {
     pub fn confirm(&self, generation: u32, sent: Duration) {
         self.tell(|found| {
             let is_same = found.generation == generation;
-            let since = if is_same && found.newer.is_none() { found.since } else { sent };
-            *found = LastRead { generation, since, confirmed: sent.max(since), newer: None, first: found.first && is_same };
+            let since = if is_same && found.newer.is_none() {
+                found.since
+            } else {
+                sent
+            };
+            *found = LastRead {
+                generation,
+                since,
+                confirmed: sent.max(since),
+                newer: None,
+                first: found.first && is_same,
+            };
         });
     }
 
     /// A look begun at `sent` found another record than before, of this generation, and it is in force from now on. One that was made anew
     /// may repeat a number: workers with the former one may be about.
     pub fn take_over(&self, generation: u32, sent: Duration) {
-        self.tell(|found| *found = LastRead { generation, since: sent, confirmed: sent, newer: None, first: false });
+        self.tell(|found| {
+            *found = LastRead {
+                generation,
+                since: sent,
+                confirmed: sent,
+                newer: None,
+                first: false,
+            }
+        });
     }
 
     /// A look found a catalog recorded that is not the one in force.
@@ -124,7 +155,8 @@ impl CatalogLease {
 
     /// Waits until the catalog in force is the recorded one again.
     pub async fn restored(&self) {
-        self.until(|found| found.newer.is_none().then_some(())).await;
+        self.until(|found| found.newer.is_none().then_some(()))
+            .await;
     }
 
     /// Asks for a look.
@@ -139,13 +171,17 @@ impl CatalogLease {
 
     /// How a run by this generation stands, as soon as that is known.
     pub async fn standing(&self, generation: u32) -> Standing {
-        self.judged(generation, |found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST).await
+        self.judged(generation, |found| {
+            self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST
+        })
+        .await
     }
 
     /// As [`standing`](Self::standing), by a look that begins from now on.
     pub async fn standing_now(&self, generation: u32) -> Standing {
         let now = self.clock.monotonic();
-        self.judged(generation, |found| found.confirmed >= now).await
+        self.judged(generation, |found| found.confirmed >= now)
+            .await
     }
 
     async fn judged(&self, generation: u32, is_fresh: impl Fn(&LastRead) -> bool) -> Standing {
@@ -182,7 +218,9 @@ pub(super) struct HeldCatalog {
 #[async_trait]
 impl CatalogHold for HeldCatalog {
     async fn holds(&self) -> Result<bool, Unread> {
-        let standing = timeout(PATIENCE, self.lease.standing(self.generation)).await.map_err(|_| RecordUnread)?;
+        let standing = timeout(PATIENCE, self.lease.standing(self.generation))
+            .await
+            .map_err(|_| RecordUnread)?;
         Ok(standing == Standing::Holds)
     }
 }
@@ -200,7 +238,10 @@ mod tests {
 
     fn lease() -> (CatalogLease, Arc<dyn Clock>) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        (CatalogLease::new(2, false, clock.monotonic(), Arc::clone(&clock)), clock)
+        (
+            CatalogLease::new(2, false, clock.monotonic(), Arc::clone(&clock)),
+            clock,
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,13 +250,19 @@ mod tests {
         advance(TRUST).await;
         assert_eq!(lease.standing(2).await, Standing::Holds);
         advance(SECOND).await;
-        assert!(timeout(SECOND, lease.standing(2)).await.is_err(), "nobody has looked again");
+        assert!(
+            timeout(SECOND, lease.standing(2)).await.is_err(),
+            "nobody has looked again"
+        );
         lease.asked().await;
         lease.confirm(2, clock.monotonic());
         assert_eq!(lease.standing(2).await, Standing::Holds);
         assert_eq!(lease.standing(1).await, Standing::Exchanged);
         lease.revoke(3);
-        assert_eq!((lease.standing(2).await, lease.newer()), (Standing::Outdated(3), Some(3)));
+        assert_eq!(
+            (lease.standing(2).await, lease.newer()),
+            (Standing::Outdated(3), Some(3))
+        );
         lease.confirm(3, clock.monotonic());
         assert_eq!(lease.standing(3).await, Standing::Holds);
     }
@@ -240,16 +287,28 @@ mod tests {
         assert_eq!(lease.older_ones_for(), Some(TRUST));
         advance(SECOND).await;
         lease.confirm(2, clock.monotonic());
-        assert_eq!(lease.older_ones_for(), TRUST.checked_sub(SECOND), "counted from the first look that found it");
+        assert_eq!(
+            lease.older_ones_for(),
+            TRUST.checked_sub(SECOND),
+            "counted from the first look that found it"
+        );
         advance(TRUST).await;
         assert_eq!(lease.older_ones_for(), None);
         lease.take_over(2, clock.monotonic());
-        assert_eq!(lease.older_ones_for(), Some(TRUST), "another record of the same number");
+        assert_eq!(
+            lease.older_ones_for(),
+            Some(TRUST),
+            "another record of the same number"
+        );
         lease.confirm(3, clock.monotonic());
         assert_eq!(lease.older_ones_for(), Some(TRUST));
         let first = CatalogLease::new(1, true, clock.monotonic(), Arc::clone(&clock));
         assert_eq!(first.older_ones_for(), None);
         first.take_over(1, clock.monotonic());
-        assert_eq!(first.older_ones_for(), Some(TRUST), "made anew, it is not the first of all");
+        assert_eq!(
+            first.older_ones_for(),
+            Some(TRUST),
+            "made anew, it is not the first of all"
+        );
     }
 }

@@ -8,7 +8,11 @@ use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
 
 /// How long a store that does not answer at the start is left alone.
-const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration::from_secs(1), max: Duration::from_secs(30) };
+const PATIENCE: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    base: Duration::from_secs(1),
+    max: Duration::from_secs(30),
+};
 
 /// Why a worker may not run.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +26,9 @@ pub enum PrepareError {
 }
 
 fn listed(changes: &[Planned]) -> String {
-    changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
+    changes.iter().fold(String::new(), |text, change| {
+        text + "\n  " + &change.to_string()
+    })
 }
 
 /// The record that the worker's catalog is.
@@ -36,14 +42,24 @@ pub struct OnRecord {
 
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
-pub async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<OnRecord, PrepareError> {
-    let consent = if planted(Bug::WorkersRetire) { Consent::Replacement } else { Consent::Additions };
+pub async fn prepare(
+    migrator: &Migrator,
+    settings: &MigrateSettings,
+    clock: &dyn Clock,
+) -> Result<OnRecord, PrepareError> {
+    let consent = if planted(Bug::WorkersRetire) {
+        Consent::Replacement
+    } else {
+        Consent::Additions
+    };
     let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));
     }
     if !pending.is_empty() {
-        migrator.up(consent, |change| tracing::info!(%change, "migrated")).await?;
+        migrator
+            .up(consent, |change| tracing::info!(%change, "migrated"))
+            .await?;
     }
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
@@ -83,7 +99,9 @@ pub async fn persistently(
 /// Whether waiting may help: an outage does pass, and so does the time until new access rights are in force.
 fn may_pass(error: &MigrationError) -> bool {
     match error {
-        MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
+        MigrationError::Store { source, .. } => {
+            source.class.is_transient() || source.class == ErrorClass::Unauthorised
+        }
         MigrationError::Contended(_) => true,
         MigrationError::Account(_)
         | MigrationError::Sink(_)

@@ -21,7 +21,9 @@ pub async fn receive_by(
     tells: Tells<'_>,
 ) -> anyhow::Result<RunReport> {
     // Before the first job, so that none of them waits for it.
-    shutdown.run_until_cancelled(current.engine().read_secret()).await;
+    shutdown
+        .run_until_cancelled(current.engine().read_secret())
+        .await;
     let mut total = RunReport::default();
     loop {
         let stop = shutdown.child_token();

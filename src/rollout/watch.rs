@@ -73,7 +73,11 @@ impl Watch<'_> {
     pub async fn look(&self) -> Result<(), MigrationError> {
         let _alone = self.changing.lock().await;
         let sent = self.means.clock.monotonic();
-        let InForce { generation: own, engine, version } = self.current.in_force();
+        let InForce {
+            generation: own,
+            engine,
+            version,
+        } = self.current.in_force();
         self.tell_met().await?;
         let recorded = self.migrator.recorded_version().await?;
         // A record that is gone says nothing against the catalog in force; a new record is noticed, under the same number too.
@@ -83,7 +87,10 @@ impl Watch<'_> {
         }
         let record = self.migrator.catalog_record().await?;
         // One that cannot be compared (a source that is spelled otherwise) does not fit either.
-        if !record.fits(engine.catalog(), &self.means.settings.migrate.owner).unwrap_or(false) {
+        if !record
+            .fits(engine.catalog(), &self.means.settings.migrate.owner)
+            .unwrap_or(false)
+        {
             if self.current.lease().newer().is_none() {
                 tracing::error!(
                     own,
@@ -95,7 +102,11 @@ impl Watch<'_> {
             return Ok(());
         }
         self.adopt(Catalog::clone(engine.catalog()), &record, sent);
-        tracing::info!(own, recorded = record.generation, "catalog: the recorded generation is another one and fits; it is taken over");
+        tracing::info!(
+            own,
+            recorded = record.generation,
+            "catalog: the recorded generation is another one and fits; it is taken over"
+        );
         Ok(())
     }
 
@@ -110,7 +121,11 @@ impl Watch<'_> {
             }
         }
         let engine = (self.means.engine)(Arc::new(catalog));
-        let next = InForce { engine: Arc::clone(&engine), generation: record.generation, version: record.etag.clone() };
+        let next = InForce {
+            engine: Arc::clone(&engine),
+            generation: record.generation,
+            version: record.etag.clone(),
+        };
         self.current.exchange(next, sent);
         (self.means.told)(engine);
     }

@@ -30,7 +30,11 @@ pub fn announce_start(at: Timestamp) {
 
 /// Makes an account's gauges report zero until something happens.
 pub fn announce_account(account: &str) {
-    for name in [names::HELD_LANES, names::BUSIEST_PARTITION, names::MISSING_TABLES] {
+    for name in [
+        names::HELD_LANES,
+        names::BUSIEST_PARTITION,
+        names::MISSING_TABLES,
+    ] {
         gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
     }
     counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => account.to_owned()).increment(0);
@@ -40,11 +44,17 @@ pub fn announce_account(account: &str) {
 /// something happens: an increase is seen from zero alone. (Other counters of jobs appear with the first job of each `op`: the full
 /// cross product would be mostly noise.)
 pub fn announce_queue(queue: &str, ops: &[&'static str]) {
-    for name in [names::JOBS_IN_FLIGHT, names::QUEUE_MESSAGES, names::QUEUE_OLDEST_AGE, names::LAST_POLL_TIMESTAMP] {
+    for name in [
+        names::JOBS_IN_FLIGHT,
+        names::QUEUE_MESSAGES,
+        names::QUEUE_OLDEST_AGE,
+        names::LAST_POLL_TIMESTAMP,
+    ] {
         gauge!(name, names::QUEUE => queue.to_owned()).set(0.0);
     }
     for reason in names::POISON_REASONS {
-        counter!(names::POISONED_TOTAL, names::QUEUE => queue.to_owned(), names::REASON => reason).absolute(0);
+        counter!(names::POISONED_TOTAL, names::QUEUE => queue.to_owned(), names::REASON => reason)
+            .absolute(0);
     }
     for name in [names::UNANSWERED_POLLS_TOTAL, names::UNKNOWN_FIELDS_TOTAL] {
         counter!(name, names::QUEUE => queue.to_owned()).absolute(0);
@@ -64,7 +74,8 @@ pub fn announce_view(view: &str) {
     }
     counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.to_owned()).absolute(0);
     for action in ["create", "update", "delete"] {
-        counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action).absolute(0);
+        counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action)
+            .absolute(0);
     }
 }
 
@@ -95,7 +106,10 @@ mod tests {
             "evenkeel_jobs_total{queue=\"evenkeel-jobs\",op=\"put\",outcome=\"panic\"} 0",
             "evenkeel_drift_items{view=\"employees_by_email\"} 0",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line:?} is not in\n{text}"
+            );
         }
     }
 }

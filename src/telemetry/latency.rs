@@ -44,13 +44,20 @@ impl Latencies {
     /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
+        Self(std::array::from_fn(|at| {
+            self.0[at].saturating_sub(earlier.0[at])
+        }))
     }
 
     /// The time within which this share was answered, told at most a quarter too high; `None` where nothing was.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().sum();
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count"
+        )]
         let wanted = ((total as f64 * share).ceil() as u64).max(1);
         let mut below = 0;
         for (at, count) in self.0.iter().enumerate() {
@@ -77,7 +84,12 @@ fn bucket(took: Duration) -> usize {
 
 /// Where a bucket ends.
 fn bound(at: usize) -> Duration {
-    let Some(above) = at.checked_sub(1).and_then(|above| u32::try_from(above).ok()) else { return Duration::from_micros(1 << FIRST) };
+    let Some(above) = at
+        .checked_sub(1)
+        .and_then(|above| u32::try_from(above).ok())
+    else {
+        return Duration::from_micros(1 << FIRST);
+    };
     let (first, quarter) = (FIRST + above / 4, above % 4);
     Duration::from_micros((u64::from(quarter) + 5) << (first - 2))
 }
@@ -91,7 +103,10 @@ mod tests {
         for micros in (1..4_000).chain((4_000..60_000_000).step_by(77_777)) {
             let told = bound(bucket(Duration::from_micros(micros))).as_micros();
             assert!(told >= u128::from(micros), "{micros}: {told}");
-            assert!(micros < 16 || told * 4 <= u128::from(micros) * 5 + 4, "{micros}: {told}");
+            assert!(
+                micros < 16 || told * 4 <= u128::from(micros) * 5 + 4,
+                "{micros}: {told}"
+            );
         }
     }
 

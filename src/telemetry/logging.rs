@@ -69,7 +69,9 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// The text in a variable is not a filter.
-    #[error("{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel::worker=trace\": {cause}")]
+    #[error(
+        "{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel::worker=trace\": {cause}"
+    )]
     Filter {
         /// The variable.
         variable: &'static str,
@@ -95,8 +97,15 @@ pub enum LoggingError {
 impl LogEnvironment {
     /// Reads the process's environment.
     pub fn read() -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|text: &String| !text.trim().is_empty());
-        Self { evenkeel_log: variable("EVENKEEL_LOG"), rust_log: variable("RUST_LOG") }
+        let variable = |name| {
+            std::env::var(name)
+                .ok()
+                .filter(|text: &String| !text.trim().is_empty())
+        };
+        Self {
+            evenkeel_log: variable("EVENKEEL_LOG"),
+            rust_log: variable("RUST_LOG"),
+        }
     }
 }
 
@@ -122,12 +131,20 @@ impl LogControl {
 
     /// One for a program that logs nothing.
     pub fn silent() -> Self {
-        Self(Arc::new(Control { apply: Box::new(|_| Ok(())), now: Mutex::new("off".to_owned()), asked: true }))
+        Self(Arc::new(Control {
+            apply: Box::new(|_| Ok(())),
+            now: Mutex::new("off".to_owned()),
+            asked: true,
+        }))
     }
 
     /// The filter in force.
     pub fn filter(&self) -> String {
-        self.0.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Puts another filter into force: a level, or levels by module.
@@ -141,7 +158,11 @@ impl LogControl {
 
     /// Puts the configured level into force, unless flags or environment asked for another one at the start.
     pub fn configured(&self, text: &str) -> Result<(), LoggingError> {
-        if self.0.asked { Ok(()) } else { self.change(text) }
+        if self.0.asked {
+            Ok(())
+        } else {
+            self.change(text)
+        }
     }
 }
 
@@ -156,7 +177,11 @@ pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl,
     let format = format(std::io::stderr().is_terminal(), plain);
     let (filter, control) = LogControl::new(filter, asked);
     let lines = layer(filter, format, std::io::stderr);
-    Registry::default().with(lines).with(traces.map(Traces::layer)).try_init().map_err(LoggingError::Already)?;
+    Registry::default()
+        .with(lines)
+        .with(traces.map(Traces::layer))
+        .try_init()
+        .map_err(LoggingError::Already)?;
     Ok(control)
 }
 
@@ -172,7 +197,13 @@ const fn format(terminal: bool, no_colour: bool) -> LogFormat {
 /// The filter that flags and environment ask for. Flags win, as everywhere.
 fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilter, LoggingError> {
     let parse = |variable, text: &str| {
-        EnvFilter::builder().parse(text).map_err(|cause| LoggingError::Filter { variable, text: text.to_owned(), cause })
+        EnvFilter::builder()
+            .parse(text)
+            .map_err(|cause| LoggingError::Filter {
+                variable,
+                text: text.to_owned(),
+                cause,
+            })
     };
     let asked = i16::from(verbosity.verbose) - i16::from(verbosity.quiet);
     let level = match asked {
@@ -193,9 +224,17 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
 
 /// Whether a line cannot hold a secret: it is within the cap of the storage client and the HTTP stack, or of neither. Both the target and the module count, since a target can be set freely.
 fn harmless(metadata: &Metadata<'_>) -> bool {
-    let most = |name: &str| CAPPED.iter().find(|(start, _)| name.starts_with(start)).map_or(Level::TRACE, |(_, level)| *level);
+    let most = |name: &str| {
+        CAPPED
+            .iter()
+            .find(|(start, _)| name.starts_with(start))
+            .map_or(Level::TRACE, |(_, level)| *level)
+    };
     let level = metadata.level();
-    *level <= most(metadata.target()) && metadata.module_path().is_none_or(|path| *level <= most(path))
+    *level <= most(metadata.target())
+        && metadata
+            .module_path()
+            .is_none_or(|path| *level <= most(path))
 }
 
 /// Whether a line is an audit line.
@@ -215,11 +254,24 @@ where
     let filter = filter.or(audit.with_max_level_hint(Level::INFO)).and(cap);
     let lines = tracing_subscriber::fmt::layer();
     match format {
-        LogFormat::Json => {
-            lines.with_writer(writer).json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed()
-        }
-        LogFormat::Coloured => lines.with_writer(Upright(writer)).with_ansi(true).with_filter(filter).boxed(),
-        LogFormat::Plain => lines.with_writer(Upright(writer)).with_ansi(false).with_filter(filter).boxed(),
+        LogFormat::Json => lines
+            .with_writer(writer)
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_filter(filter)
+            .boxed(),
+        LogFormat::Coloured => lines
+            .with_writer(Upright(writer))
+            .with_ansi(true)
+            .with_filter(filter)
+            .boxed(),
+        LogFormat::Plain => lines
+            .with_writer(Upright(writer))
+            .with_ansi(false)
+            .with_filter(filter)
+            .boxed(),
     }
 }
 
@@ -255,19 +307,36 @@ mod tests {
     #[test]
     fn nothing_in_a_line_for_people_turns_the_line_around() {
         for format in [LogFormat::Plain, LogFormat::Coloured] {
-            let text = logged(EnvFilter::new("info"), format, || tracing::info!(key = %"a\u{202e}b\u{200b}한", "said\u{2066}"));
-            assert!(text.contains("a\\u{202e}b\\u{200b}한") && text.contains("said\\u{2066}"), "{text}");
-            assert!(!text.chars().any(crate::model::unprintable::is_format), "{text}");
+            let text = logged(
+                EnvFilter::new("info"),
+                format,
+                || tracing::info!(key = %"a\u{202e}b\u{200b}한", "said\u{2066}"),
+            );
+            assert!(
+                text.contains("a\\u{202e}b\\u{200b}한") && text.contains("said\\u{2066}"),
+                "{text}"
+            );
+            assert!(
+                !text.chars().any(crate::model::unprintable::is_format),
+                "{text}"
+            );
         }
     }
 
     fn environment(evenkeel_log: Option<&str>, rust_log: Option<&str>) -> LogEnvironment {
-        LogEnvironment { evenkeel_log: evenkeel_log.map(str::to_owned), rust_log: rust_log.map(str::to_owned) }
+        LogEnvironment {
+            evenkeel_log: evenkeel_log.map(str::to_owned),
+            rust_log: rust_log.map(str::to_owned),
+        }
     }
 
     #[test]
     fn the_storage_client_and_the_http_stack_never_log_below_info_whatever_is_asked_for() {
-        for asked in ["trace", "trace,azure_core=trace", "azure_core::policies::transport=trace,reqwest=debug,hyper_util=trace"] {
+        for asked in [
+            "trace",
+            "trace,azure_core=trace",
+            "azure_core::policies::transport=trace,reqwest=debug,hyper_util=trace",
+        ] {
             let text = logged(EnvFilter::new(asked), LogFormat::Json, || {
                 tracing::debug!(target: "azure_core::policies::transport", "SharedKey secret");
                 tracing::trace!(target: "azure_data_tables", "SharedKey secret");
@@ -278,7 +347,11 @@ mod tests {
             });
             assert!(!text.contains("secret"), "{asked}: {text}");
         }
-        let text = logged(EnvFilter::new("trace"), LogFormat::Json, || tracing::info!(target: "azure_core", "harmless"));
+        let text = logged(
+            EnvFilter::new("trace"),
+            LogFormat::Json,
+            || tracing::info!(target: "azure_core", "harmless"),
+        );
         assert!(text.contains("harmless"));
     }
 
@@ -287,7 +360,8 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let (filter, control) = LogControl::new(EnvFilter::new("info"), false);
-        let subscriber = Registry::default().with(layer(filter, LogFormat::Json, move || writer.clone()));
+        let subscriber =
+            Registry::default().with(layer(filter, LogFormat::Json, move || writer.clone()));
         tracing::subscriber::with_default(subscriber, || {
             tracing::debug!(target: "evenkeel", "first");
             control.change("trace").unwrap();
@@ -295,8 +369,20 @@ mod tests {
             tracing::debug!(target: "hyper_util", "?sig=secret");
             assert_eq!(control.filter(), "trace");
             assert!(control.change("evenkeel=loud").is_err());
-            assert!(control.change(&"x=".repeat(9_000)).unwrap_err().to_string().len() < 1_000);
-            assert!(control.change(&"evenkeel::worker=warn,".repeat(30)).is_err(), "not its beginning");
+            assert!(
+                control
+                    .change(&"x=".repeat(9_000))
+                    .unwrap_err()
+                    .to_string()
+                    .len()
+                    < 1_000
+            );
+            assert!(
+                control
+                    .change(&"evenkeel::worker=warn,".repeat(30))
+                    .is_err(),
+                "not its beginning"
+            );
             assert_eq!(control.filter(), "trace");
             control.configured("warn").unwrap();
             tracing::info!(target: "evenkeel", "third");
@@ -304,43 +390,80 @@ mod tests {
         let bytes = lines.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains("second"), "{text}");
-        assert!(!text.contains("first") && !text.contains("third") && !text.contains("secret"), "{text}");
+        assert!(
+            !text.contains("first") && !text.contains("third") && !text.contains("secret"),
+            "{text}"
+        );
     }
 
     #[test]
     fn lines_of_changes_are_written_whatever_the_level_is() {
-        for level in ["off", "error", "evenkeel::worker=trace", "evenkeel::audit=off"] {
+        for level in [
+            "off",
+            "error",
+            "evenkeel::worker=trace",
+            "evenkeel::audit=off",
+        ] {
             let text = logged(EnvFilter::new(level), LogFormat::Json, || {
                 tracing::info!(target: AUDIT, "audit: job submitted");
                 tracing::debug!(target: AUDIT, "below");
                 tracing::info!(target: "evenkeel::ops", "another");
             });
-            assert!(text.contains("audit: job submitted") && !text.contains("below") && !text.contains("another"), "{level}: {text}");
+            assert!(
+                text.contains("audit: job submitted")
+                    && !text.contains("below")
+                    && !text.contains("another"),
+                "{level}: {text}"
+            );
         }
     }
 
     #[test]
     fn flags_win_over_evenkeel_log_which_wins_over_rust_log() {
-        let of = |verbose, quiet, environment: &LogEnvironment| filter(Verbosity { verbose, quiet }, environment).unwrap().to_string();
+        let of = |verbose, quiet, environment: &LogEnvironment| {
+            filter(Verbosity { verbose, quiet }, environment)
+                .unwrap()
+                .to_string()
+        };
         assert_eq!(of(0, 0, &environment(None, None)), "info");
         assert_eq!(of(0, 0, &environment(None, Some("warn"))), "warn");
         assert_eq!(of(0, 0, &environment(Some("error"), Some("warn"))), "error");
         assert_eq!(of(0, 1, &environment(Some("trace"), None)), "warn");
-        assert_eq!(of(1, 0, &environment(Some("error"), None)), "evenkeel=debug,info");
+        assert_eq!(
+            of(1, 0, &environment(Some("error"), None)),
+            "evenkeel=debug,info"
+        );
         assert_eq!(of(0, 9, &environment(None, None)), "off");
         assert_eq!(of(2, 2, &environment(None, None)), "info");
     }
 
     #[test]
     fn a_filter_that_cannot_be_read_is_named() {
-        let error = filter(Verbosity::default(), &environment(Some("evenkeel=loud"), None)).unwrap_err();
+        let error = filter(
+            Verbosity::default(),
+            &environment(Some("evenkeel=loud"), None),
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("EVENKEEL_LOG"), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.starts_with("\"evenkeel=loud\" is no level") && cause.contains("\"loud\""), "{cause}");
-        let error = filter(Verbosity::default(), &environment(None, Some("mine=loud"))).unwrap_err();
-        assert!(error.to_string().starts_with("RUST_LOG is \"mine=loud\""), "{error}");
+        assert!(
+            cause.starts_with("\"evenkeel=loud\" is no level") && cause.contains("\"loud\""),
+            "{cause}"
+        );
+        let error =
+            filter(Verbosity::default(), &environment(None, Some("mine=loud"))).unwrap_err();
+        assert!(
+            error.to_string().starts_with("RUST_LOG is \"mine=loud\""),
+            "{error}"
+        );
         // Other programs read it too: directives about their modules are no mistake.
-        assert!(filter(Verbosity::default(), &environment(None, Some("mine=debug,info"))).is_ok());
+        assert!(
+            filter(
+                Verbosity::default(),
+                &environment(None, Some("mine=debug,info"))
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -349,8 +472,14 @@ mod tests {
         let json = logged(EnvFilter::new("info"), LogFormat::Json, say);
         assert_eq!(json.lines().count(), 1);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((value["queue"].as_str(), value["message"].as_str()), (Some("evenkeel-jobs"), Some("polled\nonce")));
-        assert!(logged(EnvFilter::new("info"), LogFormat::Plain, say).contains("queue=\"evenkeel-jobs\""));
+        assert_eq!(
+            (value["queue"].as_str(), value["message"].as_str()),
+            (Some("evenkeel-jobs"), Some("polled\nonce"))
+        );
+        assert!(
+            logged(EnvFilter::new("info"), LogFormat::Plain, say)
+                .contains("queue=\"evenkeel-jobs\"")
+        );
         assert_eq!(format(false, false), LogFormat::Json);
         assert_eq!(format(true, true), LogFormat::Plain);
     }

@@ -15,5 +15,7 @@ pub mod traces;
 pub mod trail;
 mod upright;
 
-pub use describe::{announce_account, announce_program, announce_queue, announce_start, announce_view, describe};
+pub use describe::{
+    announce_account, announce_program, announce_queue, announce_start, announce_view, describe,
+};
 pub use logging::{AUDIT, LogControl, LoggingError, Verbosity};

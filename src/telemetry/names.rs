@@ -141,13 +141,31 @@ pub struct Metric {
     pub description: &'static str,
 }
 
-const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
-    Metric { name, kind, unit, labels, description }
+const fn metric(
+    kind: Type,
+    unit: Unit,
+    name: &'static str,
+    labels: &'static [&'static str],
+    description: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        unit,
+        labels,
+        description,
+    }
 }
 
 /// Every metric, in the order in which the documentation lists them.
 pub const METRICS: [Metric; 33] = [
-    metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        JOBS_TOTAL,
+        &[QUEUE, OP, OUTCOME],
+        "Jobs that ended, by how they ended",
+    ),
     metric(
         Type::Counter,
         Unit::Count,
@@ -155,8 +173,20 @@ pub const METRICS: [Metric; 33] = [
         &[QUEUE, OP, OUTCOME],
         "Jobs about primaries that ended, one for each primary of a batch",
     ),
-    metric(Type::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
-    metric(Type::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
+    metric(
+        Type::Histogram,
+        Unit::Seconds,
+        JOB_DURATION,
+        &[QUEUE, OP],
+        "How long runs took, from start to settled",
+    ),
+    metric(
+        Type::Histogram,
+        Unit::Seconds,
+        LAG,
+        &[QUEUE],
+        "Time from enqueued to converged",
+    ),
     metric(
         Type::Histogram,
         Unit::Seconds,
@@ -164,10 +194,34 @@ pub const METRICS: [Metric; 33] = [
         &[VIEW],
         "Time from the last write of a primary until everything derived from it was in step",
     ),
-    metric(Type::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
-    metric(Type::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
-    metric(Type::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
-    metric(Type::Gauge, Unit::Seconds, QUEUE_OLDEST_AGE, &[QUEUE], "Age of the oldest visible message, 0 where there is none"),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        JOBS_IN_FLIGHT,
+        &[QUEUE],
+        "Jobs being run now",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        CONCURRENCY,
+        &[QUEUE],
+        "Jobs that may be run at once, all shards of a queue together",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        QUEUE_MESSAGES,
+        &[QUEUE],
+        "About how many messages the queue holds, hidden ones included",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Seconds,
+        QUEUE_OLDEST_AGE,
+        &[QUEUE],
+        "Age of the oldest visible message, 0 where there is none",
+    ),
     metric(
         Type::Gauge,
         Unit::Seconds,
@@ -175,13 +229,55 @@ pub const METRICS: [Metric; 33] = [
         &[QUEUE],
         "Unix time at which the queue last answered a request for messages, 0 for never",
     ),
-    metric(Type::Counter, Unit::Count, UNANSWERED_POLLS_TOTAL, &[QUEUE], "Requests for messages whose answer was lost"),
-    metric(Type::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
-    metric(Type::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
-    metric(Type::Counter, Unit::Count, JOBS_FOLDED_TOTAL, &[QUEUE], "Sync jobs that shared the run of another one of their primary"),
-    metric(Type::Counter, Unit::Count, UNKNOWN_FIELDS_TOTAL, &[QUEUE], "Fields in messages that no job has, and which were ignored"),
-    metric(Type::Counter, Unit::Count, RETRIES_TOTAL, &[OP, CLASS], "Storage requests that were tried again, by what had failed"),
-    metric(Type::Gauge, Unit::Count, CIRCUIT_OPEN, &[ACCOUNT, SERVICE], "1 while the storage service refuses as a whole, else 0"),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        UNANSWERED_POLLS_TOTAL,
+        &[QUEUE],
+        "Requests for messages whose answer was lost",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        LEASE_RENEWALS_TOTAL,
+        &[QUEUE, OUTCOME],
+        "Renewals of leases, by how they ended",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        POISONED_TOTAL,
+        &[QUEUE, REASON],
+        "Messages moved to the poison queue, by reason",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        JOBS_FOLDED_TOTAL,
+        &[QUEUE],
+        "Sync jobs that shared the run of another one of their primary",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        UNKNOWN_FIELDS_TOTAL,
+        &[QUEUE],
+        "Fields in messages that no job has, and which were ignored",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        RETRIES_TOTAL,
+        &[OP, CLASS],
+        "Storage requests that were tried again, by what had failed",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        CIRCUIT_OPEN,
+        &[ACCOUNT, SERVICE],
+        "1 while the storage service refuses as a whole, else 0",
+    ),
     metric(
         Type::Counter,
         Unit::Count,
@@ -189,10 +285,34 @@ pub const METRICS: [Metric; 33] = [
         &[ACCOUNT, SERVICE, OP, STATUS],
         "Storage requests that were sent; an entity group transaction is one",
     ),
-    metric(Type::Histogram, Unit::Seconds, STORAGE_REQUEST_DURATION, &[ACCOUNT, SERVICE, OP, STATUS], "How long storage requests took"),
-    metric(Type::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
-    metric(Type::Counter, Unit::Count, VIEW_FAILURES_TOTAL, &[VIEW], "Deliveries that failed and left items of the view out of step"),
-    metric(Type::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong and did not mend"),
+    metric(
+        Type::Histogram,
+        Unit::Seconds,
+        STORAGE_REQUEST_DURATION,
+        &[ACCOUNT, SERVICE, OP, STATUS],
+        "How long storage requests took",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        ITEMS_TOTAL,
+        &[VIEW, ACTION],
+        "Derived items that were written or deleted",
+    ),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        VIEW_FAILURES_TOTAL,
+        &[VIEW],
+        "Deliveries that failed and left items of the view out of step",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        DRIFT_ITEMS,
+        &[VIEW],
+        "Derived items that the last audit found wrong and did not mend",
+    ),
     metric(
         Type::Gauge,
         Unit::Seconds,
@@ -200,7 +320,13 @@ pub const METRICS: [Metric; 33] = [
         &[VIEW],
         "Unix time at which the last audit was completed, 0 for never",
     ),
-    metric(Type::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        POISON_MESSAGES,
+        &[QUEUE],
+        "Messages in the poison queue",
+    ),
     metric(
         Type::Counter,
         Unit::Count,
@@ -208,8 +334,20 @@ pub const METRICS: [Metric; 33] = [
         &[ACCOUNT],
         "Entities that requests to the account's tables named or found, at least one for each request",
     ),
-    metric(Type::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
-    metric(Type::Gauge, Unit::Count, PACE_REQUESTS, &[ACCOUNT], "Requests per second that the account is let have"),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        HELD_LANES,
+        &[ACCOUNT],
+        "Partitions, queues and containers that throttle and are left alone now",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        PACE_REQUESTS,
+        &[ACCOUNT],
+        "Requests per second that the account is let have",
+    ),
     metric(
         Type::Gauge,
         Unit::Count,
@@ -217,11 +355,41 @@ pub const METRICS: [Metric; 33] = [
         &[ACCOUNT],
         "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds",
     ),
-    metric(Type::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
-    metric(Type::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
-    metric(Type::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
-    metric(Type::Gauge, Unit::Seconds, START_TIMESTAMP, &[], "Unix time at which the program was started"),
-    metric(Type::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        MISSING_TABLES,
+        &[ACCOUNT],
+        "Declared tables that do not exist",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        MEMORY_WAITING,
+        &[SHARE],
+        "Jobs that wait for memory now",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        READY,
+        &[],
+        "1 while the program does its work, else 0",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Seconds,
+        START_TIMESTAMP,
+        &[],
+        "Unix time at which the program was started",
+    ),
+    metric(
+        Type::Gauge,
+        Unit::Count,
+        BUILD_INFO,
+        &[VERSION],
+        "The program's version; always 1",
+    ),
 ];
 
 #[cfg(test)]
@@ -232,10 +400,31 @@ mod tests {
     fn names_carry_their_units_and_no_name_is_used_twice() {
         for (position, metric) in METRICS.iter().enumerate() {
             assert!(metric.name.starts_with("evenkeel_"), "{}", metric.name);
-            assert_eq!(metric.unit == Unit::Seconds, metric.name.trim_end_matches("_total").ends_with("_seconds"), "{}", metric.name);
-            assert_eq!(metric.unit == Unit::Bytes, metric.name.trim_end_matches("_total").ends_with("_bytes"), "{}", metric.name);
-            assert_eq!(metric.kind == Type::Counter, metric.name.ends_with("_total"), "{}", metric.name);
-            assert!(METRICS[..position].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            assert_eq!(
+                metric.unit == Unit::Seconds,
+                metric.name.trim_end_matches("_total").ends_with("_seconds"),
+                "{}",
+                metric.name
+            );
+            assert_eq!(
+                metric.unit == Unit::Bytes,
+                metric.name.trim_end_matches("_total").ends_with("_bytes"),
+                "{}",
+                metric.name
+            );
+            assert_eq!(
+                metric.kind == Type::Counter,
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+            assert!(
+                METRICS[..position]
+                    .iter()
+                    .all(|other| other.name != metric.name),
+                "{}",
+                metric.name
+            );
         }
     }
 }

@@ -7,9 +7,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use opentelemetry::trace::{SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _};
+use opentelemetry::trace::{
+    SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+    TracerProvider as _,
+};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{
+    ExporterBuildError, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tracing::{Level, Span, Subscriber};
@@ -55,7 +60,11 @@ impl Traces {
             .with_attribute(KeyValue::new("service.instance.id", options.instance))
             .build();
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(options.share)));
-        let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_sampler(sampler).with_resource(resource).build();
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_sampler(sampler)
+            .with_resource(resource)
+            .build();
         ON.store(true, Ordering::Relaxed);
         Ok(Self(provider))
     }
@@ -65,9 +74,12 @@ impl Traces {
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
     {
-        let own =
-            filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("evenkeel") && *metadata.level() <= Level::DEBUG)
-                .with_max_level_hint(LevelFilter::DEBUG);
+        let own = filter_fn(|metadata| {
+            metadata.is_span()
+                && metadata.target().starts_with("evenkeel")
+                && *metadata.level() <= Level::DEBUG
+        })
+        .with_max_level_hint(LevelFilter::DEBUG);
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer("evenkeel"))
             .with_location(false)
@@ -144,9 +156,14 @@ pub fn answered(span: &Span, answer: &'static str, status: Option<u16>) {
 /// Reads a W3C trace context: `00-<32 hex digits>-<16>-<2>`.
 fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.trim().split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let lower =
-        |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let lower = |text: &str, length| {
+        text.len() == length
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
     // Later versions may add parts; 255 is none.
     if !lower(version, 2)
         || version == "ff"
@@ -158,7 +175,13 @@ fn parse(traceparent: &str) -> Option<SpanContext> {
         return None;
     }
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()? & 1);
-    let context = SpanContext::new(TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?, flags, true, TraceState::default());
+    let context = SpanContext::new(
+        TraceId::from_hex(trace).ok()?,
+        SpanId::from_hex(span).ok()?,
+        flags,
+        true,
+        TraceState::default(),
+    );
     context.is_valid().then_some(context)
 }
 
@@ -170,9 +193,15 @@ mod tests {
     fn a_trace_context_is_read_as_w3c_says() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = parse(good).unwrap();
-        assert_eq!((context.trace_id().to_string(), context.is_sampled()), ("4bf92f3577b34da6a3ce929d0e0e4736".to_owned(), true));
+        assert_eq!(
+            (context.trace_id().to_string(), context.is_sampled()),
+            ("4bf92f3577b34da6a3ce929d0e0e4736".to_owned(), true)
+        );
         assert!(!parse(&good.replace("-01", "-00")).unwrap().is_sampled());
-        assert!(parse(&format!("cc{}-more", &good[2..])).is_some(), "a later version");
+        assert!(
+            parse(&format!("cc{}-more", &good[2..])).is_some(),
+            "a later version"
+        );
         for bad in [
             "",
             "00",

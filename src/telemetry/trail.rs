@@ -131,11 +131,27 @@ impl Billed {
     }
 
     /// US dollars at list prices.
-    #[expect(clippy::cast_precision_loss, reason = "requests of a process stay below 2^52")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "requests of a process stay below 2^52"
+    )]
     pub fn dollars(self) -> f64 {
-        let Self { table, queue, blob_writes, blob_reads } = self;
-        let priced = [(table, prices::TABLE), (queue, prices::QUEUE), (blob_writes, prices::BLOB_WRITES), (blob_reads, prices::BLOB_READS)];
-        priced.into_iter().map(|(requests, price)| requests as f64 * price / 10_000.0).sum()
+        let Self {
+            table,
+            queue,
+            blob_writes,
+            blob_reads,
+        } = self;
+        let priced = [
+            (table, prices::TABLE),
+            (queue, prices::QUEUE),
+            (blob_writes, prices::BLOB_WRITES),
+            (blob_reads, prices::BLOB_READS),
+        ];
+        priced
+            .into_iter()
+            .map(|(requests, price)| requests as f64 * price / 10_000.0)
+            .sum()
     }
 
     /// The difference to an earlier count.
@@ -153,8 +169,12 @@ impl Billed {
 /// Runs a delivery on a trail of its own.
 pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> F::Output {
     let trail = (keeping == Keeping::Kept).then(Trail::default);
-    let mark = JobMark { number: JOBS.fetch_add(1, Ordering::Relaxed), urgency };
-    JOB.scope(mark, TRAIL.scope(RefCell::new(trail), future)).await
+    let mark = JobMark {
+        number: JOBS.fetch_add(1, Ordering::Relaxed),
+        urgency,
+    };
+    JOB.scope(mark, TRAIL.scope(RefCell::new(trail), future))
+        .await
 }
 
 /// The delivery that this task works on; none where a command does.
@@ -164,7 +184,11 @@ pub fn job() -> Option<JobMark> {
 
 /// Takes the trail of this task so far; empty where there is none.
 pub fn take() -> Trail {
-    TRAIL.try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default()
+    TRAIL
+        .try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take))
+        .ok()
+        .flatten()
+        .unwrap_or_default()
 }
 
 /// Notes a request on the trail of this task. Costs a look where there is none.
@@ -197,7 +221,13 @@ mod tests {
     use super::*;
 
     fn step() -> Step {
-        Step { op: "get_entity", on: "Employees".to_owned(), answer: "ok", status: None, took: Duration::ZERO }
+        Step {
+            op: "get_entity",
+            on: "Employees".to_owned(),
+            answer: "ok",
+            status: None,
+            took: Duration::ZERO,
+        }
     }
 
     #[tokio::test]
@@ -208,7 +238,10 @@ mod tests {
             take()
         });
         let trail = trail.await;
-        assert_eq!((trail.steps.len(), trail.requests, trail.billed.table), (2, 1, 1));
+        assert_eq!(
+            (trail.steps.len(), trail.requests, trail.billed.table),
+            (2, 1, 1)
+        );
     }
 
     #[tokio::test]
@@ -224,7 +257,10 @@ mod tests {
         };
         let (few, many) = tokio::join!(job(2), job(100));
         assert_eq!((few.steps.len(), few.requests, few.billed.table), (2, 2, 2));
-        assert_eq!((many.steps.len(), many.requests, many.billed.table), (STEPS, 100, 100));
+        assert_eq!(
+            (many.steps.len(), many.requests, many.billed.table),
+            (STEPS, 100, 100)
+        );
     }
 
     #[tokio::test]

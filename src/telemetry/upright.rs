@@ -20,7 +20,8 @@ impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
 
 impl<W: Write> Write for Upright<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write_all(upright(&String::from_utf8_lossy(line)).as_bytes())?;
+        self.0
+            .write_all(upright(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())
     }
 

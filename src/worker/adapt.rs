@@ -18,11 +18,23 @@ const MOST: Duration = Duration::from_secs(30);
 
 /// Adapts the slots that the shards of a queue share, those of messages and those of the jobs of batches, until dropped.
 pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Clock) {
-    let Some(source) = sources.first() else { return };
+    let Some(source) = sources.first() else {
+        return;
+    };
     let now = clock.monotonic();
     let mut pools = [
-        Pool::new("messages", &source.slots, Controller::of_messages(memory), now),
-        Pool::new("jobs of batches", &source.of_batches, Controller::of_batches(memory), now),
+        Pool::new(
+            "messages",
+            &source.slots,
+            Controller::of_messages(memory),
+            now,
+        ),
+        Pool::new(
+            "jobs of batches",
+            &source.of_batches,
+            Controller::of_batches(memory),
+            now,
+        ),
     ];
     loop {
         sleep(LOOK).await;
@@ -50,7 +62,12 @@ impl<'a> Pool<'a> {
     fn new(of: &'static str, slots: &'a Slots, controller: Controller, now: Duration) -> Self {
         slots.resize(controller.limit());
         slots.reset();
-        Self { of, slots, controller, began: now }
+        Self {
+            of,
+            slots,
+            controller,
+            began: now,
+        }
     }
 
     /// Looks at the figures of the window. Whether the number of slots has changed.

@@ -33,7 +33,10 @@ pub(crate) struct Deliveries {
 impl Deliveries {
     /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
-        let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), ..Note::default() });
+        let note = note.unwrap_or_else(|| Note {
+            id: message_id.to_owned(),
+            ..Note::default()
+        });
         Self { count, note }
     }
 
@@ -59,7 +62,8 @@ impl Deliveries {
 
     /// Whether its runs may be what takes the process down: half as many as there may be attempts came to no end that was noted.
     pub(crate) fn are_suspect(&self, max_dequeue_count: u32) -> bool {
-        self.is_disturbed() && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
+        self.is_disturbed()
+            && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
     }
 
     /// Whether the attempts are used up, so that there is no further run.
@@ -75,19 +79,31 @@ impl Deliveries {
     /// The transient failures, this run's included, which ended at this time of the queue.
     pub(crate) fn failing(&self, now: Timestamp) -> Failing {
         match self.note.failing {
-            Some(Failing { since, runs }) => Failing { since, runs: runs.saturating_add(1) },
-            None => Failing { since: Timestamp::from_second(now.as_second()).unwrap_or(now), runs: 1 },
+            Some(Failing { since, runs }) => Failing {
+                since,
+                runs: runs.saturating_add(1),
+            },
+            None => Failing {
+                since: Timestamp::from_second(now.as_second()).unwrap_or(now),
+                runs: 1,
+            },
         }
     }
 
     /// The note while its run is under way.
     pub(crate) fn begun(&self) -> Note {
-        Note { begun: self.attempts(), ..self.note.clone() }
+        Note {
+            begun: self.attempts(),
+            ..self.note.clone()
+        }
     }
 
     /// The note after a panic or a timeout.
     pub(crate) fn ended(&self) -> Note {
-        Note { ended: self.note.ended.saturating_add(1), ..self.begun() }
+        Note {
+            ended: self.note.ended.saturating_add(1),
+            ..self.begun()
+        }
     }
 
     /// The note after a delivery that ended in order and is not the job's fault.
@@ -95,17 +111,30 @@ impl Deliveries {
         if planted(Bug::NothingWrittenOff) {
             return self.begun();
         }
-        Note { free: self.note.free.saturating_add(1), ..self.note.clone() }
+        Note {
+            free: self.note.free.saturating_add(1),
+            ..self.note.clone()
+        }
     }
 
     /// The same after a transient failure.
     pub(crate) fn failed(&self, failing: Failing) -> Note {
-        Note { failing: Some(failing), ..self.written_off() }
+        Note {
+            failing: Some(failing),
+            ..self.written_off()
+        }
     }
 
     /// The note after a delivery that has saved its progress: the job starts anew from there.
     pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
-        Note { id: self.note.id.clone(), free: self.count, begun: 0, ended: 0, at_once, failing }
+        Note {
+            id: self.note.id.clone(),
+            free: self.count,
+            begun: 0,
+            ended: 0,
+            at_once,
+            failing,
+        }
     }
 
     /// How many jobs of a batch run at once, where that was noted.
@@ -119,7 +148,12 @@ mod tests {
     use super::*;
 
     fn note(free: u32, begun: u32) -> Note {
-        Note { id: "m1".to_owned(), free, begun, ..Note::default() }
+        Note {
+            id: "m1".to_owned(),
+            free,
+            begun,
+            ..Note::default()
+        }
     }
 
     fn attempts(count: u32, free: u32, begun: u32) -> u32 {
@@ -133,7 +167,11 @@ mod tests {
     #[test]
     fn only_runs_that_began_are_attempts() {
         assert_eq!(Deliveries::new("m1", 1, None).attempts(), 1);
-        assert_eq!(attempts(40, 0, 0), 1, "answers of Get Messages that were lost");
+        assert_eq!(
+            attempts(40, 0, 0),
+            1,
+            "answers of Get Messages that were lost"
+        );
         assert_eq!(attempts(40, 39, 0), 1);
         assert_eq!(attempts(6, 0, 5), 6, "runs that never came to their end");
         assert_eq!(attempts(6, 3, 5), 3, "what is written off is none");
@@ -156,14 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_suspect_for_runs_that_were_cut_off_and_not_for_those_that_panicked_or_ran_out_of_time() {
+    fn a_message_is_suspect_for_runs_that_were_cut_off_and_not_for_those_that_panicked_or_ran_out_of_time()
+     {
         let (mut cut_off, mut timed_out) = (None, None);
         for count in 1..=5 {
             let deliveries = Deliveries::new("m1", count, cut_off);
             assert_eq!(deliveries.are_suspect(5), count > 2);
             cut_off = Some(deliveries.begun());
             let deliveries = Deliveries::new("m1", count, timed_out);
-            assert_eq!((deliveries.attempts(), deliveries.are_suspect(5)), (count, false));
+            assert_eq!(
+                (deliveries.attempts(), deliveries.are_suspect(5)),
+                (count, false)
+            );
             timed_out = Some(deliveries.ended());
         }
     }
@@ -173,7 +215,10 @@ mod tests {
         let mut note = None;
         for count in 1..50 {
             let deliveries = Deliveries::new("m1", count, note);
-            assert_eq!((deliveries.attempts(), deliveries.is_disturbed()), (1, false));
+            assert_eq!(
+                (deliveries.attempts(), deliveries.is_disturbed()),
+                (1, false)
+            );
             note = Some(deliveries.written_off());
         }
     }
@@ -182,13 +227,38 @@ mod tests {
     fn failures_are_counted_from_the_first_one_until_the_job_advances() {
         let first = Deliveries::new("m1", 1, None);
         let failing = first.failing(at(100));
-        assert_eq!(failing, Failing { since: at(100), runs: 1 });
+        assert_eq!(
+            failing,
+            Failing {
+                since: at(100),
+                runs: 1
+            }
+        );
         let second = Deliveries::new("m1", 2, Some(first.failed(failing)));
-        assert_eq!(second.failing(at(700)), Failing { since: at(100), runs: 2 });
+        assert_eq!(
+            second.failing(at(700)),
+            Failing {
+                since: at(100),
+                runs: 2
+            }
+        );
         let third = Deliveries::new("m1", 3, Some(second.written_off()));
-        assert_eq!(third.failing(at(800)).runs, 2, "what was interrupted has not failed");
+        assert_eq!(
+            third.failing(at(800)).runs,
+            2,
+            "what was interrupted has not failed"
+        );
         let fourth = Deliveries::new("m1", 4, Some(third.advanced(None, None)));
-        assert_eq!((fourth.failing(at(900)), fourth.attempts()), (Failing { since: at(900), runs: 1 }, 1));
+        assert_eq!(
+            (fourth.failing(at(900)), fourth.attempts()),
+            (
+                Failing {
+                    since: at(900),
+                    runs: 1
+                },
+                1
+            )
+        );
     }
 
     #[test]

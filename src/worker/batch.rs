@@ -53,7 +53,10 @@ pub(super) async fn work_on(
         Ok(ends) => ends,
         Err(end) => {
             let concluded = conclude(context, source, received, examined, end, lease).await;
-            return Concluded { keys: keys(context, source, batch, (&[], &[]), concluded.settled), ..concluded };
+            return Concluded {
+                keys: keys(context, source, batch, (&[], &[]), concluded.settled),
+                ..concluded
+            };
         }
     };
     let ended = context.now();
@@ -61,26 +64,68 @@ pub(super) async fn work_on(
     let situation = situation(context, received, examined, ends.iter().map(|end| &end.end));
     // Jobs not begun end as well, each with a poison message, where no worker would see them again.
     if situation.expires_within(UNSEEN) {
-        ends.extend((ends.len()..batch.len()).map(|at| JobEnd { at, end: End::Interrupted(Interruption::Drain) }));
+        ends.extend((ends.len()..batch.len()).map(|at| JobEnd {
+            at,
+            end: End::Interrupted(Interruption::Drain),
+        }));
     }
     let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
     let end = decision.telling(&ends);
-    let LeaseOutcome::Finished(not_put) = poison(context, source, received, examined, (batch, &decision), lease).await else {
+    let LeaseOutcome::Finished(not_put) = poison(
+        context,
+        source,
+        received,
+        examined,
+        (batch, &decision),
+        lease,
+    )
+    .await
+    else {
         let jobs = Some(decision.jobs(batch));
         let settled = SettleOutcome::Lost;
         let keys = keys(context, source, batch, (&ends, &[]), settled);
-        return Concluded { end, ended, settlement: Settlement::Abandon, settled, jobs, keys };
+        return Concluded {
+            end,
+            ended,
+            settlement: Settlement::Abandon,
+            settled,
+            jobs,
+            keys,
+        };
     };
-    decision.come_again(&not_put, context.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
+    decision.come_again(
+        &not_put,
+        context
+            .limits()
+            .retry_delay
+            .wait(received.message.dequeue_count, situation.unit),
+    );
     let settlement = decision.settlement(batch);
     decision.report(batch, &ends, &settlement);
-    let settled = settle(context, source, lease, received.message, examined, &settlement).await;
+    let settled = settle(
+        context,
+        source,
+        lease,
+        received.message,
+        examined,
+        &settlement,
+    )
+    .await;
     let settled = match decision.poisoned.first() {
-        Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
+        Some((_, verdict)) if settled == SettleOutcome::Deleted => {
+            SettleOutcome::Poisoned(verdict.reason)
+        }
         _ => settled,
     };
     let keys = keys(context, source, batch, (&ends, &decision.poisoned), settled);
-    Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)), keys }
+    Concluded {
+        end,
+        ended,
+        settlement,
+        settled,
+        jobs: Some(decision.jobs(batch)),
+        keys,
+    }
 }
 
 /// The keys of a batch as an observer is told of them, if there is one.
@@ -96,7 +141,9 @@ fn keys(
     }
     // Of one table are all, whichever field or archive names it.
     let any = sample(batch, source.carries).ok();
-    let table = any.and_then(|work| context.key(&work)).map(|primary| primary.table);
+    let table = any
+        .and_then(|work| context.key(&work))
+        .map(|primary| primary.table);
     EndedKeys::of(batch, table, ends, poisoned, settled)
 }
 
@@ -110,7 +157,10 @@ async fn run(
     lease: &mut Lease,
 ) -> Result<Vec<JobEnd>, End> {
     if let Tries::UsedUp(runs) = tries {
-        return Ok(vec![JobEnd { at: 0, end: End::Exhausted(runs) }]);
+        return Ok(vec![JobEnd {
+            at: 0,
+            end: End::Exhausted(runs),
+        }]);
     }
     alone(context, source, lease, &examined.deliveries).await?;
     note(context, lease, &examined.deliveries).await?;
@@ -122,7 +172,15 @@ async fn run(
         let running = begun.map(|at| async move {
             let _slot = source.of_batches.one().await;
             // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
-            Box::pin(run_one(context, source, received, examined, (batch, at), confirmation)).await
+            Box::pin(run_one(
+                context,
+                source,
+                received,
+                examined,
+                (batch, at),
+                confirmation,
+            ))
+            .await
         });
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
@@ -141,20 +199,39 @@ async fn run_one(
     tokio::task::consume_budget().await;
     let (work, digest) = match piece(batch, at, source.carries) {
         Ok(piece) => piece,
-        Err(error) => return JobEnd { at, end: End::Rejected(Rejection { reason: Reason::Permanent, step: STEP, error }) },
+        Err(error) => {
+            return JobEnd {
+                at,
+                end: End::Rejected(Rejection {
+                    reason: Reason::Permanent,
+                    step: STEP,
+                    error,
+                }),
+            };
+        }
     };
-    let assignment = Assignment { message: received.message, work: &work, digest: digest.as_ref(), deliveries: &examined.deliveries };
+    let assignment = Assignment {
+        message: received.message,
+        work: &work,
+        digest: digest.as_ref(),
+        deliveries: &examined.deliveries,
+    };
     let end = match turn(context, source, &assignment, confirmation).await {
         Ok(lead) => execute(context, source, &assignment, lead).await,
         Err(end) => end,
     };
     source.of_batches.ended(is_throttled(&end));
-    JobEnd { at, end: shortened(end, (CHANGES / batch.len()).max(1)) }
+    JobEnd {
+        at,
+        end: shortened(end, (CHANGES / batch.len()).max(1)),
+    }
 }
 
 /// The end of a job as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have had all.
 fn shortened(end: End, most: usize) -> End {
-    let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else { return end };
+    let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
+        return end;
+    };
     let mut ran = ran.clone();
     ran.summary_mut().shorten(most);
     End::Ran(Arc::new(ran))
@@ -174,7 +251,17 @@ async fn poison(
         if planted(Bug::FailedJobOfABatchNotPoisoned) {
             break;
         }
-        match lease.hold_past_expiry(put_poison_of(context, source, received.message, examined, (batch, *at), verdict)).await {
+        match lease
+            .hold_past_expiry(put_poison_of(
+                context,
+                source,
+                received.message,
+                examined,
+                (batch, *at),
+                verdict,
+            ))
+            .await
+        {
             LeaseOutcome::Finished(true) => {}
             LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
             LeaseOutcome::Lost => return LeaseOutcome::Lost,

@@ -27,13 +27,20 @@ pub(crate) struct OpenCircuits {
 
 impl OpenCircuits {
     pub(crate) fn new(health: Arc<dyn StoreHealth>) -> Self {
-        Self { health, open: Shown::new(Vec::new()) }
+        Self {
+            health,
+            open: Shown::new(Vec::new()),
+        }
     }
 
     /// Checks the health, and wakes waiting tasks.
     pub(crate) fn look(&self) -> Health {
         let now = self.health.open_circuits();
-        let stores = if now.is_empty() { Health::Answer } else { Health::Refuse };
+        let stores = if now.is_empty() {
+            Health::Answer
+        } else {
+            Health::Refuse
+        };
         self.open.change(|open| {
             let changed = *open != now;
             *open = now;
@@ -71,8 +78,15 @@ impl OpenCircuits {
             if self.look() == Health::Answer {
                 continue;
             }
-            let accounts = self.open.look(|open| open.iter().map(|circuit| circuit.account.to_string()).collect::<BTreeSet<_>>());
-            tracing::info!(?accounts, "a store refuses as a whole: nothing is received from queues in its account until it answers");
+            let accounts = self.open.look(|open| {
+                open.iter()
+                    .map(|circuit| circuit.account.to_string())
+                    .collect::<BTreeSet<_>>()
+            });
+            tracing::info!(
+                ?accounts,
+                "a store refuses as a whole: nothing is received from queues in its account until it answers"
+            );
             let mut waits = PROBES.waits(|| chance.unit());
             while self.look() == Health::Refuse {
                 sleep(waits.next_wait()).await;

@@ -92,12 +92,26 @@ impl Controller {
 
     /// Of jobs of batches, within so many bytes of memory.
     pub(crate) fn of_batches(memory: u64) -> Self {
-        Self::within(START_OF_BATCHES, (FLOOR_OF_BATCHES, CEILING_OF_BATCHES), memory / BATCHED_JOB_BYTES)
+        Self::within(
+            START_OF_BATCHES,
+            (FLOOR_OF_BATCHES, CEILING_OF_BATCHES),
+            memory / BATCHED_JOB_BYTES,
+        )
     }
 
     fn within(start: usize, (floor, ceiling): (usize, usize), most: u64) -> Self {
-        let ceiling = usize::try_from(most).unwrap_or(usize::MAX).clamp(floor, ceiling);
-        Self { limit: start.min(ceiling), floor, ceiling, state: LimitPhase::Resting(1), rate: None, rest: REST, starting: true }
+        let ceiling = usize::try_from(most)
+            .unwrap_or(usize::MAX)
+            .clamp(floor, ceiling);
+        Self {
+            limit: start.min(ceiling),
+            floor,
+            ceiling,
+            state: LimitPhase::Resting(1),
+            rate: None,
+            rest: REST,
+            starting: true,
+        }
     }
 
     /// The limit now.
@@ -107,7 +121,11 @@ impl Controller {
 
     /// Whether a window says enough to go by: each slot was used once at the start, and some times over later.
     pub(crate) fn is_enough(&self, window: &Window) -> bool {
-        let (least, times) = if self.starting { (LEAST.0, 1) } else { (LEAST.1, 2) };
+        let (least, times) = if self.starting {
+            (LEAST.0, 1)
+        } else {
+            (LEAST.1, 2)
+        };
         window.length >= least && window.ended >= times * self.limit as u64
     }
 
@@ -158,7 +176,9 @@ impl Controller {
             self.retreat();
             return;
         }
-        let rate = self.rate.map_or(rate, |usual| 0.75f64.mul_add(usual, 0.25 * rate));
+        let rate = self
+            .rate
+            .map_or(rate, |usual| 0.75f64.mul_add(usual, 0.25 * rate));
         self.rate = Some(rate);
         if left > 1 {
             self.state = LimitPhase::Resting(left - 1);
@@ -170,7 +190,11 @@ impl Controller {
     fn climb(&mut self, rate: f64) {
         let from = self.limit;
         self.limit = scaled(from, if self.starting { DOUBLED } else { CLIMB }).min(self.ceiling);
-        self.state = if self.limit > from { LimitPhase::Climbing { from, rate } } else { LimitPhase::Resting(self.rest) };
+        self.state = if self.limit > from {
+            LimitPhase::Climbing { from, rate }
+        } else {
+            LimitPhase::Resting(self.rest)
+        };
     }
 
     fn retreat(&mut self) {
@@ -182,13 +206,23 @@ impl Controller {
     }
 }
 
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a limit is small")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a limit is small"
+)]
 fn scaled(limit: usize, by: f64) -> usize {
     (limit as f64 * by).round() as usize
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "limits and jobs are few")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "limits and jobs are few"
+)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -208,30 +242,55 @@ mod tests {
             let over = wanted > self.most;
             let ended = wanted.min(self.most).round() as u64;
             let throttled = if over && self.throttles { ended / 4 } else { 0 };
-            Window { length: Duration::from_secs(1), ended, throttled, full: true }
+            Window {
+                length: Duration::from_secs(1),
+                ended,
+                throttled,
+                full: true,
+            }
         }
 
         /// The limits of so many windows.
         fn limits(&self, controller: &mut Controller, windows: usize) -> Vec<usize> {
-            (0..windows).map(|_| controller.after(&self.window(controller.limit()))).collect()
+            (0..windows)
+                .map(|_| controller.after(&self.window(controller.limit())))
+                .collect()
         }
     }
 
     #[test]
     fn it_climbs_while_that_brings_more_jobs_a_second() {
         // The queue's own ceiling, at runs of 100 ms.
-        let store = ModelStore { run: 0.1, most: 2_000.0, throttles: false };
+        let store = ModelStore {
+            run: 0.1,
+            most: 2_000.0,
+            throttles: false,
+        };
         let mut controller = Controller::of_messages(MEMORY);
         let limits = store.limits(&mut controller, 100);
         assert!(limits[4] >= 200, "within some windows: {limits:?}");
-        assert!(limits[20..].iter().all(|limit| (200..=500).contains(limit)), "{limits:?}");
+        assert!(
+            limits[20..].iter().all(|limit| (200..=500).contains(limit)),
+            "{limits:?}"
+        );
     }
 
     #[test]
     fn it_doubles_from_the_start_and_climbs_by_half_once_that_brought_nothing() {
-        let store = ModelStore { run: 0.1, most: 5_000.0, throttles: false };
-        assert_eq!(store.limits(&mut Controller::of_messages(MEMORY), 3), [128, 256, 512]);
-        let store = ModelStore { run: 0.1, most: 1_300.0, throttles: false };
+        let store = ModelStore {
+            run: 0.1,
+            most: 5_000.0,
+            throttles: false,
+        };
+        assert_eq!(
+            store.limits(&mut Controller::of_messages(MEMORY), 3),
+            [128, 256, 512]
+        );
+        let store = ModelStore {
+            run: 0.1,
+            most: 1_300.0,
+            throttles: false,
+        };
         let limits = store.limits(&mut Controller::of_messages(MEMORY), 11);
         assert_eq!((&limits[..3], limits[10]), (&[128, 256, 128][..], 192));
     }
@@ -239,17 +298,32 @@ mod tests {
     #[test]
     fn a_window_of_the_start_may_be_shorter() {
         let mut controller = Controller::of_messages(MEMORY);
-        let short = Window { length: Duration::from_millis(200), ended: 130, throttled: 0, full: true };
+        let short = Window {
+            length: Duration::from_millis(200),
+            ended: 130,
+            throttled: 0,
+            full: true,
+        };
         assert!(controller.is_enough(&short));
-        assert!(!controller.is_enough(&Window { length: Duration::from_millis(100), ..short }));
+        assert!(!controller.is_enough(&Window {
+            length: Duration::from_millis(100),
+            ..short
+        }));
         controller.retreat();
         assert!(!controller.is_enough(&short));
-        assert!(controller.is_enough(&Window { length: Duration::from_millis(500), ..short }));
+        assert!(controller.is_enough(&Window {
+            length: Duration::from_millis(500),
+            ..short
+        }));
     }
 
     #[test]
     fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
-        let store = ModelStore { run: 0.1, most: 500.0, throttles: false };
+        let store = ModelStore {
+            run: 0.1,
+            most: 500.0,
+            throttles: false,
+        };
         let mut controller = Controller::of_messages(MEMORY);
         let limits = store.limits(&mut controller, 1_000);
         let tries = limits[10..].iter().filter(|limit| **limit != START).count();
@@ -259,27 +333,49 @@ mod tests {
     #[test]
     fn throttling_shrinks_it_to_the_floor_at_most_and_it_grows_again_afterwards() {
         let mut controller = Controller::of_messages(MEMORY);
-        let throttles = Window { length: Duration::from_secs(1), ended: 100, throttled: 50, full: true };
+        let throttles = Window {
+            length: Duration::from_secs(1),
+            ended: 100,
+            throttled: 50,
+            full: true,
+        };
         let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
         assert_eq!(limits[..3], [48, 36, 27]);
         assert_eq!(limits.last(), Some(&FLOOR));
-        let store = ModelStore { run: 0.1, most: 2_000.0, throttles: false };
+        let store = ModelStore {
+            run: 0.1,
+            most: 2_000.0,
+            throttles: false,
+        };
         assert!(store.limits(&mut controller, 40).last() > Some(&128));
     }
 
     #[test]
     fn one_hot_partition_among_many_is_not_the_store() {
         let mut controller = Controller::of_messages(MEMORY);
-        let few = Window { length: Duration::from_secs(1), ended: 1_000, throttled: 40, full: true };
+        let few = Window {
+            length: Duration::from_secs(1),
+            ended: 1_000,
+            throttled: 40,
+            full: true,
+        };
         assert!(controller.after(&few) >= START);
     }
 
     #[test]
     fn a_store_in_trouble_is_relieved() {
         let mut controller = Controller::of_messages(MEMORY);
-        let healthy = ModelStore { run: 0.1, most: 600.0, throttles: false };
+        let healthy = ModelStore {
+            run: 0.1,
+            most: 600.0,
+            throttles: false,
+        };
         let before = *healthy.limits(&mut controller, 30).last().unwrap();
-        let ailing = ModelStore { run: 0.1, most: 100.0, throttles: false };
+        let ailing = ModelStore {
+            run: 0.1,
+            most: 100.0,
+            throttles: false,
+        };
         let limits = ailing.limits(&mut controller, 2);
         assert!(limits[1] < before, "{before}, then {limits:?}");
     }
@@ -288,7 +384,12 @@ mod tests {
     fn a_queue_without_a_backlog_teaches_nothing() {
         let mut controller = Controller::of_messages(MEMORY);
         for ended in [0, 1, 500] {
-            let calm = Window { length: Duration::from_secs(1), ended, throttled: 0, full: false };
+            let calm = Window {
+                length: Duration::from_secs(1),
+                ended,
+                throttled: 0,
+                full: false,
+            };
             assert_eq!(controller.after(&calm), START);
         }
     }
@@ -298,8 +399,20 @@ mod tests {
         assert_eq!(Controller::of_messages(4 << 20).ceiling, FLOOR);
         assert_eq!(Controller::of_messages(64 << 20).ceiling, 256);
         assert_eq!(Controller::of_messages(1 << 40).ceiling, CEILING);
-        let of_batches = |memory| (Controller::of_batches(memory).limit(), Controller::of_batches(memory).ceiling);
-        assert_eq!([of_batches(4 << 20), of_batches(64 << 20), of_batches(MEMORY)], [(100, 100), (256, 512), (256, 1_024)]);
+        let of_batches = |memory| {
+            (
+                Controller::of_batches(memory).limit(),
+                Controller::of_batches(memory).ceiling,
+            )
+        };
+        assert_eq!(
+            [
+                of_batches(4 << 20),
+                of_batches(64 << 20),
+                of_batches(MEMORY)
+            ],
+            [(100, 100), (256, 512), (256, 1_024)]
+        );
     }
 
     proptest! {

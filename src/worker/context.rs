@@ -65,7 +65,11 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub(crate) fn new() -> Self {
-        Self { receiving: CancellationToken::new(), runs: CancellationToken::new(), settling: CancellationToken::new() }
+        Self {
+            receiving: CancellationToken::new(),
+            runs: CancellationToken::new(),
+            settling: CancellationToken::new(),
+        }
     }
 }
 
@@ -106,7 +110,14 @@ fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Resul
 
 impl std::ops::AddAssign for RunReport {
     fn add_assign(&mut self, other: Self) {
-        let Self { done, skipped, released, poisoned, lost, working } = other;
+        let Self {
+            done,
+            skipped,
+            released,
+            poisoned,
+            lost,
+            working,
+        } = other;
         self.done += done;
         self.skipped += skipped;
         self.released += released;
@@ -144,15 +155,27 @@ impl WorkerTally {
             released: read(&self.released),
             poisoned: read(&self.poisoned),
             lost: read(&self.lost),
-            working: self.working().map(|(from, to)| to.saturating_sub(from)).unwrap_or_default(),
+            working: self
+                .working()
+                .map(|(from, to)| to.saturating_sub(from))
+                .unwrap_or_default(),
         }
     }
 }
 
 impl RunContext {
     pub(crate) fn limits(&self) -> Limits {
-        let Tuned { max_dequeue_count, retry_delay, give_up_after, .. } = self.tuning.now();
-        Limits { max_dequeue_count, retry_delay, give_up_after }
+        let Tuned {
+            max_dequeue_count,
+            retry_delay,
+            give_up_after,
+            ..
+        } = self.tuning.now();
+        Limits {
+            max_dequeue_count,
+            retry_delay,
+            give_up_after,
+        }
     }
 
     /// The key under which work is scheduled.

@@ -44,7 +44,11 @@ struct JobCounters {
 
 /// A delivery ended.
 pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took: Duration) {
-    let mut jobs = source.found.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut jobs = source
+        .found
+        .jobs
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let at = jobs.iter().position(|job| job.op == op && job.outcome == outcome).unwrap_or_else(|| {
         jobs.push(JobCounters {
             op,
@@ -59,8 +63,16 @@ pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took
 }
 
 /// Deliveries of jobs about single primaries ended, one each of a message about many.
-pub(crate) fn keys(source: &Intake, op: &'static str, ended: impl IntoIterator<Item = (&'static str, usize)>) {
-    let mut keys = source.found.keys.lock().unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn keys(
+    source: &Intake,
+    op: &'static str,
+    ended: impl IntoIterator<Item = (&'static str, usize)>,
+) {
+    let mut keys = source
+        .found
+        .keys
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     for (outcome, ended) in ended.into_iter().filter(|(_, ended)| *ended > 0) {
         let at = keys.iter().position(|known| (known.0, known.1) == (op, outcome)).unwrap_or_else(|| {
             let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome);
@@ -73,7 +85,11 @@ pub(crate) fn keys(source: &Intake, op: &'static str, ended: impl IntoIterator<I
 
 /// A job converged this long after it was enqueued.
 pub(crate) fn lag(source: &Intake, lag: Duration) {
-    source.found.lag.get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue))).record(lag.as_secs_f64());
+    source
+        .found
+        .lag
+        .get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue)))
+        .record(lag.as_secs_f64());
 }
 
 /// Counters of item changes, by view.
@@ -105,10 +121,14 @@ impl Items {
             if !views.contains_key(&change.view) {
                 views.insert(change.view.clone(), ViewCounters::of(&change.view));
             }
-            let Some(counters) = views.get(&change.view) else { continue };
+            let Some(counters) = views.get(&change.view) else {
+                continue;
+            };
             counters.changes[change.action as usize].increment(1);
             if let Some(after) = summary.found_after
-                && !summary.changes[..at].iter().any(|earlier| earlier.view == change.view)
+                && !summary.changes[..at]
+                    .iter()
+                    .any(|earlier| earlier.view == change.view)
             {
                 counters.found_after.record(after.as_secs_f64());
             }
@@ -140,7 +160,8 @@ pub(crate) fn retry(op: &'static str, class: &'static str) {
 
 /// A queue answered a poll.
 pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
-    gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue)).set(at.as_duration().as_secs_f64());
+    gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue))
+        .set(at.as_duration().as_secs_f64());
 }
 
 /// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
@@ -150,7 +171,10 @@ pub(crate) fn unanswered_poll(source: &Intake) {
 
 /// The backlog of a queue.
 pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
-    #[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a queue of 2^53 messages does not exist"
+    )]
     gauge!(names::QUEUE_MESSAGES, names::QUEUE => label(queue)).set(messages as f64);
     gauge!(names::QUEUE_OLDEST_AGE, names::QUEUE => label(queue)).set(oldest.as_secs_f64());
 }
@@ -158,7 +182,8 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
 /// A message had fields that no job has.
 pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
     if fields > 0 {
-        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue)).increment(fields as u64);
+        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue))
+            .increment(fields as u64);
     }
 }
 

@@ -54,7 +54,11 @@ pub(crate) enum End {
 impl End {
     /// The run's answer, where it gave one.
     pub(crate) fn ran(&self) -> Option<&Ran> {
-        if let Self::Ran(ran) = self { Some(ran.as_ref()) } else { None }
+        if let Self::Ran(ran) = self {
+            Some(ran.as_ref())
+        } else {
+            None
+        }
     }
 
     /// How the run ended, where it ended well.
@@ -200,7 +204,12 @@ pub(crate) struct JobProgress {
 
 impl From<Map<String, Value>> for JobProgress {
     fn from(fields: Map<String, Value>) -> Self {
-        Self { fields, delay: Duration::ZERO, at_once: None, failing: None }
+        Self {
+            fields,
+            delay: Duration::ZERO,
+            at_once: None,
+            failing: None,
+        }
     }
 }
 
@@ -239,30 +248,57 @@ pub(crate) struct PoisonVerdict {
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
-    let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
-    let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };
+    let growing = limits
+        .retry_delay
+        .wait(situation.deliveries, situation.unit);
+    let written_off = |delay| Settlement::Release {
+        delay,
+        attempt: Attempt::WrittenOff,
+    };
     let settlement = match end {
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
-            Ran::Finished(Outcome::Advanced { fields, .. }) => Settlement::Advance(fields.clone().into()),
+            Ran::Finished(Outcome::Advanced { fields, .. }) => {
+                Settlement::Advance(fields.clone().into())
+            }
             Ran::Failed(failure, _) => match failure.class {
-                FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => return poison(Reason::Permanent, end, ""),
-                FailureClass::Transient { .. } if planted(Bug::GivenUpByCount) && situation.deliveries > limits.max_dequeue_count => {
+                FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => {
+                    return poison(Reason::Permanent, end, "");
+                }
+                FailureClass::Transient { .. }
+                    if planted(Bug::GivenUpByCount)
+                        && situation.deliveries > limits.max_dequeue_count =>
+                {
                     return poison(Reason::Exhausted, end, "");
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if gives_up(situation, limits) => {
-                    let Inputs { failing, failing_for, .. } = situation;
-                    let before = format!("given up after {} failed tries in {}: ", failing.runs, whole(*failing_for));
+                    let Inputs {
+                        failing,
+                        failing_for,
+                        ..
+                    } = situation;
+                    let before = format!(
+                        "given up after {} failed tries in {}: ",
+                        failing.runs,
+                        whole(*failing_for)
+                    );
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
                     // Since its last progress: a walk of many parts is not punished for its length.
-                    let growing = limits.retry_delay.wait(situation.failing.runs, situation.unit);
+                    let growing = limits
+                        .retry_delay
+                        .wait(situation.failing.runs, situation.unit);
                     let delay = growing.max(retry_after.unwrap_or_default());
-                    Settlement::Release { delay, attempt: Attempt::Failed(situation.failing) }
+                    Settlement::Release {
+                        delay,
+                        attempt: Attempt::Failed(situation.failing),
+                    }
                 }
-                FailureClass::Withheld { retry_after } => written_off(growing.max(retry_after.unwrap_or_default())),
+                FailureClass::Withheld { retry_after } => {
+                    written_off(growing.max(retry_after.unwrap_or_default()))
+                }
                 FailureClass::OutdatedCatalog => written_off(growing),
             },
         },
@@ -271,13 +307,22 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
         End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
-            return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
+            return poison(
+                Reason::Exhausted,
+                end,
+                &format!("given up after {} attempts: ", situation.attempts),
+            );
         }
-        End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
+        End::Panicked(_) | End::TimedOut(_) => Settlement::Release {
+            delay: growing,
+            attempt: Attempt::Counts,
+        },
         End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
         End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
         // It waits for others, which may be many: its own deliveries say nothing about how long.
-        End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
+        End::Interrupted(Interruption::Crowded) => {
+            written_off(limits.retry_delay.wait(1, situation.unit))
+        }
         End::LeaseLost => return Settlement::Abandon,
     };
     unless_it_expires(settlement, end, situation)
@@ -289,7 +334,11 @@ fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> S
         Settlement::Release { delay, .. } | Settlement::Advance(JobProgress { delay, .. })
             if situation.expires_within(delay.saturating_add(UNSEEN)) =>
         {
-            poison(Reason::Expired, end, "the message expires before its next try: ")
+            poison(
+                Reason::Expired,
+                end,
+                "the message expires before its next try: ",
+            )
         }
         settlement => settlement,
     }
@@ -298,7 +347,8 @@ fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> S
 /// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
 /// before is no sign of anything, and a request that was withheld never gets here.
 const fn gives_up(situation: &Inputs, limits: &Limits) -> bool {
-    situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos() && situation.failing.runs >= limits.max_dequeue_count
+    situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
+        && situation.failing.runs >= limits.max_dequeue_count
 }
 
 fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
@@ -308,7 +358,12 @@ fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
         End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
-    Settlement::Poison(PoisonVerdict { reason, step, error: format!("{before}{error}"), attempt })
+    Settlement::Poison(PoisonVerdict {
+        reason,
+        step,
+        error: format!("{before}{error}"),
+        attempt,
+    })
 }
 
 /// The step that failed, and the reason.
@@ -321,19 +376,42 @@ pub(crate) fn describe(end: &End) -> (String, String) {
             Ran::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
         },
         End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        End::Exhausted(1) => {
-            ("counting attempts", "a run came to no end: a crash of the worker, a panic, or a run that was cut off".to_owned())
-        }
-        End::Exhausted(runs) => {
-            ("counting attempts", format!("{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"))
-        }
+        End::Exhausted(1) => (
+            "counting attempts",
+            "a run came to no end: a crash of the worker, a panic, or a run that was cut off"
+                .to_owned(),
+        ),
+        End::Exhausted(runs) => (
+            "counting attempts",
+            format!(
+                "{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"
+            ),
+        ),
         End::Panicked(message) => ("running", format!("the run panicked: {message}")),
-        End::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
+        End::TimedOut(limit) => (
+            "running",
+            format!(
+                "the run was cancelled after job_timeout ({})",
+                whole(*limit)
+            ),
+        ),
         End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
-        End::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
-        End::Interrupted(Interruption::Untraced) => ("noting the run", "the message could not be updated before the run".to_owned()),
-        End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait before it".to_owned()),
-        End::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
+        End::Interrupted(Interruption::LeaseOver) => (
+            "renewing the lease",
+            "the lease could not be renewed in time".to_owned(),
+        ),
+        End::Interrupted(Interruption::Untraced) => (
+            "noting the run",
+            "the message could not be updated before the run".to_owned(),
+        ),
+        End::Interrupted(Interruption::Crowded) => (
+            "waiting for its turn",
+            "too many jobs wait before it".to_owned(),
+        ),
+        End::LeaseLost => (
+            "renewing the lease",
+            "the lease is lost: somebody else may have the message".to_owned(),
+        ),
     };
     (step.to_owned(), error)
 }
@@ -348,14 +426,35 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         max_dequeue_count: 5,
-        retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
+        retry_delay: Backoff {
+            min: Duration::from_secs(2),
+            base: Duration::from_secs(2),
+            max: Duration::from_mins(10),
+        },
         give_up_after: Duration::from_hours(6),
     };
-    const ONCE: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 1 };
-    const OFTEN: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 5 };
-    const FIRST: Inputs =
-        Inputs { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Health::Answer, unit: 0.5 };
-    const OLD: Inputs = Inputs { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
+    const ONCE: Failing = Failing {
+        since: jiff::Timestamp::UNIX_EPOCH,
+        runs: 1,
+    };
+    const OFTEN: Failing = Failing {
+        since: jiff::Timestamp::UNIX_EPOCH,
+        runs: 5,
+    };
+    const FIRST: Inputs = Inputs {
+        deliveries: 1,
+        attempts: 1,
+        failing: ONCE,
+        failing_for: Duration::ZERO,
+        ttl: None,
+        stores: Health::Answer,
+        unit: 0.5,
+    };
+    const OLD: Inputs = Inputs {
+        failing: OFTEN,
+        failing_for: Duration::from_hours(7),
+        ..FIRST
+    };
 
     fn failed(class: FailureClass) -> End {
         let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
@@ -367,46 +466,112 @@ mod tests {
     }
 
     fn off(seconds: u64) -> Settlement {
-        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::WrittenOff }
+        Settlement::Release {
+            delay: Duration::from_secs(seconds),
+            attempt: Attempt::WrittenOff,
+        }
     }
 
     fn tried_again(seconds: u64, failing: Failing) -> Settlement {
-        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::Failed(failing) }
+        Settlement::Release {
+            delay: Duration::from_secs(seconds),
+            attempt: Attempt::Failed(failing),
+        }
     }
 
     fn counts(seconds: u64) -> Settlement {
-        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::Counts }
+        Settlement::Release {
+            delay: Duration::from_secs(seconds),
+            attempt: Attempt::Counts,
+        }
     }
 
     fn reason(settlement: &Settlement) -> Option<Reason> {
         match settlement {
             Settlement::Poison(verdict) => Some(verdict.reason),
-            Settlement::Delete | Settlement::Release { .. } | Settlement::Advance(_) | Settlement::Abandon => None,
+            Settlement::Delete
+            | Settlement::Release { .. }
+            | Settlement::Advance(_)
+            | Settlement::Abandon => None,
         }
     }
 
     #[test]
     fn every_end_has_its_settlement() {
         let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
-        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped { reason: "late".to_owned(), summary: Summary::default() })));
+        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped {
+            reason: "late".to_owned(),
+            summary: Summary::default(),
+        })));
         let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
-        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
+        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced {
+            fields: cursor.clone(),
+            summary: Summary::default(),
+        })));
         let minute = Duration::from_mins(1);
-        let last = Inputs { deliveries: 9, attempts: 5, ..FIRST };
-        let outage = Inputs { stores: Health::Refuse, ..last };
+        let last = Inputs {
+            deliveries: 9,
+            attempts: 5,
+            ..FIRST
+        };
+        let outage = Inputs {
+            stores: Health::Refuse,
+            ..last
+        };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
-            (&throttled(None), Inputs { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
-            (&throttled(None), Inputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(64, OFTEN)),
+            (
+                &throttled(None),
+                Inputs {
+                    failing: ONCE,
+                    ..OLD
+                },
+                tried_again(4, ONCE),
+            ),
+            (
+                &throttled(None),
+                Inputs {
+                    failing_for: Duration::from_hours(5),
+                    ..OLD
+                },
+                tried_again(64, OFTEN),
+            ),
             // A walk that has saved its progress 39 times.
-            (&throttled(None), Inputs { deliveries: 40, ..FIRST }, tried_again(4, ONCE)),
-            (&throttled(None), Inputs { failing: Failing { runs: 3, ..ONCE }, ..FIRST }, tried_again(16, Failing { runs: 3, ..ONCE })),
+            (
+                &throttled(None),
+                Inputs {
+                    deliveries: 40,
+                    ..FIRST
+                },
+                tried_again(4, ONCE),
+            ),
+            (
+                &throttled(None),
+                Inputs {
+                    failing: Failing { runs: 3, ..ONCE },
+                    ..FIRST
+                },
+                tried_again(16, Failing { runs: 3, ..ONCE }),
+            ),
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
-            (&throttled(None), Inputs { failing: Failing { runs: 400, ..ONCE }, ..FIRST }, tried_again(600, Failing { runs: 400, ..ONCE })),
-            (&failed(FailureClass::Withheld { retry_after: Some(minute) }), OLD, off(60)),
+            (
+                &throttled(None),
+                Inputs {
+                    failing: Failing { runs: 400, ..ONCE },
+                    ..FIRST
+                },
+                tried_again(600, Failing { runs: 400, ..ONCE }),
+            ),
+            (
+                &failed(FailureClass::Withheld {
+                    retry_after: Some(minute),
+                }),
+                OLD,
+                off(60),
+            ),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
             (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
             (&End::TimedOut(minute), FIRST, counts(4)),
@@ -426,21 +591,61 @@ mod tests {
             (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
             (&End::TimedOut(minute), last, Reason::Exhausted),
             (&End::Exhausted(5), last, Reason::Exhausted),
-            (&throttled(None), Inputs { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
-            (&End::Interrupted(Interruption::LeaseOver), Inputs { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
-            (&advanced, Inputs { ttl: Some(Duration::from_secs(9)), ..FIRST }, Reason::Expired),
+            (
+                &throttled(None),
+                Inputs {
+                    ttl: Some(Duration::from_secs(4)),
+                    ..FIRST
+                },
+                Reason::Expired,
+            ),
+            (
+                &End::Interrupted(Interruption::LeaseOver),
+                Inputs {
+                    ttl: Some(Duration::ZERO),
+                    ..FIRST
+                },
+                Reason::Expired,
+            ),
+            (
+                &advanced,
+                Inputs {
+                    ttl: Some(Duration::from_secs(9)),
+                    ..FIRST
+                },
+                Reason::Expired,
+            ),
         ] {
-            assert_eq!(reason(&decide(end, &situation, &LIMITS)), Some(expected), "{end:?}");
+            assert_eq!(
+                reason(&decide(end, &situation, &LIMITS)),
+                Some(expected),
+                "{end:?}"
+            );
         }
     }
 
     #[test]
     fn a_message_is_given_up_with_its_last_error() {
-        let Settlement::Poison(verdict) = decide(&throttled(None), &OLD, &LIMITS) else { panic!("not poisoned") };
+        let Settlement::Poison(verdict) = decide(&throttled(None), &OLD, &LIMITS) else {
+            panic!("not poisoned")
+        };
         assert_eq!(verdict.step, "reading the primary");
-        assert_eq!(verdict.error, "given up after 5 failed tries in 25200 s: reading the primary: no");
-        let panicked = Inputs { attempts: 5, ..FIRST };
-        let Settlement::Poison(verdict) = decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS) else { panic!("not poisoned") };
-        assert_eq!(verdict.error, "given up after 5 attempts: the run panicked: index 7");
+        assert_eq!(
+            verdict.error,
+            "given up after 5 failed tries in 25200 s: reading the primary: no"
+        );
+        let panicked = Inputs {
+            attempts: 5,
+            ..FIRST
+        };
+        let Settlement::Poison(verdict) =
+            decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS)
+        else {
+            panic!("not poisoned")
+        };
+        assert_eq!(
+            verdict.error,
+            "given up after 5 attempts: the run panicked: index 7"
+        );
     }
 }

@@ -29,13 +29,19 @@ pub(crate) enum ReceiverWait {
 
 impl Doorbell {
     /// Of queues: as configured, and the queue itself or its shard.
-    pub(crate) fn new(bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>) -> Self {
-        Self { bells: bells.into_iter().collect() }
+    pub(crate) fn new(
+        bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>,
+    ) -> Self {
+        Self {
+            bells: bells.into_iter().collect(),
+        }
     }
 
     /// Rings at a queue, all its shards or one of them; at every queue where none is named. How many receivers it rang at.
     pub fn ring(&self, queue: Option<&QueueName>) -> usize {
-        let bells = self.bells.iter().filter(|(configured, own, _)| queue.is_none_or(|queue| queue == configured || queue == own));
+        let bells = self.bells.iter().filter(|(configured, own, _)| {
+            queue.is_none_or(|queue| queue == configured || queue == own)
+        });
         bells.map(|(.., bell)| bell.notify_one()).count()
     }
 }
@@ -82,19 +88,38 @@ mod tests {
         bell.notify_one();
         assert!(!ReceiverWait::For(SECOND).over(&bell).await);
         assert_eq!(began.elapsed(), SECOND);
-        assert!(ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await, "it was rung before");
+        assert!(
+            ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            "it was rung before"
+        );
         assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
-        assert!(!ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await, "once");
+        assert!(
+            !ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            "once"
+        );
         assert_eq!(began.elapsed(), 7 * SECOND);
     }
 
     #[test]
     fn it_rings_at_a_queue_at_one_of_its_shards_or_at_all() {
-        let bells = [("a", "a"), ("b", "b-00"), ("b", "b-01")]
-            .map(|(configured, own)| (queue(&format!("{configured}-jobs")), queue(&format!("{own}-jobs")), Arc::default()));
+        let bells = [("a", "a"), ("b", "b-00"), ("b", "b-01")].map(|(configured, own)| {
+            (
+                queue(&format!("{configured}-jobs")),
+                queue(&format!("{own}-jobs")),
+                Arc::default(),
+            )
+        });
         let doorbell = Doorbell::new(bells);
         let ring = |name: &str| doorbell.ring(Some(&queue(name)));
-        assert_eq!((ring("a-jobs"), ring("b-jobs"), ring("b-01-jobs"), ring("c-jobs")), (1, 2, 1, 0));
+        assert_eq!(
+            (
+                ring("a-jobs"),
+                ring("b-jobs"),
+                ring("b-01-jobs"),
+                ring("c-jobs")
+            ),
+            (1, 2, 1, 0)
+        );
         assert_eq!(doorbell.ring(None), 3);
     }
 }

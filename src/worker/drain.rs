@@ -20,18 +20,33 @@ const GRACE: Duration = Duration::from_secs(3);
 const LAST: Duration = Duration::from_secs(1);
 
 /// Stops the receivers and joins them. Returns when all have ended.
-pub(crate) async fn drain(receivers: &mut JoinSet<()>, stop: &Stop, board: &StatusBoard, limit: Duration) {
+pub(crate) async fn drain(
+    receivers: &mut JoinSet<()>,
+    stop: &Stop,
+    board: &StatusBoard,
+    limit: Duration,
+) {
     stop.receiving.cancel();
     if board.in_flight() > 0 {
-        tracing::info!(in_flight = board.in_flight(), limit_seconds = limit.as_secs(), "stopped receiving; waiting for running jobs");
+        tracing::info!(
+            in_flight = board.in_flight(),
+            limit_seconds = limit.as_secs(),
+            "stopped receiving; waiting for running jobs"
+        );
     }
     if timeout(limit, joined(receivers)).await.is_err() {
-        tracing::warn!(in_flight = board.in_flight(), "jobs still ran at the end of the drain: they are cancelled and released");
+        tracing::warn!(
+            in_flight = board.in_flight(),
+            "jobs still ran at the end of the drain: they are cancelled and released"
+        );
         stop.runs.cancel();
         if timeout(GRACE, joined(receivers)).await.is_err() {
             stop.settling.cancel();
             if timeout(LAST, joined(receivers)).await.is_err() {
-                tracing::warn!(in_flight = board.in_flight(), "messages were left to their visibility timeouts");
+                tracing::warn!(
+                    in_flight = board.in_flight(),
+                    "messages were left to their visibility timeouts"
+                );
                 receivers.shutdown().await;
             }
         }

@@ -71,7 +71,11 @@ type WalkEnd = Result<(u64, LeftMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
     fn default() -> Self {
-        Self { number: 0, meant: Vec::new(), ended: Ok((0, LeftMessages::default())) }
+        Self {
+            number: 0,
+            meant: Vec::new(),
+            ended: Ok((0, LeftMessages::default())),
+        }
     }
 }
 
@@ -81,7 +85,11 @@ impl PoisonWalks {
     }
 
     /// Waits for the walk that is for this primary, or does it.
-    async fn over(&self, primary: ErasedPrimary, walk: impl AsyncFnOnce(&[ErasedPrimary]) -> WalkEnd) -> WalkEnd {
+    async fn over(
+        &self,
+        primary: ErasedPrimary,
+        walk: impl AsyncFnOnce(&[ErasedPrimary]) -> WalkEnd,
+    ) -> WalkEnd {
         let primary = Arc::new(primary);
         let number = {
             let mut asked = self.asked();
@@ -96,13 +104,29 @@ impl PoisonWalks {
         let (number, mut under_way) = {
             let mut asked = self.asked();
             asked.begun += 1;
-            (asked.begun, WalkUnderWay { walks: self, waiting: std::mem::take(&mut asked.waiting) })
+            (
+                asked.begun,
+                WalkUnderWay {
+                    walks: self,
+                    waiting: std::mem::take(&mut asked.waiting),
+                },
+            )
         };
-        let waiting = under_way.waiting.iter().filter_map(Weak::upgrade).chain([Arc::clone(&primary)]);
-        let meant: Vec<ErasedPrimary> = waiting.map(|primary| ErasedPrimary::clone(&primary)).collect();
+        let waiting = under_way
+            .waiting
+            .iter()
+            .filter_map(Weak::upgrade)
+            .chain([Arc::clone(&primary)]);
+        let meant: Vec<ErasedPrimary> = waiting
+            .map(|primary| ErasedPrimary::clone(&primary))
+            .collect();
         let ended = walk(&meant).await;
         under_way.waiting.clear();
-        *last = LastWalk { number, meant, ended: ended.clone() };
+        *last = LastWalk {
+            number,
+            meant,
+            ended: ended.clone(),
+        };
         ended
     }
 }
@@ -129,12 +153,28 @@ pub async fn discard_about(
     stop: &CancellationToken,
 ) -> Vec<QueueDiscards> {
     let mut all = Vec::new();
-    let sought = Sought { erased, key_of, events };
+    let sought = Sought {
+        erased,
+        key_of,
+        events,
+    };
     for queue in queues.iter().take_while(|_| !stop.is_cancelled()) {
-        let Ok(account) = stores.account(&queue.account) else { continue };
-        let Ok(poison) = PoisonQueue::new(account, queue) else { continue };
-        let (discarded, ended) = poison.until(stop).discard_about(&queue.account, &sought).await;
-        all.push(QueueDiscards { queue: queue.name.clone(), account: queue.account.clone(), discarded, error: ended.err() });
+        let Ok(account) = stores.account(&queue.account) else {
+            continue;
+        };
+        let Ok(poison) = PoisonQueue::new(account, queue) else {
+            continue;
+        };
+        let (discarded, ended) = poison
+            .until(stop)
+            .discard_about(&queue.account, &sought)
+            .await;
+        all.push(QueueDiscards {
+            queue: queue.name.clone(),
+            account: queue.account.clone(),
+            discarded,
+            error: ended.err(),
+        });
     }
     all
 }
@@ -143,20 +183,29 @@ pub async fn discard_about(
 impl Execute for Erasing {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let ended = self.execute.execute(work, delivery).await?;
-        let Work::Job(job) = work else { return Ok(ended) };
+        let Work::Job(job) = work else {
+            return Ok(ended);
+        };
         if job.operation().erases().is_none() || !matches!(ended, Outcome::Done(_)) {
             return Ok(ended);
         }
-        let Some(primary) = (self.key_of)(job).into_iter().next() else { return Ok(ended) };
+        let Some(primary) = (self.key_of)(job).into_iter().next() else {
+            return Ok(ended);
+        };
         let walk = async |meant: &[ErasedPrimary]| {
-            let (of, with) = ((&self.stores, self.queues.as_slice()), (&self.key_of, self.events.as_ref()));
+            let (of, with) = (
+                (&self.stores, self.queues.as_slice()),
+                (&self.key_of, self.events.as_ref()),
+            );
             let all = discard_about(meant, of, with, &CancellationToken::new()).await;
             let (mut hidden, mut left) = (0, LeftMessages::default());
             for queue in &all {
                 hidden += queue.discarded.hidden;
                 left += queue.discarded.left;
             }
-            all.into_iter().find_map(|queue| queue.error).map_or(Ok((hidden, left)), |error| Err(Arc::new(error)))
+            all.into_iter()
+                .find_map(|queue| queue.error)
+                .map_or(Ok((hidden, left)), |error| Err(Arc::new(error)))
         };
         let of = primary.clone();
         let reach = delivery.tables.clone().map(|tables| ErasureReach {
@@ -165,22 +214,48 @@ impl Execute for Erasing {
             recheck: delivery.recheck_queue.clone(),
         });
         let sent = Some(delivery.stamp.enqueued);
-        match self.walks.over(ErasedPrimary { primary, sent, reach }, walk).await {
+        match self
+            .walks
+            .over(
+                ErasedPrimary {
+                    primary,
+                    sent,
+                    reach,
+                },
+                walk,
+            )
+            .await
+        {
             Ok((0, left)) => {
                 if left.total() > 0 {
-                    let LeftMessages { about_many, unclear, in_errors } = left;
+                    let LeftMessages {
+                        about_many,
+                        unclear,
+                        in_errors,
+                    } = left;
                     tracing::warn!(entity = %of, about_many, unclear, in_errors, "entity erased: poison messages stay that may have something of it");
                 }
                 Ok(ended)
             }
             Ok((hidden, _)) => {
-                let held = format!("about {hidden} poison messages are held by another command at the moment; the job is tried again");
-                Err(Failure::new(FailureClass::Transient { retry_after: Some(self.chance.jittered(HELD)) }, STEP, held))
+                let held = format!(
+                    "about {hidden} poison messages are held by another command at the moment; the job is tried again"
+                );
+                Err(Failure::new(
+                    FailureClass::Transient {
+                        retry_after: Some(self.chance.jittered(HELD)),
+                    },
+                    STEP,
+                    held,
+                ))
             }
             Err(error) => {
                 let retry_after = error.class.retry_after();
-                let class =
-                    if error.withheld.is_some() { FailureClass::Withheld { retry_after } } else { FailureClass::Transient { retry_after } };
+                let class = if error.withheld.is_some() {
+                    FailureClass::Withheld { retry_after }
+                } else {
+                    FailureClass::Transient { retry_after }
+                };
                 Err(Failure::new(class, STEP, error))
             }
         }

@@ -21,9 +21,16 @@ pub enum Rechecks {
 
 /// Waits until every queue has stayed empty for `quiet`, with nothing in flight. The count includes hidden
 /// messages, so none is waiting for another try either.
-pub(crate) async fn idle(sources: &[Arc<Intake>], quiet: Duration, rechecks: Rechecks, clock: &dyn Clock) {
-    let watched: Vec<&Arc<Intake>> =
-        sources.iter().filter(|source| source.carries == Carries::Jobs || rechecks == Rechecks::Awaited).collect();
+pub(crate) async fn idle(
+    sources: &[Arc<Intake>],
+    quiet: Duration,
+    rechecks: Rechecks,
+    clock: &dyn Clock,
+) {
+    let watched: Vec<&Arc<Intake>> = sources
+        .iter()
+        .filter(|source| source.carries == Carries::Jobs || rechecks == Rechecks::Awaited)
+        .collect();
     let step = (quiet / 4).clamp(Duration::from_millis(50), Duration::from_secs(2));
     let mut since: Option<(Duration, u64)> = None;
     loop {

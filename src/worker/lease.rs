@@ -92,7 +92,9 @@ impl Confirmation {
     /// Waits for a word that is not old. A lease that is lost ends the work instead.
     pub(crate) async fn fresh(&self) {
         let now = self.clock.monotonic();
-        if planted(Bug::BegunUnconfirmed) || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR {
+        if planted(Bug::BegunUnconfirmed)
+            || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR
+        {
             return;
         }
         self.asked.notify_one();
@@ -142,9 +144,25 @@ pub(crate) struct Leased {
 }
 
 impl Lease {
-    pub(crate) fn new(source: Arc<Intake>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
-        let Leased { id, receipt, text, visibility, sent, expires } = leased;
-        let confirmation = Arc::new(Confirmation { clock: Arc::clone(&clock), asked: Notify::new(), given: Shown::new(sent) });
+    pub(crate) fn new(
+        source: Arc<Intake>,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        leased: Leased,
+    ) -> Self {
+        let Leased {
+            id,
+            receipt,
+            text,
+            visibility,
+            sent,
+            expires,
+        } = leased;
+        let confirmation = Arc::new(Confirmation {
+            clock: Arc::clone(&clock),
+            asked: Notify::new(),
+            given: Shown::new(sent),
+        });
         let mut lease = Self {
             source,
             clock,
@@ -187,10 +205,22 @@ impl Lease {
 
     /// Notes that a run begins, by a renewal of its own.
     pub(crate) async fn note_now(&mut self, note: &Note) -> Traced {
-        let Some(text) = self.text().and_then(|text| with_note(text, note)) else { return Traced::NoRoom };
+        let Some(text) = self.text().and_then(|text| with_note(text, note)) else {
+            return Traced::NoRoom;
+        };
         let sent = self.clock.monotonic();
         let visibility = self.reach(sent);
-        let answer = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, &text, visibility).await;
+        let answer = self
+            .source
+            .queues
+            .update(
+                &self.source.queue,
+                &self.id,
+                &self.receipt,
+                &text,
+                visibility,
+            )
+            .await;
         let class = answer.as_ref().err().map(|error| error.class);
         let lost = self.renewed(sent, visibility, answer);
         match class {
@@ -199,7 +229,12 @@ impl Lease {
                 self.text = Some(text);
                 Traced::Noted
             }
-            Some(ErrorClass::Permanent | ErrorClass::TooLarge | ErrorClass::Conflict | ErrorClass::Precondition) => Traced::NoRoom,
+            Some(
+                ErrorClass::Permanent
+                | ErrorClass::TooLarge
+                | ErrorClass::Conflict
+                | ErrorClass::Precondition,
+            ) => Traced::NoRoom,
             Some(_) => Traced::Failed,
         }
     }
@@ -210,11 +245,18 @@ impl Lease {
     }
 
     /// The same for work that outlives a message which expires: no other receiver can get that.
-    pub(crate) async fn hold_past_expiry<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
+    pub(crate) async fn hold_past_expiry<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> LeaseOutcome<T> {
         let mut work = pin!(work);
         match self.hold(work.as_mut()).await {
             // Visibility is in whole seconds.
-            LeaseOutcome::Over if self.expires.is_some_and(|expires| expires <= self.deadline + SECOND) => {
+            LeaseOutcome::Over
+                if self
+                    .expires
+                    .is_some_and(|expires| expires <= self.deadline + SECOND) =>
+            {
                 LeaseOutcome::Finished(work.await)
             }
             outcome => outcome,
@@ -255,7 +297,13 @@ impl Lease {
             let answer;
             let mut ended = None;
             {
-                let renewal = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, visibility);
+                let renewal = self.source.queues.update(
+                    &self.source.queue,
+                    &self.id,
+                    &self.receipt,
+                    text,
+                    visibility,
+                );
                 let mut renewal = pin!(renewal);
                 // A renewal under way is always awaited, though the work has ended meanwhile: only its answer
                 // carries the receipt that settles the message.
@@ -281,16 +329,29 @@ impl Lease {
 
     /// One request to delete the message.
     pub(crate) async fn delete(&mut self) -> Result<(), StoreError> {
-        self.source.queues.delete(&self.source.queue, &self.id, &self.receipt).await
+        self.source
+            .queues
+            .delete(&self.source.queue, &self.id, &self.receipt)
+            .await
     }
 
     /// One request to make the message visible after `delay`, with this text; sooner where it would expire before, or be hidden for longer
     /// than the service allows.
     pub(crate) async fn release(&mut self, text: &str, delay: Duration) -> Result<(), StoreError> {
-        let ttl = self.expires.map(|expires| expires.saturating_sub(self.clock.monotonic() + SECOND).as_secs());
-        let most = ttl.unwrap_or(limits::QUEUE_VISIBILITY_SECONDS).min(limits::QUEUE_VISIBILITY_SECONDS);
+        let ttl = self.expires.map(|expires| {
+            expires
+                .saturating_sub(self.clock.monotonic() + SECOND)
+                .as_secs()
+        });
+        let most = ttl
+            .unwrap_or(limits::QUEUE_VISIBILITY_SECONDS)
+            .min(limits::QUEUE_VISIBILITY_SECONDS);
         let delay = delay.min(Duration::from_secs(most));
-        let updated = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, delay).await?;
+        let updated = self
+            .source
+            .queues
+            .update(&self.source.queue, &self.id, &self.receipt, text, delay)
+            .await?;
         self.receipt = updated.pop_receipt;
         Ok(())
     }
@@ -304,7 +365,12 @@ impl Lease {
     }
 
     /// Takes in the answer to a renewal. Whether the lease is lost.
-    fn renewed(&mut self, sent: Duration, visibility: Duration, answer: Result<crate::ports::UpdatedMessage, StoreError>) -> bool {
+    fn renewed(
+        &mut self,
+        sent: Duration,
+        visibility: Duration,
+        answer: Result<crate::ports::UpdatedMessage, StoreError>,
+    ) -> bool {
         match answer {
             Ok(updated) => {
                 self.receipt = updated.pop_receipt;
@@ -333,7 +399,8 @@ impl Lease {
                     queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),
                     error = %cause::chain(&error), "the lease was not renewed"
                 );
-                self.interval = (self.interval / 2).max(RETRY_MIN.min(self.visibility / RETRY_PART));
+                self.interval =
+                    (self.interval / 2).max(RETRY_MIN.min(self.visibility / RETRY_PART));
                 self.schedule_renewal(self.clock.monotonic());
                 lost
             }
@@ -356,15 +423,24 @@ impl Lease {
     /// Up to a fifth early, so that messages got together are not renewed together, and never late.
     fn schedule_renewal(&mut self, from: Duration) {
         let due = from + self.interval.mul_f64(self.chance.between(0.8, 1.0));
-        let cannot_reach_further = self.expires.is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
+        let cannot_reach_further = self
+            .expires
+            .is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
         let never = cannot_reach_further || self.text.is_none() || planted(Bug::LeaseNotRenewed);
-        self.due = if never { self.deadline } else { due.min(self.deadline) };
+        self.due = if never {
+            self.deadline
+        } else {
+            due.min(self.deadline)
+        };
     }
 
     /// The visibility timeout to ask for: the service refuses one beyond the message's own end.
     fn reach(&self, now: Duration) -> Duration {
         match self.expires {
-            Some(expires) => self.visibility.min(Duration::from_secs(expires.saturating_sub(now).as_secs())).max(SECOND),
+            Some(expires) => self
+                .visibility
+                .min(Duration::from_secs(expires.saturating_sub(now).as_secs()))
+                .max(SECOND),
             None => self.visibility,
         }
     }

@@ -27,7 +27,11 @@ pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
 }
 
 /// As [`with_note`], with further fields of the job itself: how far it has come.
-pub(crate) fn with_progress(text: &str, note: &Note, fields: &Map<String, Value>) -> Option<String> {
+pub(crate) fn with_progress(
+    text: &str,
+    note: &Note,
+    fields: &Map<String, Value>,
+) -> Option<String> {
     let mut object = object(text)?;
     for (name, value) in fields {
         object.insert(name.clone(), to_raw_value(value).ok()?);
@@ -38,13 +42,15 @@ pub(crate) fn with_progress(text: &str, note: &Note, fields: &Map<String, Value>
 
 /// The text of the message without a note, for a copy of it under another id. A text without a note is left as it is.
 pub(crate) fn without_note(text: &str) -> String {
-    object(text).filter(|object| object.contains_key(FIELD)).map_or_else(
-        || text.to_owned(),
-        |mut object| {
-            object.remove(FIELD);
-            encode(&object).unwrap_or_else(|| text.to_owned())
-        },
-    )
+    object(text)
+        .filter(|object| object.contains_key(FIELD))
+        .map_or_else(
+            || text.to_owned(),
+            |mut object| {
+                object.remove(FIELD);
+                encode(&object).unwrap_or_else(|| text.to_owned())
+            },
+        )
 }
 
 /// A body as it is compared with others: without the fields of deliveries, and in one spelling; as it was kept where it is large.
@@ -77,7 +83,11 @@ mod tests {
     use crate::worker::testing::{full, gzip, random_text};
 
     fn note(free: u32) -> Note {
-        Note { id: "m1".to_owned(), free, ..Note::default() }
+        Note {
+            id: "m1".to_owned(),
+            free,
+            ..Note::default()
+        }
     }
 
     fn read(text: &str) -> Option<u32> {
@@ -86,10 +96,17 @@ mod tests {
 
     #[test]
     fn a_note_is_put_beside_the_clients_fields_and_replaced_by_the_next() {
-        let once = with_note(r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","color":[1.5,null]}"#, &note(1)).unwrap();
+        let once = with_note(
+            r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","color":[1.5,null]}"#,
+            &note(1),
+        )
+        .unwrap();
         let twice = with_note(&once, &note(2)).unwrap();
         assert_eq!(read(&twice), Some(2));
-        assert_eq!(job::decode_object(&twice).unwrap()["color"].to_string(), "[1.5,null]");
+        assert_eq!(
+            job::decode_object(&twice).unwrap()["color"].to_string(),
+            "[1.5,null]"
+        );
         assert!(job::decode(&twice).is_ok());
     }
 
@@ -109,9 +126,17 @@ mod tests {
     #[test]
     fn progress_replaces_the_jobs_own_fields_and_nothing_else() {
         let fields = Map::from_iter([("cursor".to_owned(), Value::from(2))]);
-        let text = with_progress(r#"{"op":"backfill","table":"T","cursor":1}"#, &note(1), &fields).unwrap();
+        let text = with_progress(
+            r#"{"op":"backfill","table":"T","cursor":1}"#,
+            &note(1),
+            &fields,
+        )
+        .unwrap();
         let object = job::decode_object(&text).unwrap();
-        assert_eq!((object["cursor"].as_u64(), object["table"].as_str()), (Some(2), Some("T")));
+        assert_eq!(
+            (object["cursor"].as_u64(), object["table"].as_str()),
+            (Some(2), Some("T"))
+        );
     }
 
     #[test]
@@ -142,7 +167,10 @@ mod tests {
     #[test]
     fn a_copy_loses_the_note_and_nothing_else() {
         let noted = with_note(r#"{"op":"sync","pk":"p"}"#, &note(4)).unwrap();
-        assert_eq!(body::decode(&without_note(&noted)).unwrap().text, r#"{"op":"sync","pk":"p"}"#);
+        assert_eq!(
+            body::decode(&without_note(&noted)).unwrap().text,
+            r#"{"op":"sync","pk":"p"}"#
+        );
         assert_eq!(without_note("not a job"), "not a job");
         assert_eq!(without_note(r#"{ "op" : "sync" }"#), r#"{ "op" : "sync" }"#);
     }

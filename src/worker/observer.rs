@@ -58,7 +58,13 @@ pub enum Ending {
 
 impl Ending {
     /// Every ending, in order.
-    pub const ALL: [Self; 5] = [Self::Done, Self::Skipped, Self::Retried, Self::Poisoned, Self::Lost];
+    pub const ALL: [Self; 5] = [
+        Self::Done,
+        Self::Skipped,
+        Self::Retried,
+        Self::Poisoned,
+        Self::Lost,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -151,8 +157,20 @@ fn one(examined: &Examined) -> Option<&Work> {
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDelivery<'_>) -> Delivered {
-    let EndedDelivery { message, examined, end, settled, outcome, times, keys } = ended;
+pub(crate) fn delivered(
+    context: &RunContext,
+    source: &Intake,
+    ended: EndedDelivery<'_>,
+) -> Delivered {
+    let EndedDelivery {
+        message,
+        examined,
+        end,
+        settled,
+        outcome,
+        times,
+        keys,
+    } = ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = Ending::of(settled, skipped);
     let (step, error) = match ending {
@@ -167,7 +185,8 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDeliv
     };
     let summary = end.ran().map(Ran::summary);
     let changes = summary.map_or(&[][..], |summary| &summary.changes);
-    let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
+    let lag =
+        (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
         at: context.clock.now(),
         queue: source.queue.clone(),
@@ -186,7 +205,9 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDeliv
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),
-        walked: one(examined).zip(end.outcome()).and_then(|(work, outcome)| walked(work, outcome)),
+        walked: one(examined)
+            .zip(end.outcome())
+            .and_then(|(work, outcome)| walked(work, outcome)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),

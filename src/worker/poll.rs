@@ -32,13 +32,23 @@ pub(crate) struct Pacing {
 
 impl Pacing {
     pub(crate) const fn new(poll: PollInterval) -> Self {
-        Self { poll, empty: 0, failures: 0, unanswered: 0, batch: limits::QUEUE_BATCH }
+        Self {
+            poll,
+            empty: 0,
+            failures: 0,
+            unanswered: 0,
+            batch: limits::QUEUE_BATCH,
+        }
     }
 
     /// Polls at another pace from now on, where it is another one.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
-            *self = Self { poll, empty: 0, ..*self };
+            *self = Self {
+                poll,
+                empty: 0,
+                ..*self
+            };
         }
     }
 
@@ -71,7 +81,11 @@ impl Pacing {
         let waits = WaitPolicy::doubling(self.poll.min, self.poll.max);
         if got > 0 {
             self.empty = 0;
-            return if got >= asked { Duration::ZERO } else { waits.wait(1, unit) };
+            return if got >= asked {
+                Duration::ZERO
+            } else {
+                waits.wait(1, unit)
+            };
         }
         self.empty = self.empty.saturating_add(1);
         waits.wait(self.empty, unit)
@@ -87,7 +101,9 @@ impl Pacing {
     /// The wait after a poll that failed, at least as long as the service asked for.
     pub(crate) fn failed(&mut self, retry_after: Option<Duration>, unit: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        FAILED.wait(self.failures, unit).max(retry_after.unwrap_or_default())
+        FAILED
+            .wait(self.failures, unit)
+            .max(retry_after.unwrap_or_default())
     }
 }
 
@@ -96,13 +112,18 @@ mod tests {
     use super::*;
 
     fn pacing() -> Pacing {
-        Pacing::new(PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) })
+        Pacing::new(PollInterval {
+            min: Duration::from_millis(100),
+            max: Duration::from_secs(5),
+        })
     }
 
     #[test]
     fn an_empty_queue_is_polled_less_and_less_up_to_the_maximum() {
         let mut pacing = pacing();
-        let waits: Vec<u128> = (0..8).map(|_| pacing.answered(0, 32, 0.5).as_millis()).collect();
+        let waits: Vec<u128> = (0..8)
+            .map(|_| pacing.answered(0, 32, 0.5).as_millis())
+            .collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
     }
 
@@ -113,7 +134,9 @@ mod tests {
             pacing.answered(0, 32, 0.5);
         }
         pacing.rung();
-        let waits: Vec<u128> = (0..4).map(|_| pacing.answered(0, 32, 0.5).as_millis()).collect();
+        let waits: Vec<u128> = (0..4)
+            .map(|_| pacing.answered(0, 32, 0.5).as_millis())
+            .collect();
         assert_eq!(waits, [100, 200, 400, 800]);
     }
 
@@ -139,7 +162,10 @@ mod tests {
             batches.push(pacing.batch());
         }
         pacing.failed(None, 0.5);
-        assert!(pacing.is_unheard(), "a request that was not executed says nothing about answers");
+        assert!(
+            pacing.is_unheard(),
+            "a request that was not executed says nothing about answers"
+        );
         while pacing.batch() < 32 {
             pacing.answered(1, 1, 0.5);
             batches.push(pacing.batch());
@@ -154,10 +180,23 @@ mod tests {
         for _ in 0..8 {
             pacing.answered(0, 32, 0.5);
         }
-        pacing.follow(PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) });
-        assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_secs(5), "the same pace changes nothing");
-        pacing.follow(PollInterval { min: Duration::from_millis(50), max: Duration::from_millis(70) });
-        assert_eq!([50, 70, 70].map(Duration::from_millis), [(); 3].map(|()| pacing.answered(0, 32, 0.5)));
+        pacing.follow(PollInterval {
+            min: Duration::from_millis(100),
+            max: Duration::from_secs(5),
+        });
+        assert_eq!(
+            pacing.answered(0, 32, 0.5),
+            Duration::from_secs(5),
+            "the same pace changes nothing"
+        );
+        pacing.follow(PollInterval {
+            min: Duration::from_millis(50),
+            max: Duration::from_millis(70),
+        });
+        assert_eq!(
+            [50, 70, 70].map(Duration::from_millis),
+            [(); 3].map(|()| pacing.answered(0, 32, 0.5))
+        );
     }
 
     #[test]
@@ -171,7 +210,10 @@ mod tests {
         let mut pacing = pacing();
         let waits: Vec<u64> = (0..7).map(|_| pacing.failed(None, 0.5).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(pacing.failed(Some(Duration::from_mins(2)), 0.5), Duration::from_mins(2));
+        assert_eq!(
+            pacing.failed(Some(Duration::from_mins(2)), 0.5),
+            Duration::from_mins(2)
+        );
         pacing.answered(0, 32, 0.5);
         assert_eq!(pacing.failed(None, 0.5), Duration::from_secs(1));
     }

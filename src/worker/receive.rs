@@ -49,7 +49,12 @@ fn poll_of(context: &RunContext, source: &Intake) -> PollInterval {
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(context: &RunContext, source: &Intake, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
+async fn turn(
+    context: &RunContext,
+    source: &Intake,
+    pacing: &mut Pacing,
+    wait: ReceiverWait,
+) -> bool {
     if pacing.is_unheard() {
         source.board.set_state(ReceiverState::Unheard);
     }
@@ -61,13 +66,27 @@ async fn turn(context: &RunContext, source: &Intake, pacing: &mut Pacing, wait: 
             source.board.set_state(ReceiverState::PausedByStore);
             context.circuit.closed(&source.account).await;
         }
-        source.board.set_state(if pacing.is_unheard() { ReceiverState::Unheard } else { ReceiverState::Receiving });
+        source.board.set_state(if pacing.is_unheard() {
+            ReceiverState::Unheard
+        } else {
+            ReceiverState::Receiving
+        });
     };
-    context.stop.receiving.run_until_cancelled(ready).await.is_some()
+    context
+        .stop
+        .receiving
+        .run_until_cancelled(ready)
+        .await
+        .is_some()
 }
 
 /// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
+async fn batch(
+    context: &Arc<RunContext>,
+    source: &Arc<Intake>,
+    jobs: &mut JoinSet<()>,
+    pacing: &mut Pacing,
+) -> ReceiverWait {
     let slots = async {
         // Once more where others get stuck while it waits for slots.
         for _ in 0..2 {
@@ -90,7 +109,11 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);
     let sent = context.now();
-    let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), context.settings.lease);
+    let get = source.queues.get(
+        &source.queue,
+        u32::try_from(asked).unwrap_or(1),
+        context.settings.lease,
+    );
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
     // have counted a delivery on messages that no task works on. They are released at once.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
@@ -105,9 +128,18 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
                 let Some(slot) = slots.split(1) else { break };
                 let place = source.board.enter(source.slots.taken(slot));
                 // Boxed: a task of its size would be copied several times on its way into the runtime and out of it.
-                jobs.spawn(Box::pin(deliver(Arc::clone(context), Arc::clone(source), message, sent, place)));
+                jobs.spawn(Box::pin(deliver(
+                    Arc::clone(context),
+                    Arc::clone(source),
+                    message,
+                    sent,
+                    place,
+                )));
             }
-            ReceiverWait::OrBell(pacing.answered(count, asked, context.chance.unit()), pacing.fastest())
+            ReceiverWait::OrBell(
+                pacing.answered(count, asked, context.chance.unit()),
+                pacing.fastest(),
+            )
         }
         Err(error) => {
             let text = cause::chain(&error);

@@ -138,7 +138,15 @@ impl Worker {
         }
         let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
         let memory = Arc::new(MemoryBudget::new(parts.settings.memory));
-        Ok(Self { parts, sources, board, observer: None, tuning: None, memory, events: Arc::default() })
+        Ok(Self {
+            parts,
+            sources,
+            board,
+            observer: None,
+            tuning: None,
+            memory,
+            events: Arc::default(),
+        })
     }
 
     /// Within a budget of memory that others share, in place of one of its own.
@@ -162,7 +170,10 @@ impl Worker {
 
     /// Its settings that are reloadable at run time.
     pub fn tuning(&mut self) -> Arc<Tuning> {
-        Arc::clone(self.tuning.get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))))
+        Arc::clone(
+            self.tuning
+                .get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))),
+        )
     }
 
     /// Where the worker's state can be seen, also while it runs.
@@ -172,14 +183,27 @@ impl Worker {
 
     /// The doorbell of its job queues, also for use while it runs.
     pub fn doorbell(&self) -> Doorbell {
-        let jobs = self.sources.iter().filter(|source| source.carries == Carries::Jobs);
-        let bell = |source: &Arc<Intake>| (source.configured.clone(), source.queue.clone(), Arc::clone(&source.bell));
+        let jobs = self
+            .sources
+            .iter()
+            .filter(|source| source.carries == Carries::Jobs);
+        let bell = |source: &Arc<Intake>| {
+            (
+                source.configured.clone(),
+                source.queue.clone(),
+                Arc::clone(&source.bell),
+            )
+        };
         Doorbell::new(jobs.map(bell))
     }
 
     /// Runs: creates missing queues, receives, and at the end drains. Failing stores do not end it. One run at
     /// a time. Dropping the future is like a crash: everything stops at once, and messages come again.
-    pub async fn run(&self, mode: Mode, shutdown: CancellationToken) -> Result<RunReport, WorkerError> {
+    pub async fn run(
+        &self,
+        mode: Mode,
+        shutdown: CancellationToken,
+    ) -> Result<RunReport, WorkerError> {
         if let Some(created) = shutdown.run_until_cancelled(self.create_queues(mode)).await {
             created?;
         } else {
@@ -202,7 +226,13 @@ impl Worker {
             () = shutdown.cancelled() => Ok(()),
             ended = self.ended(&context, mode) => ended,
         };
-        drain(&mut receivers, &context.stop, &self.board, self.parts.settings.drain).await;
+        drain(
+            &mut receivers,
+            &context.stop,
+            &self.board,
+            self.parts.settings.drain,
+        )
+        .await;
         context.stop.settling.cancel();
         while helpers.join_next().await.is_some() {}
         ended.map(|()| context.tally.report())
@@ -223,7 +253,10 @@ impl Worker {
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),
             settings: parts.settings.clone(),
-            tuning: self.tuning.clone().unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
+            tuning: self
+                .tuning
+                .clone()
+                .unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
             worker: parts.name.clone(),
             key_of: Arc::clone(&parts.key_of),
             events: Arc::clone(&self.events),
@@ -246,25 +279,38 @@ impl Worker {
         helpers.spawn(async move {
             let end = watching.stop.settling.clone();
             let watch = || watching.circuit.watch(watching.chance.as_ref());
-            end.run_until_cancelled(supervised("circuit", &end, watch)).await;
+            end.run_until_cancelled(supervised("circuit", &end, watch))
+                .await;
         });
-        for queue in self.parts.queues.iter().filter(|queue| queue.concurrency == Concurrency::Auto) {
+        for queue in self
+            .parts
+            .queues
+            .iter()
+            .filter(|queue| queue.concurrency == Concurrency::Auto)
+        {
             let of_queue = |source: &&Arc<Intake>| {
-                source.carries == Carries::Jobs && source.configured == queue.name && source.account == queue.account
+                source.carries == Carries::Jobs
+                    && source.configured == queue.name
+                    && source.account == queue.account
             };
-            let (adapting, sources): (_, Vec<_>) = (Arc::clone(context), self.sources.iter().filter(of_queue).cloned().collect());
+            let (adapting, sources): (_, Vec<_>) = (
+                Arc::clone(context),
+                self.sources.iter().filter(of_queue).cloned().collect(),
+            );
             helpers.spawn(async move {
                 let end = adapting.stop.receiving.clone();
                 let (memory, clock) = (adapting.settings.memory, adapting.clock.as_ref());
                 let adapt = || adapt(&sources, memory, clock);
-                end.run_until_cancelled(supervised("concurrency", &end, adapt)).await;
+                end.run_until_cancelled(supervised("concurrency", &end, adapt))
+                    .await;
             });
         }
         let (sampling, sources) = (Arc::clone(context), self.sources.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
             let measure = || sample(&sources, sampling.clock.as_ref(), sampling.chance.as_ref());
-            end.run_until_cancelled(supervised("backlog", &end, measure)).await;
+            end.run_until_cancelled(supervised("backlog", &end, measure))
+                .await;
         });
     }
 
@@ -282,18 +328,27 @@ impl Worker {
 
     /// Creates the queues that are missing. A worker without a scheduled end waits for its store.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
-        let needed = self.sources.iter().flat_map(|source| [&source.queue, &source.poison].map(|queue| (&source.account, queue, source)));
-        let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
+        let needed = self.sources.iter().flat_map(|source| {
+            [&source.queue, &source.poison].map(|queue| (&source.account, queue, source))
+        });
+        let needed: BTreeMap<_, _> = needed
+            .map(|(account, queue, source)| ((account, queue), source))
+            .collect();
         for ((_, queue), source) in needed {
             while let Err(error) = source.queues.create_queue(queue).await {
                 // A queue under deletion (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
                 // for like an outage by a worker without a scheduled end: an operator corrects them.
                 let is_waited_for = match mode {
-                    Mode::Forever => error.class.is_transient() || error.class == ErrorClass::Unauthorised,
+                    Mode::Forever => {
+                        error.class.is_transient() || error.class == ErrorClass::Unauthorised
+                    }
                     Mode::UntilIdle { .. } => error.class.takes_its_time().is_some(),
                 };
                 if !is_waited_for {
-                    return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
+                    return Err(WorkerError::Create {
+                        queue: queue.clone(),
+                        source: Box::new(error),
+                    });
                 }
                 tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
                 let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
@@ -306,8 +361,16 @@ impl Worker {
 
 /// The queue or its shards, and its recheck queue.
 fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>, WorkerError> {
-    let name = |source| WorkerError::Name { queue: queue.name.clone(), source };
-    let account = stores.account(&queue.account).map_err(|source| WorkerError::Account { queue: queue.name.clone(), source })?;
+    let name = |source| WorkerError::Name {
+        queue: queue.name.clone(),
+        source,
+    };
+    let account = stores
+        .account(&queue.account)
+        .map_err(|source| WorkerError::Account {
+            queue: queue.name.clone(),
+            source,
+        })?;
     let poison = queue.name.with_suffix("-poison").map_err(name)?;
     let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
     let jobs = queue.shard_names();
@@ -345,15 +408,33 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
         Concurrency::Auto => concurrency::START,
     });
     let of_batches = Slots::new(concurrency::START_OF_BATCHES);
-    let mut sources: Vec<Arc<Intake>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, (&slots, &of_batches))).collect();
-    sources.push(source(recheck.clone(), Carries::Rechecks, (&Slots::new(RECHECK_SLOTS), &Slots::new(concurrency::START_OF_BATCHES))));
+    let mut sources: Vec<Arc<Intake>> = jobs
+        .iter()
+        .map(|name| source(name.clone(), Carries::Jobs, (&slots, &of_batches)))
+        .collect();
+    sources.push(source(
+        recheck.clone(),
+        Carries::Rechecks,
+        (
+            &Slots::new(RECHECK_SLOTS),
+            &Slots::new(concurrency::START_OF_BATCHES),
+        ),
+    ));
     Ok(sources)
 }
 
 /// Runs a task that must not end before its time: after a panic it is begun anew.
-async fn supervised<F: Future<Output = ()>>(name: &'static str, end: &CancellationToken, begin: impl Fn() -> F) {
+async fn supervised<F: Future<Output = ()>>(
+    name: &'static str,
+    end: &CancellationToken,
+    begin: impl Fn() -> F,
+) {
     while let Err(payload) = AssertUnwindSafe(begin()).catch_unwind().await {
-        tracing::error!(task = name, panic = cause::panic(&*payload), "a task of the worker panicked");
+        tracing::error!(
+            task = name,
+            panic = cause::panic(&*payload),
+            "a task of the worker panicked"
+        );
         if end.run_until_cancelled(sleep(AGAIN)).await.is_none() {
             return;
         }

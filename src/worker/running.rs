@@ -44,13 +44,22 @@ pub(crate) struct Assignment<'a> {
 }
 
 /// Runs the work under its lease, or shares a run.
-pub(crate) async fn run(context: &RunContext, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
+pub(crate) async fn run(
+    context: &RunContext,
+    source: &Intake,
+    lease: &mut Lease,
+    assignment: &Assignment<'_>,
+) -> End {
     // Before the turn of its key, which others may hold while they wait here.
     if let Err(end) = alone(context, source, lease, assignment.deliveries).await {
         return end;
     }
     let confirmation = lease.confirmation();
-    let lead = match held(lease.hold(turn(context, source, assignment, &confirmation)).await) {
+    let lead = match held(
+        lease
+            .hold(turn(context, source, assignment, &confirmation))
+            .await,
+    ) {
         Ok(Ok(lead)) => lead,
         Ok(Err(end)) | Err(end) => return end,
     };
@@ -76,8 +85,16 @@ pub(super) async fn turn(
     assignment: &Assignment<'_>,
     confirmation: &Confirmation,
 ) -> Result<Lead, End> {
-    let job_folds = if let Work::Job(job) = assignment.work { Some(job.operation().folds()) } else { None };
-    let folding = if job_folds == Some(true) { Folding::Folds } else { Folding::Alone };
+    let job_folds = if let Work::Job(job) = assignment.work {
+        Some(job.operation().folds())
+    } else {
+        None
+    };
+    let folding = if job_folds == Some(true) {
+        Folding::Folds
+    } else {
+        Folding::Alone
+    };
     let lead = lead(context, source, assignment, folding).await?;
     if job_folds == Some(false) {
         tokio::select! {
@@ -89,13 +106,23 @@ pub(super) async fn turn(
     Ok(lead)
 }
 
-async fn lead(context: &RunContext, source: &Intake, assignment: &Assignment<'_>, folding: Folding) -> Result<Lead, End> {
+async fn lead(
+    context: &RunContext,
+    source: &Intake,
+    assignment: &Assignment<'_>,
+    folding: Folding,
+) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
     if context.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
     }
-    let Some(key) = context.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
-    match context.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
+    let Some(key) = context.key(work) else {
+        return Ok(Lead::unkeyed(message.dequeue_count));
+    };
+    match context
+        .turns
+        .arrive(key, folding, source.crowd(), message.dequeue_count)
+    {
         QueuePosition::Now(lead) => Ok(lead),
         QueuePosition::Crowded => Err(End::Interrupted(Interruption::Crowded)),
         QueuePosition::Later(turn) => {
@@ -118,16 +145,33 @@ async fn lead(context: &RunContext, source: &Intake, assignment: &Assignment<'_>
 }
 
 /// Waits until no other message runs that may take the process down, where this one may.
-pub(super) async fn alone(context: &RunContext, source: &Intake, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn alone(
+    context: &RunContext,
+    source: &Intake,
+    lease: &mut Lease,
+    deliveries: &Deliveries,
+) -> Result<(), End> {
     if deliveries.are_suspect(context.limits().max_dequeue_count) {
-        let turn = held(lease.hold(context.suspects.turn(source.crowd(), &context.stop.receiving)).await)??;
+        let turn = held(
+            lease
+                .hold(
+                    context
+                        .suspects
+                        .turn(source.crowd(), &context.stop.receiving),
+                )
+                .await,
+        )??;
         lease.keep_turn(turn);
     }
     Ok(())
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-pub(super) async fn note(context: &RunContext, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn note(
+    context: &RunContext,
+    lease: &mut Lease,
+    deliveries: &Deliveries,
+) -> Result<(), End> {
     if !deliveries.is_disturbed() {
         lease.note_later(deliveries.begun());
         return Ok(());
@@ -143,7 +187,12 @@ pub(super) async fn note(context: &RunContext, lease: &mut Lease, deliveries: &D
 }
 
 /// Runs the work, for all that were folded into it.
-pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &Assignment<'_>, lead: Lead) -> End {
+pub(super) async fn execute(
+    context: &RunContext,
+    source: &Intake,
+    assignment: &Assignment<'_>,
+    lead: Lead,
+) -> End {
     // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),
@@ -159,7 +208,10 @@ pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &
         }
         () = time_up(limit, &waits) => Err(End::TimedOut(limit)),
     };
-    let mut untold = Summary { changes: waits.untold(), ..Summary::default() };
+    let mut untold = Summary {
+        changes: waits.untold(),
+        ..Summary::default()
+    };
     let ran = ended.map(|ended| match ended {
         Ok(mut outcome) => {
             outcome.summary_mut().add(std::mem::take(&mut untold));
@@ -173,7 +225,10 @@ pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &
         && !summary.changes.is_empty()
     {
         observer.changed(&summary.changes);
-        summary.found_after.into_iter().for_each(|after| observer.found(after));
+        summary
+            .found_after
+            .into_iter()
+            .for_each(|after| observer.found(after));
     }
     match ran.map(Arc::new) {
         Ok(ran) => {

@@ -30,13 +30,24 @@ pub(crate) async fn sample(sources: &[Arc<Intake>], clock: &dyn Clock, chance: &
 
 async fn backlog(source: &Intake, clock: &dyn Clock) -> Result<(), StoreError> {
     let messages = source.queues.approximate_count(&source.queue).await?;
-    let visible = if messages == 0 { Vec::new() } else { source.queues.peek(&source.queue, limits::QUEUE_BATCH).await? };
+    let visible = if messages == 0 {
+        Vec::new()
+    } else {
+        source
+            .queues
+            .peek(&source.queue, limits::QUEUE_BATCH)
+            .await?
+    };
     // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.
     // The service shows no hidden message but to who receives it: of those that a worker holds, or held when it was lost, no age is known.
     let oldest = visible.iter().map(|message| message.inserted).min();
     let now = clock.now();
     let age = oldest.map(|inserted| between(inserted, now));
     count::backlog(&source.queue, messages, age.unwrap_or_default());
-    source.board.measured(Backlog { at: now, messages, oldest_age_seconds: age.map(|age| age.as_secs()) });
+    source.board.measured(Backlog {
+        at: now,
+        messages,
+        oldest_age_seconds: age.map(|age| age.as_secs()),
+    });
     Ok(())
 }

@@ -42,16 +42,34 @@ pub(crate) struct Schedule<K, W> {
 
 impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
     pub(crate) fn new() -> Self {
-        Self { running: HashMap::new() }
+        Self {
+            running: HashMap::new(),
+        }
     }
 
     /// A job arrives; `waiter` is made and kept only where it has to wait. Syncs always may: one run clears them.
-    pub(crate) fn arrive(&mut self, key: &K, folding: Folding, most: usize, waiter: impl FnOnce() -> W) -> Arrival {
-        let Some(waiting) = self.running.get_mut(key).filter(|_| !planted(Bug::TwoRunsOfOneKey)) else {
+    pub(crate) fn arrive(
+        &mut self,
+        key: &K,
+        folding: Folding,
+        most: usize,
+        waiter: impl FnOnce() -> W,
+    ) -> Arrival {
+        let Some(waiting) = self
+            .running
+            .get_mut(key)
+            .filter(|_| !planted(Bug::TwoRunsOfOneKey))
+        else {
             self.running.insert(key.clone(), VecDeque::new());
             return Arrival::Runs;
         };
-        if folding == Folding::Alone && waiting.iter().filter(|(folding, _)| *folding == Folding::Alone).count() >= most {
+        if folding == Folding::Alone
+            && waiting
+                .iter()
+                .filter(|(folding, _)| *folding == Folding::Alone)
+                .count()
+                >= most
+        {
             return Arrival::Crowded;
         }
         waiting.push_back((folding, waiter()));
@@ -66,20 +84,33 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             return None;
         };
         let shares = folding == Folding::Folds || planted(Bug::FoldedIntoAnything);
-        Some((first, if shares { self.take_syncs(key) } else { Vec::new() }))
+        Some((
+            first,
+            if shares {
+                self.take_syncs(key)
+            } else {
+                Vec::new()
+            },
+        ))
     }
 
     /// Takes out every sync that waits under this key, in order.
     pub(crate) fn take_syncs(&mut self, key: &K) -> Vec<W> {
-        let Some(waiting) = self.running.get_mut(key) else { return Vec::new() };
-        let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(|(folding, _)| *folding == Folding::Folds);
+        let Some(waiting) = self.running.get_mut(key) else {
+            return Vec::new();
+        };
+        let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting
+            .drain(..)
+            .partition(|(folding, _)| *folding == Folding::Folds);
         *waiting = others;
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
     /// Folded syncs of a run without an answer wait again, before all others, in their old order.
     pub(crate) fn give_back(&mut self, key: &K, folded: Vec<W>) {
-        let Some(waiting) = self.running.get_mut(key) else { return };
+        let Some(waiting) = self.running.get_mut(key) else {
+            return;
+        };
         for waiter in folded.into_iter().rev() {
             waiting.push_front((Folding::Folds, waiter));
         }
@@ -101,18 +132,34 @@ mod tests {
     #[test]
     fn two_jobs_of_one_key_never_run_at_once_and_other_keys_do() {
         let mut schedule = Schedule::<u8, &str>::new();
-        assert_eq!(schedule.arrive(&1, Folding::Alone, 9, || "b"), Arrival::Runs);
-        assert_eq!(schedule.arrive(&1, Folding::Alone, 9, || "b"), Arrival::Waits);
-        assert_eq!(schedule.arrive(&2, Folding::Alone, 9, || "c"), Arrival::Runs);
+        assert_eq!(
+            schedule.arrive(&1, Folding::Alone, 9, || "b"),
+            Arrival::Runs
+        );
+        assert_eq!(
+            schedule.arrive(&1, Folding::Alone, 9, || "b"),
+            Arrival::Waits
+        );
+        assert_eq!(
+            schedule.arrive(&2, Folding::Alone, 9, || "c"),
+            Arrival::Runs
+        );
     }
 
     #[test]
     fn jobs_run_in_order_of_arrival_and_the_key_is_free_after_the_last() {
-        let mut schedule = schedule(&[(Folding::Alone, "running"), (Folding::Alone, "a"), (Folding::Alone, "b")]);
+        let mut schedule = schedule(&[
+            (Folding::Alone, "running"),
+            (Folding::Alone, "a"),
+            (Folding::Alone, "b"),
+        ]);
         assert_eq!(schedule.next(&1), Some(("a", vec![])));
         assert_eq!(schedule.next(&1), Some(("b", vec![])));
         assert_eq!(schedule.next(&1), None);
-        assert_eq!(schedule.arrive(&1, Folding::Alone, 9, || "c"), Arrival::Runs);
+        assert_eq!(
+            schedule.arrive(&1, Folding::Alone, 9, || "c"),
+            Arrival::Runs
+        );
     }
 
     #[test]
@@ -131,14 +178,23 @@ mod tests {
 
     #[test]
     fn nothing_is_folded_into_the_run_of_another_op() {
-        let mut schedule = schedule(&[(Folding::Folds, "running"), (Folding::Alone, "put"), (Folding::Folds, "sync")]);
+        let mut schedule = schedule(&[
+            (Folding::Folds, "running"),
+            (Folding::Alone, "put"),
+            (Folding::Folds, "sync"),
+        ]);
         assert_eq!(schedule.next(&1), Some(("put", vec![])));
         assert_eq!(schedule.next(&1), Some(("sync", vec![])));
     }
 
     #[test]
     fn syncs_of_a_run_without_an_answer_come_first_again() {
-        let mut schedule = schedule(&[(Folding::Folds, "running"), (Folding::Folds, "a"), (Folding::Folds, "b"), (Folding::Alone, "put")]);
+        let mut schedule = schedule(&[
+            (Folding::Folds, "running"),
+            (Folding::Folds, "a"),
+            (Folding::Folds, "b"),
+            (Folding::Alone, "put"),
+        ]);
         let (_, folded) = schedule.next(&1).unwrap();
         schedule.give_back(&1, folded);
         assert_eq!(schedule.next(&1), Some(("b", vec![])));
@@ -148,8 +204,17 @@ mod tests {
     #[test]
     fn one_key_does_not_take_all_slots_to_wait_in() {
         let mut schedule = schedule(&[(Folding::Alone, "running")]);
-        assert_eq!(schedule.arrive(&1, Folding::Alone, 1, || "a"), Arrival::Waits);
-        assert_eq!(schedule.arrive(&1, Folding::Alone, 1, || "b"), Arrival::Crowded);
-        assert_eq!(schedule.arrive(&1, Folding::Folds, 1, || "c"), Arrival::Waits);
+        assert_eq!(
+            schedule.arrive(&1, Folding::Alone, 1, || "a"),
+            Arrival::Waits
+        );
+        assert_eq!(
+            schedule.arrive(&1, Folding::Alone, 1, || "b"),
+            Arrival::Crowded
+        );
+        assert_eq!(
+            schedule.arrive(&1, Folding::Folds, 1, || "c"),
+            Arrival::Waits
+        );
     }
 }

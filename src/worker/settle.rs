@@ -26,7 +26,8 @@ use crate::reconcile::{FailureClass, Work};
 use crate::settings::WaitPolicy;
 
 /// The waits before a settlement is tried again.
-const RETRIES: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
+const RETRIES: WaitPolicy =
+    WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
 /// How long a request may take: within this of its lease's end a settlement may come too late.
 const MARGIN: Duration = Duration::from_secs(2);
 /// Over how long settlements that were stuck are spread when the store answers again.
@@ -71,12 +72,21 @@ pub(crate) async fn settle(
 ) -> SettleOutcome {
     match settlement {
         Settlement::Abandon => SettleOutcome::Lost,
-        Settlement::Delete => match persist(context, source, lease, delivered, SettleRequest::Delete).await {
-            Reply::Done => SettleOutcome::Deleted,
-            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
-        },
-        Settlement::Release { delay, attempt } => release(context, source, lease, delivered, examined, *delay, *attempt).await,
-        Settlement::Advance(progress) => advance(context, source, lease, delivered, examined, progress).await,
+        Settlement::Delete => {
+            match persist(context, source, lease, delivered, SettleRequest::Delete).await {
+                Reply::Done => SettleOutcome::Deleted,
+                Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+            }
+        }
+        Settlement::Release { delay, attempt } => {
+            release(
+                context, source, lease, delivered, examined, *delay, *attempt,
+            )
+            .await
+        }
+        Settlement::Advance(progress) => {
+            advance(context, source, lease, delivered, examined, progress).await
+        }
         Settlement::Poison(verdict) => {
             if planted(Bug::DeletedBeforePoisoned) {
                 persist(context, source, lease, delivered, SettleRequest::Delete).await;
@@ -93,11 +103,21 @@ pub(crate) async fn settle(
                     return SettleOutcome::Poisoned(verdict.reason);
                 }
                 LeaseOutcome::Lost => return SettleOutcome::Lost,
-                LeaseOutcome::Finished(false) | LeaseOutcome::Over => {
-                    context.limits().retry_delay.wait(delivered.dequeue_count, context.chance.unit())
-                }
+                LeaseOutcome::Finished(false) | LeaseOutcome::Over => context
+                    .limits()
+                    .retry_delay
+                    .wait(delivered.dequeue_count, context.chance.unit()),
             };
-            release(context, source, lease, delivered, examined, delay, verdict.attempt).await
+            release(
+                context,
+                source,
+                lease,
+                delivered,
+                examined,
+                delay,
+                verdict.attempt,
+            )
+            .await
         }
     }
 }
@@ -122,14 +142,30 @@ async fn release(
         Attempt::Failed(failing) => examined.deliveries.failed(failing),
     };
     if let Some(text) = note::with_note(&text, &note) {
-        match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+        match persist(
+            context,
+            source,
+            lease,
+            delivered,
+            SettleRequest::Release { text: &text, delay },
+        )
+        .await
+        {
             Reply::Done => return SettleOutcome::Released,
             Reply::Lost => return SettleOutcome::Lost,
             // The text as it was is surely accepted.
             Reply::Refused => {}
         }
     }
-    match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+    match persist(
+        context,
+        source,
+        lease,
+        delivered,
+        SettleRequest::Release { text: &text, delay },
+    )
+    .await
+    {
         Reply::Done => SettleOutcome::Released,
         Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
@@ -144,11 +180,36 @@ async fn advance(
     examined: &Examined,
     progress: &JobProgress,
 ) -> SettleOutcome {
-    let note = examined.deliveries.advanced(progress.at_once, progress.failing);
-    let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {
-        return release(context, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
+    let note = examined
+        .deliveries
+        .advanced(progress.at_once, progress.failing);
+    let Some(text) = lease
+        .text()
+        .and_then(|text| note::with_progress(text, &note, &progress.fields))
+    else {
+        return release(
+            context,
+            source,
+            lease,
+            delivered,
+            examined,
+            Duration::ZERO,
+            Attempt::Counts,
+        )
+        .await;
     };
-    match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay: progress.delay }).await {
+    match persist(
+        context,
+        source,
+        lease,
+        delivered,
+        SettleRequest::Release {
+            text: &text,
+            delay: progress.delay,
+        },
+    )
+    .await
+    {
         Reply::Done => SettleOutcome::Released,
         Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
@@ -156,7 +217,13 @@ async fn advance(
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> Reply {
+async fn persist(
+    context: &RunContext,
+    source: &Intake,
+    lease: &mut Lease,
+    delivered: &Message,
+    request: SettleRequest<'_>,
+) -> Reply {
     let op = match request {
         SettleRequest::Delete => "delete_message",
         SettleRequest::Release { .. } => "update_message",
@@ -191,10 +258,14 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
                 None
             }
             // A store that refuses the credentials refuses every request: it waits for an operator like an outage.
-            ErrorClass::Throttled { .. } | ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Unauthorised => {
-                error.class.retry_after()
-            }
-            ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::Permanent | ErrorClass::TooLarge => {
+            ErrorClass::Throttled { .. }
+            | ErrorClass::Refused
+            | ErrorClass::Transient { .. }
+            | ErrorClass::Unauthorised => error.class.retry_after(),
+            ErrorClass::Conflict
+            | ErrorClass::Precondition
+            | ErrorClass::Permanent
+            | ErrorClass::TooLarge => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "the message was not settled");
                 return Reply::Refused;
             }
@@ -205,7 +276,9 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
         }
         count::retry(op, error.class.name());
         let pause = waits.next_wait().max(retry_after.unwrap_or_default());
-        if stuck.is_none() && context.now().saturating_add(pause).saturating_add(MARGIN) >= lease.deadline() {
+        if stuck.is_none()
+            && context.now().saturating_add(pause).saturating_add(MARGIN) >= lease.deadline()
+        {
             stuck = Some(context.stuck.enter(&source.account, &source.queue));
         }
         tokio::select! {
@@ -223,14 +296,30 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
 }
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
-async fn give_up(context: &RunContext, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
+async fn give_up(
+    context: &RunContext,
+    source: &Intake,
+    delivered: &Message,
+    examined: &Examined,
+    verdict: &PoisonVerdict,
+) -> bool {
     match &examined.work {
-        Ok(Assigned::One(work)) => give_up_one(context, source, delivered, (work, examined.digest.clone()), verdict).await,
+        Ok(Assigned::One(work)) => {
+            give_up_one(
+                context,
+                source,
+                delivered,
+                (work, examined.digest.clone()),
+                verdict,
+            )
+            .await
+        }
         // At once: their rechecks share messages.
         Ok(Assigned::Many(batch)) => {
             let jobs = (0..batch.len()).filter_map(|at| piece(batch, at, source.carries).ok());
-            let given_up =
-                jobs.map(|(work, digest)| async move { give_up_one(context, source, delivered, (&work, digest), verdict).await });
+            let given_up = jobs.map(|(work, digest)| async move {
+                give_up_one(context, source, delivered, (&work, digest), verdict).await
+            });
             join_all(given_up).await.into_iter().all(|may_go| may_go)
         }
         Err(_) => true,
@@ -244,27 +333,49 @@ async fn give_up_one(
     (work, digest): (&Work, Option<JobDigest>),
     verdict: &PoisonVerdict,
 ) -> bool {
-    let (Reason::Exhausted | Reason::Expired) = verdict.reason else { return true };
+    let (Reason::Exhausted | Reason::Expired) = verdict.reason else {
+        return true;
+    };
     let delivery = source.delivery(delivered, digest);
-    let given_up = AssertUnwindSafe(context.execute.give_up(work, &delivery)).catch_unwind().await;
+    let given_up = AssertUnwindSafe(context.execute.give_up(work, &delivery))
+        .catch_unwind()
+        .await;
     let (error, may_go) = match given_up {
         Ok(Ok(())) => return true,
         // A failure that will repeat must not keep the message from the poison queue.
         Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
-        Err(payload) => (format!("giving it up panicked: {}", cause::panic(&*payload)), true),
+        Err(payload) => (
+            format!("giving it up panicked: {}", cause::panic(&*payload)),
+            true,
+        ),
     };
     tracing::warn!(queue = %source.queue, message_id = delivered.id, error, "no second look follows a job that is given up");
     may_go
 }
 
 /// Puts the poison message, a few times where the store is at fault. Whether it is there.
-async fn put_poison(context: &RunContext, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
+async fn put_poison(
+    context: &RunContext,
+    source: &Intake,
+    delivered: &Message,
+    examined: &Examined,
+    verdict: &PoisonVerdict,
+) -> bool {
     let text = match &delivered.text {
         MessageText::Readable(text) => text,
         MessageText::Unreadable { raw, .. } => raw,
     };
-    let message = poison_message(context, source, delivered, examined, verdict, PoisonMessage::keep_body(text));
-    let Some(message) = sealed_message(context, source, message).await else { return false };
+    let message = poison_message(
+        context,
+        source,
+        delivered,
+        examined,
+        verdict,
+        PoisonMessage::keep_body(text),
+    );
+    let Some(message) = sealed_message(context, source, message).await else {
+        return false;
+    };
     put_poison_message(context, source, message).await
 }
 
@@ -284,10 +395,16 @@ pub(crate) async fn put_poison_of(
     }
     let body = Value::Object(batch.single(at)).to_string();
     let message = poison_message(context, source, delivered, examined, verdict, body);
-    let Some(mut message) = sealed_message(context, source, message).await else { return false };
+    let Some(mut message) = sealed_message(context, source, message).await else {
+        return false;
+    };
     // Of the sealed body: a digest of a plain one tells short values to whoever tries them all.
     let digits = hex::encode(Sha256::digest(message.body.as_deref().unwrap_or_default()));
-    message.message_id = format!("{}-{}", message.message_id, digits.get(..16).unwrap_or_default());
+    message.message_id = format!(
+        "{}-{}",
+        message.message_id,
+        digits.get(..16).unwrap_or_default()
+    );
     let put = put_poison_message(context, source, message).await;
     if put {
         count::poisoned(source, verdict.reason);
@@ -322,8 +439,16 @@ fn poison_message(
 }
 
 /// A poison message as it is kept; `None` where it cannot be sealed now.
-async fn sealed_message(context: &RunContext, source: &Intake, mut message: PoisonMessage) -> Option<PoisonMessage> {
-    match context.execute.seal_body(message.body.as_deref().unwrap_or_default()).await {
+async fn sealed_message(
+    context: &RunContext,
+    source: &Intake,
+    mut message: PoisonMessage,
+) -> Option<PoisonMessage> {
+    match context
+        .execute
+        .seal_body(message.body.as_deref().unwrap_or_default())
+        .await
+    {
         Ok(None) => {}
         Ok(sealed) => message.body = sealed,
         Err(failure) => {
@@ -342,12 +467,25 @@ async fn put_poison_message(context: &RunContext, source: &Intake, message: Pois
         return true;
     }
     let put = || async {
-        poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone())
-            .await
-            .map_err(|error| if error.class.is_transient() { backoff::Error::transient(error) } else { backoff::Error::permanent(error) })
+        poison::send(
+            source.queues.as_ref(),
+            source.blobs.as_ref(),
+            &source.poison,
+            message.clone(),
+        )
+        .await
+        .map_err(|error| {
+            if error.class.is_transient() {
+                backoff::Error::transient(error)
+            } else {
+                backoff::Error::permanent(error)
+            }
+        })
     };
     let again = |error: StoreError, _| count::retry("put_message", error.class.name());
-    let waits = RETRIES.waits(|| context.chance.unit()).at_most(POISON_TRIES - 1);
+    let waits = RETRIES
+        .waits(|| context.chance.unit())
+        .at_most(POISON_TRIES - 1);
     let put = retry_notify(waits, put, again).await.inspect_err(|error| {
         tracing::warn!(
             queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),

@@ -15,7 +15,10 @@ pub(crate) struct Shown<T> {
 
 impl<T> Shown<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), changed: Notify::const_new() }
+        Self {
+            value: Mutex::new(value),
+            changed: Notify::const_new(),
+        }
     }
 
     /// Looks at it.

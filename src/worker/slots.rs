@@ -81,19 +81,31 @@ impl Slots {
 
     /// Takes off the surplus, at most so many; how many.
     fn take_surplus(&self, most: usize) -> usize {
-        let taken = self.0.surplus.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |surplus| Some(surplus - surplus.min(most)));
+        let taken = self
+            .0
+            .surplus
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |surplus| {
+                Some(surplus - surplus.min(most))
+            });
         taken.unwrap_or_else(|surplus| surplus).min(most)
     }
 
     /// A run ended; it may have been told to come later.
     pub(crate) fn ended(&self, throttled: bool) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
-        self.0.throttled.fetch_add(u64::from(throttled), Ordering::Relaxed);
+        self.0
+            .throttled
+            .fetch_add(u64::from(throttled), Ordering::Relaxed);
     }
 
     /// Measurements since the last [`reset`](Self::reset), `length` ago.
     pub(crate) fn window(&self, length: Duration) -> Window {
-        let SlotsState { ended, throttled, full, .. } = self.0.as_ref();
+        let SlotsState {
+            ended,
+            throttled,
+            full,
+            ..
+        } = self.0.as_ref();
         Window {
             length,
             ended: ended.load(Ordering::Relaxed),
@@ -111,7 +123,10 @@ impl Slots {
 
     /// One of those that [`refill`](Self::refill) took.
     pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
-        Slot { permit: Some(permit), slots: self.clone() }
+        Slot {
+            permit: Some(permit),
+            slots: self.clone(),
+        }
     }
 
     /// Waits for one slot. Safe to drop. `None` never happens, as below.
@@ -121,14 +136,19 @@ impl Slots {
             return Some(self.taken(permit));
         }
         self.0.full.store(true, Ordering::Relaxed);
-        free().acquire_owned().await.ok().map(|permit| self.taken(permit))
+        free()
+            .acquire_owned()
+            .await
+            .ok()
+            .map(|permit| self.taken(permit))
     }
 
     /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
     /// the free ones, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
     pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
-        let refill = u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);
+        let refill =
+            u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);
         let mut taken = if let Ok(taken) = free().try_acquire_many_owned(refill) {
             taken
         } else {
@@ -138,7 +158,11 @@ impl Slots {
                 Err(_) => free().acquire_owned().await.ok()?,
             }
         };
-        let more = self.0.free.available_permits().min(BATCH.saturating_sub(taken.num_permits()));
+        let more = self
+            .0
+            .free
+            .available_permits()
+            .min(BATCH.saturating_sub(taken.num_permits()));
         if let Ok(more) = u32::try_from(more)
             && more > 0
             && let Ok(more) = free().try_acquire_many_owned(more)
@@ -151,7 +175,9 @@ impl Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
         if self.slots.take_surplus(1) == 1 {
             permit.forget();
         }
@@ -169,7 +195,12 @@ mod tests {
         let mut second = slots.refill().await.unwrap();
         assert_eq!((first.num_permits(), second.num_permits()), (32, 32));
         drop(second.split(31));
-        assert!(timeout(Duration::from_millis(500), slots.refill()).await.is_err(), "31 of 64 are not half");
+        assert!(
+            timeout(Duration::from_millis(500), slots.refill())
+                .await
+                .is_err(),
+            "31 of 64 are not half"
+        );
         drop(second);
         assert_eq!(slots.refill().await.unwrap().num_permits(), 32);
     }
@@ -187,7 +218,9 @@ mod tests {
     async fn more_slots_are_there_at_once_and_fewer_as_those_in_use_become_free() {
         let slots = Slots::new(4);
         let mut taken = slots.refill().await.unwrap();
-        let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1)).map(|permit| slots.taken(permit)).collect();
+        let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1))
+            .map(|permit| slots.taken(permit))
+            .collect();
         assert_eq!(used.len(), 4);
         slots.resize(6);
         assert_eq!(slots.0.free.available_permits(), 2);
@@ -218,12 +251,32 @@ mod tests {
         let slots = Slots::new(2);
         let first = slots.refill().await.unwrap();
         assert!(!slots.window(PATIENCE).full);
-        assert!(timeout(Duration::from_secs(3), slots.refill()).await.is_err());
+        assert!(
+            timeout(Duration::from_secs(3), slots.refill())
+                .await
+                .is_err()
+        );
         slots.ended(false);
         slots.ended(true);
-        assert_eq!(slots.window(PATIENCE), Window { length: PATIENCE, ended: 2, throttled: 1, full: true });
+        assert_eq!(
+            slots.window(PATIENCE),
+            Window {
+                length: PATIENCE,
+                ended: 2,
+                throttled: 1,
+                full: true
+            }
+        );
         slots.reset();
-        assert_eq!(slots.window(PATIENCE), Window { length: PATIENCE, ended: 0, throttled: 0, full: false });
+        assert_eq!(
+            slots.window(PATIENCE),
+            Window {
+                length: PATIENCE,
+                ended: 0,
+                throttled: 0,
+                full: false
+            }
+        );
         drop(first);
     }
 }

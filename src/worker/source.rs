@@ -73,7 +73,11 @@ impl Intake {
     /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },
+            stamp: Stamp {
+                message_id: message.id.clone(),
+                enqueued: message.inserted,
+                job,
+            },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             carry_queue: self.carry_queue.clone(),

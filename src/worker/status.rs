@@ -88,12 +88,16 @@ pub struct StatusBoard {
 
 impl StatusBoard {
     pub(crate) fn new(queues: impl IntoIterator<Item = Arc<QueueBoard>>) -> Self {
-        Self { queues: queues.into_iter().collect() }
+        Self {
+            queues: queues.into_iter().collect(),
+        }
     }
 
     /// The state now.
     pub fn snapshot(&self) -> WorkerStatus {
-        WorkerStatus { queues: self.queues.iter().map(|board| board.snapshot()).collect() }
+        WorkerStatus {
+            queues: self.queues.iter().map(|board| board.snapshot()).collect(),
+        }
     }
 
     /// Messages in flight from all queues.
@@ -134,7 +138,12 @@ impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
         announce_queue(queue.as_str(), carries.ops());
         let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
-        let told = Mutex::new(ReceiverReport { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
+        let told = Mutex::new(ReceiverReport {
+            state: ReceiverState::Stopped,
+            last_poll: None,
+            last_error: None,
+            backlog: None,
+        });
         let zero = || AtomicU64::new(0);
         Self {
             queue,
@@ -167,7 +176,10 @@ impl QueueBoard {
         self.received.fetch_add(1, Ordering::SeqCst);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         self.gauge.increment(1.0);
-        InFlight { board: Arc::clone(self), _slot: slot }
+        InFlight {
+            board: Arc::clone(self),
+            _slot: slot,
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -221,7 +233,12 @@ impl QueueBoard {
     }
 
     fn snapshot(&self) -> QueueStatus {
-        let ReceiverReport { state, last_poll, last_error, backlog } = self.told().clone();
+        let ReceiverReport {
+            state,
+            last_poll,
+            last_error,
+            backlog,
+        } = self.told().clone();
         QueueStatus {
             queue: self.queue.clone(),
             carries: self.carries,

@@ -34,7 +34,10 @@ pub(crate) struct StuckOne<'a> {
 
 impl Stuck {
     pub(crate) fn new() -> Self {
-        Self { counts: Shown::new(BTreeMap::new()), went_through: Notify::new() }
+        Self {
+            counts: Shown::new(BTreeMap::new()),
+            went_through: Notify::new(),
+        }
     }
 
     /// A settlement is stuck: its message may become visible before it is tried again.
@@ -49,13 +52,21 @@ impl Stuck {
 
     /// Whether any of a queue is stuck.
     pub(crate) fn has(&self, account: &AccountName, queue: &QueueName) -> bool {
-        self.counts.look(|counts| !counts.is_empty() && counts.contains_key(&(account.clone(), queue.clone())))
+        self.counts.look(|counts| {
+            !counts.is_empty() && counts.contains_key(&(account.clone(), queue.clone()))
+        })
     }
 
     /// Waits until none of a queue is stuck, a while at most.
     pub(crate) async fn settled(&self, account: &AccountName, queue: &QueueName) {
         let place = (account.clone(), queue.clone());
-        drop(timeout(PATIENCE, self.counts.until(|counts| !counts.contains_key(&place))).await);
+        drop(
+            timeout(
+                PATIENCE,
+                self.counts.until(|counts| !counts.contains_key(&place)),
+            )
+            .await,
+        );
     }
 
     /// Waits until another one goes through: the store answers again.
@@ -94,7 +105,10 @@ mod tests {
         let (stuck, began) = (Stuck::new(), Instant::now());
         let (one, other) = (AccountName::main(), AccountName::new("other").unwrap());
         let queue = |name: &str| QueueName::new(name).unwrap();
-        let entered = [stuck.enter(&one, &queue("jobs")), stuck.enter(&one, &queue("jobs"))];
+        let entered = [
+            stuck.enter(&one, &queue("jobs")),
+            stuck.enter(&one, &queue("jobs")),
+        ];
         for (account, name) in [(&other, "jobs"), (&one, "more-jobs")] {
             stuck.settled(account, &queue(name)).await;
         }

@@ -21,15 +21,27 @@ pub(crate) struct Suspects {
 
 impl Suspects {
     pub(crate) fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), places: Semaphore::new(WAITING) }
+        Self {
+            turn: Arc::new(Semaphore::new(1)),
+            places: Semaphore::new(WAITING),
+        }
     }
 
     /// Waits until no other suspect runs, where fewer than `most` wait.
-    pub(crate) async fn turn(&self, most: usize, stop: &CancellationToken) -> Result<OwnedSemaphorePermit, End> {
+    pub(crate) async fn turn(
+        &self,
+        most: usize,
+        stop: &CancellationToken,
+    ) -> Result<OwnedSemaphorePermit, End> {
         let waiting = WAITING - self.places.available_permits();
         let place = self.places.try_acquire().ok().filter(|_| waiting < most);
-        let Some(_place) = place else { return Err(End::Interrupted(Interruption::Crowded)) };
-        match stop.run_until_cancelled(Arc::clone(&self.turn).acquire_owned()).await {
+        let Some(_place) = place else {
+            return Err(End::Interrupted(Interruption::Crowded));
+        };
+        match stop
+            .run_until_cancelled(Arc::clone(&self.turn).acquire_owned())
+            .await
+        {
             Some(Ok(turn)) => Ok(turn),
             // It is never closed.
             Some(Err(_)) | None => Err(End::Interrupted(Interruption::Drain)),

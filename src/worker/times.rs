@@ -17,12 +17,20 @@ pub(crate) struct QueueTime {
 impl QueueTime {
     /// From a message got with this visibility timeout by a request sent at `sent` (monotonic).
     pub(crate) fn of(message: &Message, visibility: Duration, sent: Duration) -> Self {
-        Self { at_get: message.next_visible.checked_sub(visibility).unwrap_or(message.inserted), sent }
+        Self {
+            at_get: message
+                .next_visible
+                .checked_sub(visibility)
+                .unwrap_or(message.inserted),
+            sent,
+        }
     }
 
     /// The queue's time at a monotonic time: at most a request's duration ahead of it.
     pub(crate) fn at(&self, monotonic: Duration) -> Timestamp {
-        self.at_get.checked_add(monotonic.saturating_sub(self.sent)).unwrap_or(Timestamp::MAX)
+        self.at_get
+            .checked_add(monotonic.saturating_sub(self.sent))
+            .unwrap_or(Timestamp::MAX)
     }
 
     /// From `earlier` to a monotonic time, by the queue's clock.

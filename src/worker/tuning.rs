@@ -27,8 +27,19 @@ pub struct Tuning(ArcSwap<Tuned>);
 impl Tuned {
     /// Of these settings.
     pub const fn of(settings: &WorkerSettings) -> Self {
-        let WorkerSettings { poll, retry_delay, give_up_after, max_dequeue_count, .. } = *settings;
-        Self { poll, retry_delay, give_up_after, max_dequeue_count }
+        let WorkerSettings {
+            poll,
+            retry_delay,
+            give_up_after,
+            max_dequeue_count,
+            ..
+        } = *settings;
+        Self {
+            poll,
+            retry_delay,
+            give_up_after,
+            max_dequeue_count,
+        }
     }
 }
 

@@ -49,19 +49,34 @@ pub(crate) struct Lead {
 
 impl Turns {
     pub(crate) fn new() -> Self {
-        Self { schedule: Arc::new(Mutex::new(Schedule::new())) }
+        Self {
+            schedule: Arc::new(Mutex::new(Schedule::new())),
+        }
     }
 
     /// Takes a place under a key. At most `most` jobs that cannot be folded may wait there.
-    pub(crate) fn arrive(&self, key: Primary, folding: Folding, most: usize, dequeue_count: u32) -> QueuePosition {
+    pub(crate) fn arrive(
+        &self,
+        key: Primary,
+        folding: Folding,
+        most: usize,
+        dequeue_count: u32,
+    ) -> QueuePosition {
         let mut later = None;
         let arrival = self.lock().arrive(&key, folding, most, || {
             let (turn, receiver) = oneshot::channel();
             later = Some(receiver);
-            Waiter { turn, dequeue_count }
+            Waiter {
+                turn,
+                dequeue_count,
+            }
         });
         match (arrival, later) {
-            (Arrival::Runs, _) => QueuePosition::Now(Lead { held: Some((self.clone(), key)), dequeue_count, folded: Vec::new() }),
+            (Arrival::Runs, _) => QueuePosition::Now(Lead {
+                held: Some((self.clone(), key)),
+                dequeue_count,
+                folded: Vec::new(),
+            }),
             (Arrival::Waits, Some(turn)) => QueuePosition::Later(turn),
             (Arrival::Waits, None) | (Arrival::Crowded, _) => QueuePosition::Crowded,
         }
@@ -81,7 +96,11 @@ impl Turns {
                 schedule.next(key)
             };
             let Some((waiter, folded)) = next else { return };
-            let lead = Lead { held: Some((self.clone(), key.clone())), dequeue_count: waiter.dequeue_count, folded };
+            let lead = Lead {
+                held: Some((self.clone(), key.clone())),
+                dequeue_count: waiter.dequeue_count,
+                folded,
+            };
             match waiter.turn.send(Turn::Lead(lead)) {
                 Ok(()) | Err(Turn::Folded(_)) => return,
                 // It no longer waits (its lease was lost, or it was released): the turn goes on.
@@ -97,13 +116,20 @@ impl Turns {
 impl Lead {
     /// A run without a key, which nothing waits for.
     pub(crate) const fn unkeyed(dequeue_count: u32) -> Self {
-        Self { held: None, dequeue_count, folded: Vec::new() }
+        Self {
+            held: None,
+            dequeue_count,
+            folded: Vec::new(),
+        }
     }
 
     /// The highest dequeue count of those that share the run: where one of them was delivered before, requests sent for
     /// it may be on their way still, and the run has to act as a redelivery.
     pub(crate) fn dequeue_count(&self) -> u32 {
-        self.folded.iter().map(|waiter| waiter.dequeue_count).fold(self.dequeue_count, u32::max)
+        self.folded
+            .iter()
+            .map(|waiter| waiter.dequeue_count)
+            .fold(self.dequeue_count, u32::max)
     }
 
     /// Gives the run's answer to those folded into it.
@@ -135,7 +161,10 @@ mod tests {
     use crate::reconcile::{Outcome, Summary};
 
     fn key() -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", "r").unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("p", "r").unwrap(),
+        }
     }
 
     fn later(turns: &Turns, folding: Folding) -> oneshot::Receiver<Turn> {
@@ -148,18 +177,25 @@ mod tests {
     #[test]
     fn a_turn_is_handed_on_when_the_run_ends_or_is_dropped() {
         let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else {
+            panic!("it waits")
+        };
         let mut second = later(&turns, Folding::Alone);
         assert!(second.try_recv().is_err());
         drop(first);
         assert!(matches!(second.try_recv(), Ok(Turn::Lead(_))));
-        assert!(matches!(turns.arrive(key(), Folding::Alone, 9, 1), QueuePosition::Now(_)));
+        assert!(matches!(
+            turns.arrive(key(), Folding::Alone, 9, 1),
+            QueuePosition::Now(_)
+        ));
     }
 
     #[test]
     fn who_no_longer_waits_is_passed_over_with_those_folded_into_it_kept() {
         let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else {
+            panic!("it waits")
+        };
         drop(later(&turns, Folding::Folds));
         let mut kept = later(&turns, Folding::Folds);
         drop(first);
@@ -169,12 +205,22 @@ mod tests {
     #[test]
     fn folded_jobs_get_the_answer_or_run_themselves_where_there_was_none() {
         let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
-        let (mut a, mut b, mut c) = (later(&turns, Folding::Folds), later(&turns, Folding::Folds), later(&turns, Folding::Folds));
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else {
+            panic!("it waits")
+        };
+        let (mut a, mut b, mut c) = (
+            later(&turns, Folding::Folds),
+            later(&turns, Folding::Folds),
+            later(&turns, Folding::Folds),
+        );
         drop(first);
-        let Ok(Turn::Lead(lead)) = a.try_recv() else { panic!("not its turn") };
+        let Ok(Turn::Lead(lead)) = a.try_recv() else {
+            panic!("not its turn")
+        };
         drop(lead);
-        let Ok(Turn::Lead(lead)) = b.try_recv() else { panic!("not its turn") };
+        let Ok(Turn::Lead(lead)) = b.try_recv() else {
+            panic!("not its turn")
+        };
         lead.finish(&Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
         assert!(matches!(c.try_recv(), Ok(Turn::Folded(_))));
     }
@@ -182,15 +228,23 @@ mod tests {
     #[test]
     fn a_run_is_a_redelivery_where_one_of_those_folded_into_it_is() {
         let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else {
+            panic!("it waits")
+        };
         let mut lead = later(&turns, Folding::Folds);
-        let QueuePosition::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else { panic!("it does not wait") };
+        let QueuePosition::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else {
+            panic!("it does not wait")
+        };
         assert_eq!(first.dequeue_count(), 1);
         drop(first);
-        let Ok(Turn::Lead(second)) = lead.try_recv() else { panic!("not its turn") };
+        let Ok(Turn::Lead(second)) = lead.try_recv() else {
+            panic!("not its turn")
+        };
         assert_eq!(second.dequeue_count(), 3);
         drop(second);
-        let Ok(Turn::Lead(third)) = folded.try_recv() else { panic!("not its turn") };
+        let Ok(Turn::Lead(third)) = folded.try_recv() else {
+            panic!("not its turn")
+        };
         assert_eq!(third.dequeue_count(), 3, "its own");
     }
 }

@@ -34,7 +34,9 @@ fn read(message: &Message, extent: Extent) -> u64 {
 pub(crate) fn kept(message: &Message, work: Option<&Assigned>, extent: Extent) -> u64 {
     match work {
         // Its entity has as many properties as the text had.
-        Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => read(message, extent),
+        Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => {
+            read(message, extent)
+        }
         Some(Assigned::One(Work::Recheck(_))) => read(message, extent),
         // Each job of many is decoded once more, and each may fail.
         Some(Assigned::Many(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
@@ -51,9 +53,11 @@ mod tests {
 
     #[test]
     fn the_errors_of_many_jobs_are_a_part_of_what_their_message_weighs() {
-        let text =
-            serde_json::json!({"op": "sync", "table": "Staff", "pk": "p", "rks": (0..500).map(|n| n.to_string()).collect::<Vec<_>>()});
-        let Ok(JobRequest::Batch(batch)) = job::decode_request(text.as_object().unwrap().clone()) else { panic!("no batch") };
+        let text = serde_json::json!({"op": "sync", "table": "Staff", "pk": "p", "rks": (0..500).map(|n| n.to_string()).collect::<Vec<_>>()});
+        let Ok(JobRequest::Batch(batch)) = job::decode_request(text.as_object().unwrap().clone())
+        else {
+            panic!("no batch")
+        };
         let extent = Extent::of(text.to_string().as_bytes());
         let message = Message {
             id: "m1".to_owned(),
@@ -64,8 +68,13 @@ mod tests {
             expires: None,
             next_visible: Timestamp::UNIX_EPOCH,
         };
-        let (examined, many) = (examining(&message, extent), kept(&message, Some(&Assigned::Many(batch)), extent));
+        let (examined, many) = (
+            examining(&message, extent),
+            kept(&message, Some(&Assigned::Many(batch)), extent),
+        );
         let errors = many - read(&message, extent);
-        assert!(errors == 500 * ERROR_BYTES && many <= examined && kept(&message, None, extent) < many);
+        assert!(
+            errors == 500 * ERROR_BYTES && many <= examined && kept(&message, None, extent) < many
+        );
     }
 }

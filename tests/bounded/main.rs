@@ -4,7 +4,10 @@
 //! Alone in its process, since what is measured is the whole process's peak.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 #![expect(dead_code, reason = "the site has more than one test needs")]
 
 #[path = "../it/patterns/site.rs"]
@@ -43,32 +46,52 @@ const MORE_KIB: u64 = 160 << 10;
 /// The most memory that this process ever had resident, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     line.trim().trim_end_matches("kB").trim().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_large_passes_in_bounded_memory() {
     let site = site::Site::embedded(CATALOG).await;
-    let (staging, name) = (ContainerName::new(STAGING).unwrap(), BlobName::new("film").unwrap());
+    let (staging, name) = (
+        ContainerName::new(STAGING).unwrap(),
+        BlobName::new("film").unwrap(),
+    );
     let (mut hash, mut blocks) = (Sha256::new(), Vec::new());
     for number in 0..BLOCKS {
         let content = Bytes::from(vec![number; BLOCK_BYTES]);
         hash.update(&content);
         let id = BlockId::numbered(number.into());
-        site.account.blobs.put_block(&staging, &name, id, content).await.unwrap();
+        site.account
+            .blobs
+            .put_block(&staging, &name, id, content)
+            .await
+            .unwrap();
         blocks.push(id);
     }
-    site.account.blobs.put_block_list(&staging, &name, &blocks, &BlobUpload::default()).await.unwrap();
+    site.account
+        .blobs
+        .put_block_list(&staging, &name, &blocks, &BlobUpload::default())
+        .await
+        .unwrap();
     let before = peak();
     let entity = json!({"PartitionKey": "p", "RowKey": "r"});
-    let film = json!({"blob": "evenkeel-staging/film", "sha256": hex::encode(hash.clone().finalize())});
-    site.work(json!({"op": "put", "table": "Staff§", "entity": entity, "blobs": {"Photo": film}})).await;
+    let film =
+        json!({"blob": "evenkeel-staging/film", "sha256": hex::encode(hash.clone().finalize())});
+    site.work(json!({"op": "put", "table": "Staff§", "entity": entity, "blobs": {"Photo": film}}))
+        .await;
     let written = peak();
     let (mut read, mut bytes) = (Sha256::new(), 0_usize);
     let key = EntityKey::new("p", "r").unwrap();
     let client = &site.client;
-    let table = client.catalog().table(&TableName::new(site.name("Staff§")).unwrap()).unwrap().clone();
+    let table = client
+        .catalog()
+        .table(&TableName::new(site.name("Staff§")).unwrap())
+        .unwrap()
+        .clone();
     let length = client.read_value(&table, &key, "Photo", |part| {
         read.update(part);
         bytes += part.len();
@@ -78,14 +101,22 @@ async fn what_is_large_passes_in_bounded_memory() {
     assert_eq!(bytes, usize::from(BLOCKS) * BLOCK_BYTES);
     assert_eq!(read.finalize(), hash.finalize());
     let after = peak();
-    assert!(written < before + MORE_KIB && after < before + MORE_KIB, "{before} KiB before, {written} written, {after} read");
+    assert!(
+        written < before + MORE_KIB && after < before + MORE_KIB,
+        "{before} KiB before, {written} written, {after} read"
+    );
     let on = |op: &str| json!({"op": op, "archive": "drawer", "pk": "p", "rk": "r"});
     site.work(on("archive")).await;
     let folder = std::fs::read_dir(site.folder.path().join("share/p/r.json%values")).unwrap();
-    let lengths: Vec<u64> = folder.map(|file| file.unwrap().metadata().unwrap().len()).collect();
+    let lengths: Vec<u64> = folder
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .collect();
     assert_eq!(lengths, [bytes as u64]);
     site.work(on("restore")).await;
     let travelled = peak();
-    assert!(travelled < before + MORE_KIB, "{before} KiB before, {travelled} after an archive and back");
+    assert!(
+        travelled < before + MORE_KIB,
+        "{before} KiB before, {travelled} after an archive and back"
+    );
     site.in_step("Staff§").await;
 }

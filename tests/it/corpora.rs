@@ -1,7 +1,11 @@
 //! The corpora of the fuzz targets, replayed: what a fuzzer found, and what a person thought of, stays tried. Beside
 //! that every input is tried with some of its bytes changed, which is no fuzzing, but keeps the targets honest.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a corpus that cannot be read is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a corpus that cannot be read is a failed test"
+)]
 
 #[allow(unreachable_pub, reason = "the fuzz targets name it from outside")]
 #[path = "../../fuzz/entries.rs"]
@@ -24,7 +28,10 @@ fn changed(input: &[u8], chance: &SeededChance) -> Vec<u8> {
         match chance.next_u64() % 3 {
             0 if at < bytes.len() => bytes[at] = chance.next_u64().to_le_bytes()[0],
             1 if at < bytes.len() => drop(bytes.remove(at)),
-            _ => bytes.insert(at, b"\"{}[],:\\0x~%/|\n"[usize::try_from(chance.next_u64() % 15).unwrap()]),
+            _ => bytes.insert(
+                at,
+                b"\"{}[],:\\0x~%/|\n"[usize::try_from(chance.next_u64() % 15).unwrap()],
+            ),
         }
     }
     bytes
@@ -33,15 +40,24 @@ fn changed(input: &[u8], chance: &SeededChance) -> Vec<u8> {
 #[test]
 fn whatever_the_bytes_nothing_panics_and_what_can_be_read_survives() {
     for (name, target) in entries::TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-        let mut files: Vec<_> = fs::read_dir(&folder).expect("a corpus").map(|file| file.unwrap().path()).collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz/corpus")
+            .join(name);
+        let mut files: Vec<_> = fs::read_dir(&folder)
+            .expect("a corpus")
+            .map(|file| file.unwrap().path())
+            .collect();
         files.sort();
         assert!(files.len() >= 3, "{} has too few inputs", folder.display());
         let chance = SeededChance::new(1);
         for file in files {
             let input = fs::read(&file).unwrap();
             target(&input);
-            let copies = if *name == "configuration" { CHANGED / 10 } else { CHANGED };
+            let copies = if *name == "configuration" {
+                CHANGED / 10
+            } else {
+                CHANGED
+            };
             for _ in 0..copies {
                 target(&changed(&input, &chance));
             }

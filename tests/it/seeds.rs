@@ -8,15 +8,19 @@ use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
 const FOUND: [u64; 35] = [
-    807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243, 23_299, 24_589, 27_755, 29_662, 32_146,
-    33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459, 59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597,
-    3_044_530, 4_100_810,
+    807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243,
+    23_299, 24_589, 27_755, 29_662, 32_146, 33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459,
+    59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597, 3_044_530, 4_100_810,
 ];
 /// The same, of the second world.
-const FOUND_IN_PATTERNS: [u64; 16] =
-    [26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744, 3_088_185, 3_093_062];
+const FOUND_IN_PATTERNS: [u64; 16] = [
+    26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744,
+    3_088_185, 3_093_062,
+];
 /// The same, of the third world.
-const FOUND_IN_ARCHIVES: [u64; 11] = [187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303];
+const FOUND_IN_ARCHIVES: [u64; 11] = [
+    187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303,
+];
 /// The same, of the fourth world.
 const FOUND_IN_RELEASES: [u64; 1] = [4_000_166];
 /// The same, of the first world without faults.
@@ -37,23 +41,46 @@ const ARCHIVES: u64 = 500;
 const RELEASES: u64 = 60;
 
 fn seed(seed: u64) -> SimulationReport {
-    run(&RunRequest { seed, ..RunRequest::default() })
+    run(&RunRequest {
+        seed,
+        ..RunRequest::default()
+    })
 }
 
 fn without_faults(world: World, seed: u64) -> SimulationReport {
-    run(&RunRequest { world, seed, allowed: Allowed { faults: 0, ..Allowed::default() }, ..RunRequest::default() })
+    run(&RunRequest {
+        world,
+        seed,
+        allowed: Allowed {
+            faults: 0,
+            ..Allowed::default()
+        },
+        ..RunRequest::default()
+    })
 }
 
 fn patterns(seed: u64) -> SimulationReport {
-    run(&RunRequest { world: World::Patterns, seed, ..RunRequest::default() })
+    run(&RunRequest {
+        world: World::Patterns,
+        seed,
+        ..RunRequest::default()
+    })
 }
 
 fn archives(seed: u64) -> SimulationReport {
-    run(&RunRequest { world: World::Archives, seed, ..RunRequest::default() })
+    run(&RunRequest {
+        world: World::Archives,
+        seed,
+        ..RunRequest::default()
+    })
 }
 
 fn releases(seed: u64) -> SimulationReport {
-    run(&RunRequest { world: World::Releases, seed, ..RunRequest::default() })
+    run(&RunRequest {
+        world: World::Releases,
+        seed,
+        ..RunRequest::default()
+    })
 }
 
 fn all_is_well(report: &SimulationReport) {
@@ -73,11 +100,26 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_hit(World::Company), [], "these kinds of faults were never met");
-    let Together { writes, late, reads } = tally.together;
-    assert!(writes > 0 && late > 0 && reads > 0, "jobs of one partition never met in one request: {:?}", tally.together);
+    assert_eq!(
+        tally.never_hit(World::Company),
+        [],
+        "these kinds of faults were never met"
+    );
+    let Together {
+        writes,
+        late,
+        reads,
+    } = tally.together;
+    assert!(
+        writes > 0 && late > 0 && reads > 0,
+        "jobs of one partition never met in one request: {:?}",
+        tally.together
+    );
     let median = tally.median();
-    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+    assert!(
+        median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
+        "the median seed says too little: {median:?}"
+    );
 }
 
 /// Where nothing fails, nothing is left to a recheck: contention alone leaves nothing stale for half an hour.
@@ -91,7 +133,10 @@ fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
             judged += u64::from(report.redelivered == 0 && report.poisoned == 0);
         }
     }
-    assert!(judged >= WITHOUT_FAULTS / 2, "only {judged} runs went so smoothly that they were judged before their rechecks");
+    assert!(
+        judged >= WITHOUT_FAULTS / 2,
+        "only {judged} runs went so smoothly that they were judged before their rechecks"
+    );
     for n in FOUND_WITHOUT_FAULTS {
         all_is_well(&without_faults(World::Company, n));
     }
@@ -105,9 +150,16 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_seen(World::Patterns), [], "these things never happened");
+    assert_eq!(
+        tally.never_seen(World::Patterns),
+        [],
+        "these things never happened"
+    );
     let median = tally.median();
-    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+    assert!(
+        median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
+        "the median seed says too little: {median:?}"
+    );
 }
 
 #[test]
@@ -118,9 +170,16 @@ fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_wa
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_seen(World::Archives), [], "these things never happened");
+    assert_eq!(
+        tally.never_seen(World::Archives),
+        [],
+        "these things never happened"
+    );
     let median = tally.median();
-    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+    assert!(
+        median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
+        "the median seed says too little: {median:?}"
+    );
 }
 
 #[test]
@@ -131,9 +190,16 @@ fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_s
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_seen(World::Releases), [], "these things never happened");
+    assert_eq!(
+        tally.never_seen(World::Releases),
+        [],
+        "these things never happened"
+    );
     let median = tally.median();
-    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+    assert!(
+        median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
+        "the median seed says too little: {median:?}"
+    );
 }
 
 #[test]
@@ -156,11 +222,27 @@ fn what_was_wrong_once_is_right_now() {
 fn the_same_seed_gives_the_same_run() {
     for n in 1_000..1_030 {
         let (one, other) = (seed(n), seed(n));
-        assert_eq!((one.hash, one.operations, one.virtual_time), (other.hash, other.operations, other.virtual_time), "seed {n}");
+        assert_eq!(
+            (one.hash, one.operations, one.virtual_time),
+            (other.hash, other.operations, other.virtual_time),
+            "seed {n}"
+        );
     }
     for n in 1_000..1_010 {
-        assert_eq!(patterns(n).hash, patterns(n).hash, "seed {n} of the patterns");
-        assert_eq!(archives(n).hash, archives(n).hash, "seed {n} of the archives");
-        assert_eq!(releases(n).hash, releases(n).hash, "seed {n} of the releases");
+        assert_eq!(
+            patterns(n).hash,
+            patterns(n).hash,
+            "seed {n} of the patterns"
+        );
+        assert_eq!(
+            archives(n).hash,
+            archives(n).hash,
+            "seed {n} of the archives"
+        );
+        assert_eq!(
+            releases(n).hash,
+            releases(n).hash,
+            "seed {n} of the releases"
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! Each pattern once on Azurite, as an application meets it: the official SDK for Node.js writes entities and sends jobs, a worker does them,
 //! and the SDK reads what is derived.
 
-#![expect(clippy::expect_used, reason = "a script that prints something else has failed")]
+#![expect(
+    clippy::expect_used,
+    reason = "a script that prints something else has failed"
+)]
 
 use serde_json::{Value, json};
 
@@ -103,7 +106,9 @@ keep = "60d"
 "#;
 
 fn read(site: &Site) -> Value {
-    sdk::node(site.ports(), "smoke.mjs", &["read"]).parse().expect("what smoke.mjs prints is JSON")
+    sdk::node(site.ports(), "smoke.mjs", &["read"])
+        .parse()
+        .expect("what smoke.mjs prints is JSON")
 }
 
 #[test]
@@ -112,7 +117,12 @@ fn each_pattern_follows_what_the_sdk_for_node_writes_and_sends() {
     site.migrate();
     sdk::node(site.ports(), "smoke.mjs", &["write"]);
     let done = site.run_until_idle(&[]);
-    assert_eq!((done.skipped, done.poisoned, done.lost), (0, 0, 0), "{:?}", site.poison());
+    assert_eq!(
+        (done.skipped, done.poisoned, done.lost),
+        (0, 0, 0),
+        "{:?}",
+        site.poison()
+    );
     assert_eq!(
         read(&site),
         json!({

@@ -18,7 +18,8 @@ use secrecy::SecretString;
 
 /// The emulator's account and key, which are public.
 const ACCOUNT: &str = "devstoreaccount1";
-pub const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+pub const KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// How often it is tried to start one again on its ports.
 const RESTARTS: u32 = 10;
@@ -34,7 +35,11 @@ pub struct Ports {
 impl Ports {
     /// All three services behind one port, as a [`Stub`](super::stub::Stub) plays them.
     pub const fn same(port: u16) -> Self {
-        Self { blob: port, queue: port, table: port }
+        Self {
+            blob: port,
+            queue: port,
+            table: port,
+        }
     }
 
     /// A connection string to them.
@@ -44,7 +49,9 @@ impl Ports {
 
     /// A connection string to an account of this name, with the emulator's key.
     pub fn connection_string_of(self, account: &str) -> String {
-        let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{account};");
+        let endpoint = |service: &str, port: u16| {
+            format!("{service}Endpoint=http://127.0.0.1:{port}/{account};")
+        };
         format!(
             "DefaultEndpointsProtocol=http;AccountName={account};AccountKey={KEY};{}{}{}",
             endpoint("Blob", self.blob),
@@ -56,7 +63,8 @@ impl Ports {
     /// The settings of an account on them, called `main`.
     pub fn settings(self) -> AzureAccount {
         let text = SecretString::from(self.connection_string());
-        AzureAccount::from_connection_string(AccountName::main(), &text).expect("the emulator's connection string")
+        AzureAccount::from_connection_string(AccountName::main(), &text)
+            .expect("the emulator's connection string")
     }
 
     /// The stores of an account on them. Make one per test: a pooled connection belongs to its test's runtime.
@@ -72,7 +80,9 @@ const SHARED_BY_ALL: &str = "EVENKEEL_TEST_AZURITE";
 pub fn shared() -> Ports {
     static SHARED: OnceLock<Azurite> = OnceLock::new();
     match std::env::var(SHARED_BY_ALL) {
-        Ok(ports) => serde_json::from_str(&ports).expect("EVENKEEL_TEST_AZURITE has the ports of an Azurite"),
+        Ok(ports) => {
+            serde_json::from_str(&ports).expect("EVENKEEL_TEST_AZURITE has the ports of an Azurite")
+        }
         Err(_) => SHARED.get_or_init(Azurite::in_memory).ports,
     }
 }
@@ -106,13 +116,19 @@ impl Azurite {
 
     /// One in memory with further accounts of these names, whose key is the emulator's.
     pub fn with_accounts(further: &[&str]) -> Self {
-        let accounts: Vec<String> = [&[ACCOUNT], further].concat().iter().map(|account| format!("{account}:{KEY}")).collect();
-        Self::try_start(None, None, Some(accounts.join(";")), &[]).expect("Azurite did not start with several accounts")
+        let accounts: Vec<String> = [&[ACCOUNT], further]
+            .concat()
+            .iter()
+            .map(|account| format!("{account}:{KEY}"))
+            .collect();
+        Self::try_start(None, None, Some(accounts.join(";")), &[])
+            .expect("Azurite did not start with several accounts")
     }
 
     /// One in memory whose account has one more key, in Base64.
     pub fn with_key(key: &str) -> Self {
-        Self::try_start(None, None, Some(Self::keys(key)), &[]).expect("Azurite did not start with a second key")
+        Self::try_start(None, None, Some(Self::keys(key)), &[])
+            .expect("Azurite did not start with a second key")
     }
 
     /// From now on the account has this key in place of the one beside the emulator's own.
@@ -128,7 +144,12 @@ impl Azurite {
 
     /// One in memory that speaks TLS with a certificate and its key, and takes tokens of Entra ID.
     pub fn over_tls(certificate: &Path, key: &Path) -> Self {
-        let tls = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
+        let tls = [
+            "--cert".as_ref(),
+            certificate.as_os_str(),
+            "--key".as_ref(),
+            key.as_os_str(),
+        ];
         Self::try_start(None, None, None, &tls).expect("Azurite did not start over TLS")
     }
 
@@ -139,7 +160,10 @@ impl Azurite {
 
     /// Stops it: from now on connections are refused. Waits until it has saved its data.
     pub fn stop(&mut self) {
-        if let Some(Process { mut child, input, .. }) = self.process.take() {
+        if let Some(Process {
+            mut child, input, ..
+        }) = self.process.take()
+        {
             drop(input);
             let _ = child.wait();
         }
@@ -168,31 +192,58 @@ impl Azurite {
     }
 
     fn signal(&self, signal: &str) {
-        let Some(Process { child, .. }) = &self.process else { return };
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+        let Some(Process { child, .. }) = &self.process else {
+            return;
+        };
+        let sent = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status()
+            .expect("kill");
         assert!(sent.success());
     }
 
     fn start(location: Option<PathBuf>) -> Self {
-        Self::try_start(location, None, None, &[])
-            .unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
+        Self::try_start(location, None, None, &[]).unwrap_or_else(|| {
+            panic!(
+                "Azurite did not start; try `node run.mjs` in {}",
+                install().display()
+            )
+        })
     }
 
-    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, accounts: Option<String>, more: &[&OsStr]) -> Option<Self> {
+    fn try_start(
+        location: Option<PathBuf>,
+        ports: Option<Ports>,
+        accounts: Option<String>,
+        more: &[&OsStr],
+    ) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
-        command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg("run.mjs")
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         if let Some(location) = &location {
             command.arg("--location").arg(location);
         }
-        for (name, port) in ports.iter().flat_map(|p| [("--blob", p.blob), ("--queue", p.queue), ("--table", p.table)]) {
+        for (name, port) in ports.iter().flat_map(|p| {
+            [
+                ("--blob", p.blob),
+                ("--queue", p.queue),
+                ("--table", p.table),
+            ]
+        }) {
             command.arg(name).arg(port.to_string());
         }
         if let Some(accounts) = accounts {
             command.env("AZURITE_ACCOUNTS", accounts);
         }
         command.args(more);
-        let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");
+        let mut child = command
+            .spawn()
+            .expect("Node.js is needed for the tests against Azurite");
         let input = child.stdin.take().expect("its input");
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
@@ -201,7 +252,15 @@ impl Azurite {
             let _ = child.wait();
             return None;
         };
-        Some(Self { ports, location, process: Some(Process { child, input, output }) })
+        Some(Self {
+            ports,
+            location,
+            process: Some(Process {
+                child,
+                input,
+                output,
+            }),
+        })
     }
 }
 
@@ -218,7 +277,11 @@ fn install() -> PathBuf {
     let installed = folder.join("node_modules/.package-lock.json");
     let lock_path = folder.join("node_modules.lock");
     while !installed.exists() {
-        match OpenOptions::new().write(true).create_new(true).open(&lock_path) {
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&lock_path)
+        {
             Ok(mut lock) => {
                 let _ = write!(lock, "{}", std::process::id());
                 let _remove = Remove(&lock_path);
@@ -243,7 +306,13 @@ impl Drop for Remove<'_> {
 
 fn npm_ci(folder: &Path) {
     let done = Command::new("npm")
-        .args(["ci", "--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"])
+        .args([
+            "ci",
+            "--ignore-scripts",
+            "--no-fund",
+            "--no-audit",
+            "--loglevel=error",
+        ])
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -253,11 +322,16 @@ fn npm_ci(folder: &Path) {
 }
 
 /// Waits while another process installs. A lock that its owner left behind is taken away after ten minutes.
-#[expect(clippy::disallowed_methods, reason = "the age of a file on this machine's disk is no part of what is tested")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the age of a file on this machine's disk is no part of what is tested"
+)]
 fn wait_for(lock: &Path) {
     std::thread::sleep(Duration::from_millis(200));
-    let age =
-        File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
+    let age = File::open(lock)
+        .and_then(|file| file.metadata())
+        .and_then(|data| data.modified())
+        .map(|at| SystemTime::now().duration_since(at));
     if let Ok(Ok(age)) = age
         && age > Duration::from_mins(10)
     {

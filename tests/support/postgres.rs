@@ -47,7 +47,11 @@ const SHARED_BY_ALL: &str = "EVENKEEL_TEST_POSTGRES";
 pub fn shared() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(|| match std::env::var_os(SHARED_BY_ALL) {
-        Some(folder) => Postgres { folder: folder.into(), options: Vec::new(), server: None },
+        Some(folder) => Postgres {
+            folder: folder.into(),
+            options: Vec::new(),
+            server: None,
+        },
         None => Postgres::start(&["-c", "fsync=off", "-c", "listen_addresses="]),
     })
 }
@@ -55,17 +59,39 @@ pub fn shared() -> &'static Postgres {
 impl Postgres {
     /// One of its own, with these options.
     pub fn start(options: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("ekpg").tempdir_in("/tmp").unwrap().keep();
-        let mut server = Self { folder, options: options.iter().map(|&option| option.to_owned()).collect(), server: None };
+        let folder = tempfile::Builder::new()
+            .prefix("ekpg")
+            .tempdir_in("/tmp")
+            .unwrap()
+            .keep();
+        let mut server = Self {
+            folder,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            server: None,
+        };
         if let Some((uid, gid)) = owner() {
             std::os::unix::fs::chown(&server.folder, Some(uid), Some(gid)).unwrap();
         }
         let made = Self::tool("initdb")
-            .args(["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-U", USER, "-D"])
+            .args([
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "--no-sync",
+                "-U",
+                USER,
+                "-D",
+            ])
             .arg(server.data())
             .output();
         let made = made.unwrap();
-        assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "initdb failed: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         server.restart();
         server
     }
@@ -107,8 +133,17 @@ impl Postgres {
             let (input, output) = (guard.stdin.take().unwrap(), guard.stdout.take().unwrap());
             let mut pid = String::new();
             BufReader::new(output).read_line(&mut pid).unwrap();
-            let server = Server { guard, input, pid: pid.trim().parse().unwrap() };
-            while started.elapsed() < START && Path::new(&format!("/proc/{}", server.pid)).join("exe").exists() && !self.answers() {
+            let server = Server {
+                guard,
+                input,
+                pid: pid.trim().parse().unwrap(),
+            };
+            while started.elapsed() < START
+                && Path::new(&format!("/proc/{}", server.pid))
+                    .join("exe")
+                    .exists()
+                && !self.answers()
+            {
                 std::thread::sleep(Duration::from_millis(20));
             }
             if self.answers() {
@@ -118,25 +153,37 @@ impl Postgres {
             // What a killed server left is still in use.
             server.end(true);
         }
-        panic!("PostgreSQL did not start: {}", std::fs::read_to_string(self.folder.join("log")).unwrap_or_default());
+        panic!(
+            "PostgreSQL did not start: {}",
+            std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        );
     }
 
     fn answers(&self) -> bool {
-        let asked = Self::tool("pg_isready").args(["-q", "-p", self.port(), "-h"]).arg(&self.folder).status();
+        let asked = Self::tool("pg_isready")
+            .args(["-q", "-p", self.port(), "-h"])
+            .arg(&self.folder)
+            .status();
         asked.unwrap().success()
     }
 
     /// Kills it as a loss of power does.
     pub fn kill(&mut self) {
         let server = self.server.take().unwrap();
-        let killed = Command::new("kill").args(["-KILL", &server.pid.to_string()]).status().unwrap();
+        let killed = Command::new("kill")
+            .args(["-KILL", &server.pid.to_string()])
+            .status()
+            .unwrap();
         assert!(killed.success());
         server.end(true);
     }
 
     /// From now on it speaks TLS with this certificate, and asks for passwords where it is reached by TCP.
     pub fn secure(&mut self, certificate: &str, key: &str) {
-        let (cert, secret) = (self.data().join("server.crt"), self.data().join("server.key"));
+        let (cert, secret) = (
+            self.data().join("server.crt"),
+            self.data().join("server.key"),
+        );
         std::fs::write(&cert, certificate).unwrap();
         std::fs::write(&secret, key).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -145,7 +192,11 @@ impl Postgres {
                 std::os::unix::fs::chown(file, Some(uid), Some(gid)).unwrap();
             }
         }
-        std::fs::write(self.data().join("pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+        std::fs::write(
+            self.data().join("pg_hba.conf"),
+            "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n",
+        )
+        .unwrap();
         self.options.extend(["-c".to_owned(), "ssl=on".to_owned()]);
         self.kill();
         self.restart();
@@ -167,37 +218,90 @@ impl Postgres {
     /// Runs statements. The rows, their columns parted by `|`; nothing where it is away.
     pub fn try_ask(&self, database: &str, statements: &str) -> Option<Vec<String>> {
         let mut psql = Self::tool("psql");
-        psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database, "-p", self.port(), "-c", statements, "-h"]);
+        psql.args([
+            "-X",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            USER,
+            "-d",
+            database,
+            "-p",
+            self.port(),
+            "-c",
+            statements,
+            "-h",
+        ]);
         let ended = psql.arg(&self.folder).output().unwrap();
-        ended.status.success().then(|| String::from_utf8(ended.stdout).unwrap().lines().map(str::to_owned).collect())
+        ended.status.success().then(|| {
+            String::from_utf8(ended.stdout)
+                .unwrap()
+                .lines()
+                .map(str::to_owned)
+                .collect()
+        })
     }
 
     /// As [`try_ask`](Self::try_ask), of one that is there.
     pub fn ask(&self, database: &str, statements: &str) -> Vec<String> {
-        self.try_ask(database, statements).unwrap_or_else(|| panic!("PostgreSQL does not take {statements}"))
+        self.try_ask(database, statements)
+            .unwrap_or_else(|| panic!("PostgreSQL does not take {statements}"))
     }
 
     /// Runs statements in a transaction that stays open until its holder is dropped.
     pub fn hold(&self, database: &str, statements: &str) -> OpenTransaction {
         let mut psql = Self::tool("psql");
-        psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database, "-p", self.port(), "-h"]).arg(&self.folder);
-        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        psql.args([
+            "-X",
+            "-A",
+            "-t",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            USER,
+            "-d",
+            database,
+            "-p",
+            self.port(),
+            "-h",
+        ])
+        .arg(&self.folder);
+        let mut psql = psql
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut input = psql.stdin.take().unwrap();
         writeln!(input, "BEGIN; {statements}; SELECT 'held';").unwrap();
         let mut said = String::new();
-        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        BufReader::new(psql.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
         assert_eq!(said.trim(), "held", "PostgreSQL does not take {statements}");
-        OpenTransaction { psql, _input: input }
+        OpenTransaction {
+            psql,
+            _input: input,
+        }
     }
 
     fn port(&self) -> &str {
-        self.options.iter().find_map(|option| option.strip_prefix("port=")).unwrap_or("5432")
+        self.options
+            .iter()
+            .find_map(|option| option.strip_prefix("port="))
+            .unwrap_or("5432")
     }
 }
 
 impl Server {
     fn end(self, keep: bool) {
-        let Self { mut guard, mut input, .. } = self;
+        let Self {
+            mut guard,
+            mut input,
+            ..
+        } = self;
         if keep {
             let _ = input.write_all(b"keep\n");
         }
@@ -242,11 +346,17 @@ fn owner() -> Option<(u32, u32)> {
     }
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let of = |name: &str| {
-        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let line = users
+            .lines()
+            .find(|line| line.split(':').next() == Some(name))?;
         let mut fields = line.split(':').skip(2).map(|field| field.parse().unwrap());
         Some((fields.next()?, fields.next()?))
     };
-    Some(of("postgres").or_else(|| of("nobody")).expect("a user named postgres or nobody"))
+    Some(
+        of("postgres")
+            .or_else(|| of("nobody"))
+            .expect("a user named postgres or nobody"),
+    )
 }
 
 fn as_owner(mut command: Command) -> Command {

@@ -66,9 +66,19 @@ impl SearchStub {
 
     /// Makes an index: `[("name", "Edm.String")]`.
     pub fn create(&self, index: &str, fields: &[(&str, &str)]) {
-        let fields = fields.iter().chain(&[(KEY_FIELD, "Edm.String")]).map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned()));
-        let index_of = Index { fields: fields.collect(), documents: BTreeMap::new() };
-        self.state.lock().unwrap().indexes.insert(index.to_owned(), index_of);
+        let fields = fields
+            .iter()
+            .chain(&[(KEY_FIELD, "Edm.String")])
+            .map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned()));
+        let index_of = Index {
+            fields: fields.collect(),
+            documents: BTreeMap::new(),
+        };
+        self.state
+            .lock()
+            .unwrap()
+            .indexes
+            .insert(index.to_owned(), index_of);
     }
 
     /// What happens to the next requests, each its own.
@@ -87,7 +97,9 @@ impl SearchStub {
         let documents = &mut state.indexes.get_mut(index).unwrap().documents;
         match document {
             None => drop(documents.remove(key)),
-            Some(document) => drop(documents.insert(key.to_owned(), document.as_object().unwrap().clone())),
+            Some(document) => {
+                drop(documents.insert(key.to_owned(), document.as_object().unwrap().clone()))
+            }
         }
     }
 
@@ -113,11 +125,15 @@ impl SearchStub {
 
 /// With the names of the request that the service sends with every answer.
 fn named(status: u16) -> Answer {
-    Reply::status(status).header("request-id", "7d6eb5c1-0002-0000-0000-000000000000").header("elapsed-time", "5")
+    Reply::status(status)
+        .header("request-id", "7d6eb5c1-0002-0000-0000-000000000000")
+        .header("elapsed-time", "5")
 }
 
 fn reply(status: u16, body: &Value) -> Answer {
-    named(status).header("content-type", "application/json").body(body.to_string())
+    named(status)
+        .header("content-type", "application/json")
+        .body(body.to_string())
 }
 
 fn refusal(status: u16, message: &str) -> Answer {
@@ -129,7 +145,11 @@ impl State {
         if request.header("api-key") != Some(KEY) {
             return named(403).into();
         }
-        let trouble = if self.trouble.is_empty() { None } else { Some(self.trouble.remove(0)) };
+        let trouble = if self.trouble.is_empty() {
+            None
+        } else {
+            Some(self.trouble.remove(0))
+        };
         if let Some(Trouble::Refused(status, wait)) = trouble {
             let answer = refusal(status, "trouble");
             return match wait {
@@ -147,7 +167,9 @@ impl State {
         let answer = match (request.method.as_str(), segments.as_slice()) {
             ("GET", ["indexes", index]) => self.describe(index),
             ("GET", ["indexes", index, "docs", key]) => self.lookup(index, key),
-            ("POST", ["indexes", index, "docs", "search.index"]) => self.write(index, &request.body, trouble.as_ref()),
+            ("POST", ["indexes", index, "docs", "search.index"]) => {
+                self.write(index, &request.body, trouble.as_ref())
+            }
             _ => refusal(404, "no such resource"),
         };
         match trouble {
@@ -158,36 +180,61 @@ impl State {
     }
 
     fn describe(&self, index: &str) -> Answer {
-        let Some(found) = self.indexes.get(index) else { return refusal(404, "no such index") };
+        let Some(found) = self.indexes.get(index) else {
+            return refusal(404, "no such index");
+        };
         let field = |(name, kind): (&String, &String)| json!({"name": name, "type": kind, "key": name == KEY_FIELD});
-        reply(200, &json!({"name": index, "fields": found.fields.iter().map(field).collect::<Vec<_>>()}))
+        reply(
+            200,
+            &json!({"name": index, "fields": found.fields.iter().map(field).collect::<Vec<_>>()}),
+        )
     }
 
     fn lookup(&self, index: &str, key: &str) -> Answer {
-        let Some(found) = self.indexes.get(index).and_then(|index| index.documents.get(key)) else { return named(404) };
+        let Some(found) = self
+            .indexes
+            .get(index)
+            .and_then(|index| index.documents.get(key))
+        else {
+            return named(404);
+        };
         let mut body = found.clone();
         body.insert("@odata.context".to_owned(), "…".into());
         reply(200, &Value::Object(body))
     }
 
     fn write(&mut self, index: &str, body: &[u8], trouble: Option<&Trouble>) -> Answer {
-        let Some(index) = self.indexes.get_mut(index) else { return refusal(404, "no such index") };
+        let Some(index) = self.indexes.get_mut(index) else {
+            return refusal(404, "no such index");
+        };
         let actions: Value = serde_json::from_slice(body).unwrap();
         let actions = actions["value"].as_array().unwrap();
         if actions.is_empty() || actions.len() > BATCH {
             return refusal(400, "1 to 1,000 actions");
         }
         // A field that the index has not makes the whole request nonsense to the service.
-        let known =
-            |action: &Value| action.as_object().unwrap().keys().all(|name| name == "@search.action" || index.fields.contains_key(name));
+        let known = |action: &Value| {
+            action
+                .as_object()
+                .unwrap()
+                .keys()
+                .all(|name| name == "@search.action" || index.fields.contains_key(name))
+        };
         if let Some(unknown) = actions.iter().find(|action| !known(action)) {
-            return refusal(400, &format!("The request is invalid: a property does not exist on type 'search.documentFields': {unknown}"));
+            return refusal(
+                400,
+                &format!(
+                    "The request is invalid: a property does not exist on type 'search.documentFields': {unknown}"
+                ),
+            );
         }
         let mut results = Vec::new();
         for action in actions {
             let key = action[KEY_FIELD].as_str().unwrap();
             let (status, message) = match trouble {
-                Some(Trouble::Document(text, status)) if action.to_string().contains(text) => (*status, Some("trouble".to_owned())),
+                Some(Trouble::Document(text, status)) if action.to_string().contains(text) => {
+                    (*status, Some("trouble".to_owned()))
+                }
                 _ => index.carry_out(key, action),
             };
             results.push(json!({"key": key, "status": status < 300, "statusCode": status, "errorMessage": message}));
@@ -199,7 +246,11 @@ impl State {
 
 impl Index {
     fn carry_out(&mut self, key: &str, action: &Value) -> (u16, Option<String>) {
-        let valid = key.len() <= 1_024 && !key.starts_with('_') && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_=".contains(&b));
+        let valid = key.len() <= 1_024
+            && !key.starts_with('_')
+            && key
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_=".contains(&b));
         if !valid {
             return (400, Some(format!("Invalid document key: '{key}'")));
         }
@@ -211,7 +262,10 @@ impl Index {
         for (name, kind) in &self.fields {
             let value = action.get(name).cloned().unwrap_or_default();
             if !fits(kind, &value) {
-                return (400, Some(format!("cannot convert {value} to {kind} (field {name})")));
+                return (
+                    400,
+                    Some(format!("cannot convert {value} to {kind} (field {name})")),
+                );
             }
             document.insert(name.clone(), value);
         }

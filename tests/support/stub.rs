@@ -37,7 +37,10 @@ pub struct Request {
 impl Request {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(found, _)| found.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body as text.
@@ -74,7 +77,13 @@ pub enum Reply {
 impl Reply {
     /// An answer with a status and nothing else.
     pub const fn status(status: u16) -> Answer {
-        Answer { status, headers: Vec::new(), body: Vec::new(), keep: None, delay: Duration::ZERO }
+        Answer {
+            status,
+            headers: Vec::new(),
+            body: Vec::new(),
+            keep: None,
+            delay: Duration::ZERO,
+        }
     }
 }
 
@@ -155,7 +164,10 @@ impl Stub {
             let shared = Arc::clone(&shared);
             move || shared.accept(&listener)
         });
-        Self { shared, acceptor: Some(acceptor) }
+        Self {
+            shared,
+            acceptor: Some(acceptor),
+        }
     }
 
     /// One that answers every request alike.
@@ -207,14 +219,19 @@ impl Shared {
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            let Ok(handle) = stream.try_clone() else { continue };
+            let Ok(handle) = stream.try_clone() else {
+                continue;
+            };
             let worker = thread::spawn({
                 let shared = Arc::clone(self);
                 move || {
                     let _ = shared.serve(stream);
                 }
             });
-            self.connections.lock().unwrap().push((handle, Some(worker)));
+            self.connections
+                .lock()
+                .unwrap()
+                .push((handle, Some(worker)));
         }
     }
 
@@ -227,7 +244,9 @@ impl Shared {
             let request = self.request(message, &mut stream, &mut unread)?;
             match (self.script)(&request) {
                 Reply::Answer(answer) => {
-                    if !self.pause(answer.delay) || !answer.write(&mut stream, request.method == "HEAD")? {
+                    if !self.pause(answer.delay)
+                        || !answer.write(&mut stream, request.method == "HEAD")?
+                    {
                         return stream.shutdown(Shutdown::Both);
                     }
                 }
@@ -242,7 +261,12 @@ impl Shared {
                 Reply::Reset => return reset(&stream),
                 Reply::Silence => {
                     let stopped = self.stopped.0.lock().unwrap();
-                    drop(self.stopped.1.wait_while(stopped, |stopped| !*stopped).unwrap());
+                    drop(
+                        self.stopped
+                            .1
+                            .wait_while(stopped, |stopped| !*stopped)
+                            .unwrap(),
+                    );
                     return Ok(());
                 }
             }
@@ -256,10 +280,20 @@ impl Shared {
             return true;
         }
         let stopped = self.stopped.0.lock().unwrap();
-        !*self.stopped.1.wait_timeout_while(stopped, time, |stopped| !*stopped).unwrap().0
+        !*self
+            .stopped
+            .1
+            .wait_timeout_while(stopped, time, |stopped| !*stopped)
+            .unwrap()
+            .0
     }
 
-    fn request(&self, head: Head, stream: &mut TcpStream, unread: &mut Vec<u8>) -> io::Result<Request> {
+    fn request(
+        &self,
+        head: Head,
+        stream: &mut TcpStream,
+        unread: &mut Vec<u8>,
+    ) -> io::Result<Request> {
         let body = head.body(stream, unread, true)?;
         let mut words = head.first.split(' ');
         let request = Request {
@@ -282,21 +316,37 @@ impl Shared {
             None => TcpStream::connect((Ipv4Addr::LOCALHOST, port))?,
         };
         let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method, request.target).into_bytes();
-        for (name, value) in request.headers.iter().filter(|(name, _)| !matches!(name.as_str(), "transfer-encoding" | "content-length")) {
+        for (name, value) in request
+            .headers
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_str(), "transfer-encoding" | "content-length"))
+        {
             bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
-        bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", request.body.len()).as_bytes());
+        bytes.extend_from_slice(
+            format!("content-length: {}\r\n\r\n", request.body.len()).as_bytes(),
+        );
         bytes.extend_from_slice(&request.body);
         stream.write_all(&bytes)?;
         let mut unread = Vec::new();
         let head = Head::read(&mut stream, &mut unread)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let status: u16 = head.first.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let status: u16 = head
+            .first
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0);
         let empty = request.method == "HEAD" || matches!(status, 100..=199 | 204 | 304);
-        let body = if empty { Vec::new() } else { head.body(&mut stream, &mut unread, false)? };
+        let body = if empty {
+            Vec::new()
+        } else {
+            head.body(&mut stream, &mut unread, false)?
+        };
         let mut answer = format!("{}\r\n", head.first).into_bytes();
         for (name, value) in &head.headers {
             // A body that came in chunks goes on in one piece.
-            if name != "transfer-encoding" && (name != "content-length" || request.method == "HEAD") {
+            if name != "transfer-encoding" && (name != "content-length" || request.method == "HEAD")
+            {
                 answer.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
             }
         }
@@ -325,13 +375,18 @@ impl Answer {
             bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         let bodiless = matches!(self.status, 100..=199 | 204 | 304);
-        let named = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        let named = self
+            .headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
         if !bodiless && !named {
             bytes.extend_from_slice(format!("Content-Length: {}\r\n", self.body.len()).as_bytes());
         }
         bytes.extend_from_slice(b"\r\n");
         if !head && !bodiless {
-            bytes.extend_from_slice(&self.body[..self.keep.unwrap_or(self.body.len()).min(self.body.len())]);
+            bytes.extend_from_slice(
+                &self.body[..self.keep.unwrap_or(self.body.len()).min(self.body.len())],
+            );
         }
         stream.write_all(&bytes)?;
         Ok(self.keep.is_none())
@@ -359,21 +414,39 @@ impl Head {
         unread.drain(..end + 4);
         let mut lines = text.split("\r\n");
         let first = lines.next().unwrap_or_default().to_owned();
-        let headers =
-            lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()));
-        Ok(Some(Self { first, headers: headers.collect() }))
+        let headers = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()));
+        Ok(Some(Self {
+            first,
+            headers: headers.collect(),
+        }))
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Reads the body: by its length, in chunks, or (an answer) to the end of the connection.
-    fn body(&self, stream: &mut impl Read, unread: &mut Vec<u8>, request: bool) -> io::Result<Vec<u8>> {
-        if self.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
+    fn body(
+        &self,
+        stream: &mut impl Read,
+        unread: &mut Vec<u8>,
+        request: bool,
+    ) -> io::Result<Vec<u8>> {
+        if self
+            .header("transfer-encoding")
+            .is_some_and(|coding| coding.contains("chunked"))
+        {
             return chunks(stream, unread);
         }
-        match self.header("content-length").and_then(|length| length.parse().ok()) {
+        match self
+            .header("content-length")
+            .and_then(|length| length.parse().ok())
+        {
             Some(length) => exactly(stream, unread, length),
             None if request => Ok(Vec::new()),
             None => {
@@ -413,7 +486,8 @@ fn chunks(stream: &mut impl Read, unread: &mut Vec<u8>) -> io::Result<Vec<u8>> {
         };
         let line = String::from_utf8_lossy(&unread[..end]).into_owned();
         unread.drain(..end + 2);
-        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16).map_err(io::Error::other)?;
+        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16)
+            .map_err(io::Error::other)?;
         body.extend_from_slice(&exactly(stream, unread, size)?);
         exactly(stream, unread, 2)?;
         if size == 0 {

@@ -15,8 +15,15 @@ pub async fn account_facts(account: &AzureAccount, now: Timestamp) -> Option<Acc
     let secrets = Authentication::Secrets(account.keyring()?, Service::Blob);
     let exchange = account.exchange(secrets).ok()?;
     let (url, headers) = blob_service::request(account, "restype=account&comp=properties", now);
-    let answer = exchange.send(Method::GET, url, headers, Bytes::new()).await.ok();
+    let answer = exchange
+        .send(Method::GET, url, headers, Bytes::new())
+        .await
+        .ok();
     let answer = answer.filter(HttpAnswer::is_success)?;
-    let [kind, sku] = ["x-ms-account-kind", "x-ms-sku-name"].map(|name| answer.header(name).map(str::to_owned));
-    Some(AccountFacts { kind: kind?, sku: sku? })
+    let [kind, sku] =
+        ["x-ms-account-kind", "x-ms-sku-name"].map(|name| answer.header(name).map(str::to_owned));
+    Some(AccountFacts {
+        kind: kind?,
+        sku: sku?,
+    })
 }

@@ -60,7 +60,12 @@ pub(super) struct Amend;
 
 #[async_trait]
 impl Policy for Amend {
-    async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+    async fn send(
+        &self,
+        context: &Context,
+        request: &mut Request,
+        next: &[Arc<dyn Policy>],
+    ) -> PolicyResult {
         if let Some(amendment) = context.get::<Amendment>() {
             amendment.apply(request)?;
         }
@@ -76,7 +81,11 @@ impl Amendment {
         if !self.without.is_empty() {
             // The library's requests cannot forget a header, so a new one is made of the rest.
             let mut lighter = Request::new(request.url().clone(), *request.method());
-            for (name, value) in request.headers().iter().filter(|(name, _)| !self.without.contains(&name.as_str())) {
+            for (name, value) in request
+                .headers()
+                .iter()
+                .filter(|(name, _)| !self.without.contains(&name.as_str()))
+            {
                 lighter.insert_header(name.clone(), value.clone());
             }
             lighter.set_body(request.body().clone());

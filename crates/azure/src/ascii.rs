@@ -39,9 +39,17 @@ fn rewritten(body: &str, limit: usize, escape: impl Fn(&mut String, char)) -> St
     }
     let mut escaped = String::with_capacity(body.len() * 2);
     for c in body.chars() {
-        if c.is_ascii() { escaped.push(c) } else { escape(&mut escaped, c) }
+        if c.is_ascii() {
+            escaped.push(c)
+        } else {
+            escape(&mut escaped, c)
+        }
     }
-    if escaped.len() > limit { body.to_owned() } else { escaped }
+    if escaped.len() > limit {
+        body.to_owned()
+    } else {
+        escaped
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +61,10 @@ mod tests {
         let body = serde_json::json!({"S": "한 😀 \u{7f} é", "한": "\r\n\"\\"}).to_string();
         let ascii = json::<1_000>(&body);
         assert!(ascii.is_ascii());
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&ascii).unwrap(), serde_json::from_str::<serde_json::Value>(&body).unwrap());
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&ascii).unwrap(),
+            serde_json::from_str::<serde_json::Value>(&body).unwrap()
+        );
         assert_eq!(json::<10>(&body), body);
         assert_eq!(json::<0>("{}"), "{}");
     }

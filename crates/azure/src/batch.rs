@@ -24,21 +24,37 @@ impl<'a> BatchPart<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (status, rest) = text[text.find("HTTP/1.")?..].split_once('\n')?;
         let status = status.split_whitespace().nth(1)?.parse().ok()?;
-        let lines = rest.split_inclusive('\n').take_while(|line| !line.trim().is_empty());
+        let lines = rest
+            .split_inclusive('\n')
+            .take_while(|line| !line.trim().is_empty());
         let (headers, body) = rest.split_at(lines.map(str::len).sum());
-        Some(Self { status, headers, body: body.trim() })
+        Some(Self {
+            status,
+            headers,
+            body: body.trim(),
+        })
     }
 
     fn headers(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.headers.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))
+        self.headers
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.trim(), value.trim()))
     }
 
     fn etag(&self) -> Option<String> {
-        self.headers().find(|(name, _)| name.eq_ignore_ascii_case("etag")).map(|(_, value)| value.to_owned())
+        self.headers()
+            .find(|(name, _)| name.eq_ignore_ascii_case("etag"))
+            .map(|(_, value)| value.to_owned())
     }
 
     fn refusal(&self) -> Refusal {
-        let header = |(name, value): (&str, &str)| Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?));
+        let header = |(name, value): (&str, &str)| {
+            Some((
+                name.parse::<HeaderName>().ok()?,
+                value.parse::<HeaderValue>().ok()?,
+            ))
+        };
         let headers: HeaderMap = self.headers().filter_map(header).collect();
         Refusal::read(self.status, &headers, self.body.as_bytes())
     }
@@ -71,14 +87,23 @@ pub(super) fn without_content(body: &str) -> String {
 /// Reads the answer to a transaction of `count` operations.
 pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
     let body = String::from_utf8_lossy(&answer.body);
-    let Some(parts) = parts(&body) else { return BatchOutcome::Unreadable };
-    if let Some((at, failed)) = parts.iter().enumerate().find(|(_, part)| !(200..300).contains(&part.status)) {
+    let Some(parts) = parts(&body) else {
+        return BatchOutcome::Unreadable;
+    };
+    if let Some((at, failed)) = parts
+        .iter()
+        .enumerate()
+        .find(|(_, part)| !(200..300).contains(&part.status))
+    {
         let mut refusal = failed.refusal();
         if refusal.request_id.is_none() {
             refusal.request_id = answer.header(STORAGE_REQUEST_ID).map(str::to_owned);
         }
         // Without an index in the message, the place of the part tells only where there is a part for each.
-        refusal.index = refusal.index.or_else(|| (parts.len() == count).then_some(at)).filter(|index| *index < count);
+        refusal.index = refusal
+            .index
+            .or_else(|| (parts.len() == count).then_some(at))
+            .filter(|index| *index < count);
         return BatchOutcome::Failed(refusal);
     }
     if parts.len() != count {
@@ -111,13 +136,21 @@ mod tests {
     use super::*;
 
     fn answer(body: impl Into<String>) -> HttpAnswer {
-        HttpAnswer { status: 202, headers: HeaderMap::new(), body: body.into().into() }
+        HttpAnswer {
+            status: 202,
+            headers: HeaderMap::new(),
+            body: body.into().into(),
+        }
     }
 
     fn success(parts: &[(&str, &str)]) -> String {
         let mut body = "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n".to_owned();
         for (status, etag) in parts {
-            let etag = if etag.is_empty() { String::new() } else { format!("ETag: {etag}\r\n") };
+            let etag = if etag.is_empty() {
+                String::new()
+            } else {
+                format!("ETag: {etag}\r\n")
+            };
             let part = format!(
                 "--changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
                  HTTP/1.1 {status}\r\nDataServiceVersion: 1.0;\r\n{etag}\r\n\r\n"
@@ -129,8 +162,14 @@ mod tests {
 
     #[test]
     fn a_success_names_an_etag_per_operation() {
-        let body = success(&[("204 No Content", "W/\"datetime'1'\""), ("204 No Content", "")]);
-        assert_eq!(outcome(&answer(body.clone()), 2), BatchOutcome::Done(vec![Some("W/\"datetime'1'\"".into()), None]));
+        let body = success(&[
+            ("204 No Content", "W/\"datetime'1'\""),
+            ("204 No Content", ""),
+        ]);
+        assert_eq!(
+            outcome(&answer(body.clone()), 2),
+            BatchOutcome::Done(vec![Some("W/\"datetime'1'\"".into()), None])
+        );
         assert_eq!(outcome(&answer(body), 3), BatchOutcome::Unreadable);
     }
 
@@ -141,10 +180,17 @@ mod tests {
             HTTP/1.1 409 Conflict\r\nX-Content-Type-Options: nosniff\r\nContent-Type: application/json;odata=minimalmetadata\r\n\r\n\
             {\"odata.error\":{\"code\":\"EntityAlreadyExists\",\"message\":{\"lang\":\"en-US\",\"value\":\"3:The specified entity already exists.\\nRequestId:7\"}}}\r\n\
             --changesetresponse_2--\r\n--batchresponse_1--\r\n";
-        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 5) else { panic!() };
-        assert_eq!((refusal.status, refusal.code.as_deref(), refusal.index), (409, Some("EntityAlreadyExists"), Some(3)));
+        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 5) else {
+            panic!()
+        };
+        assert_eq!(
+            (refusal.status, refusal.code.as_deref(), refusal.index),
+            (409, Some("EntityAlreadyExists"), Some(3))
+        );
         // An index that no operation has is not passed on.
-        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 2) else { panic!() };
+        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 2) else {
+            panic!()
+        };
         assert_eq!(refusal.index, None);
     }
 
@@ -152,7 +198,11 @@ mod tests {
     fn a_cut_off_answer_says_nothing() {
         let body = success(&[("204 No Content", "a"), ("204 No Content", "b")]);
         for end in [0, 10, 100, body.len() / 2, body.len() - 50] {
-            assert_eq!(outcome(&answer(&body[..end]), 2), BatchOutcome::Unreadable, "{end}");
+            assert_eq!(
+                outcome(&answer(&body[..end]), 2),
+                BatchOutcome::Unreadable,
+                "{end}"
+            );
         }
         assert_eq!(outcome(&answer("<html>"), 1), BatchOutcome::Unreadable);
     }
@@ -162,7 +212,9 @@ mod tests {
         let body = "--changeset_1\nContent-Type: application/http\n\nPOST http://h/T HTTP/1.1\naccept: x\n\n{\"S\":\"POST x HTTP/1.1\"}\n\nPUT http://h/T HTTP/1.1\n";
         let amended = without_content(body);
         assert_eq!(amended.matches("Prefer").count(), 1);
-        assert!(amended.contains("POST http://h/T HTTP/1.1\nPrefer: return-no-content\naccept: x\n"));
+        assert!(
+            amended.contains("POST http://h/T HTTP/1.1\nPrefer: return-no-content\naccept: x\n")
+        );
     }
 
     proptest::proptest! {

@@ -18,7 +18,10 @@ pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
 pub(super) fn metadata_of(answer: &HttpAnswer) -> BTreeMap<String, String> {
     let pairs = answer.headers.iter().filter_map(|(name, value)| {
         let name = name.as_str().strip_prefix("x-ms-meta-")?;
-        Some((name.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        Some((
+            name.to_owned(),
+            String::from_utf8_lossy(value.as_bytes()).into_owned(),
+        ))
     });
     pairs.collect()
 }
@@ -43,7 +46,9 @@ pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
 
 /// A name of metadata: a C# identifier, of ASCII letters.
 pub(super) fn is_identifier(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Headers that the library can set only with a second request.
@@ -68,7 +73,10 @@ mod tests {
     #[test]
     fn content_ranges_are_read() {
         assert_eq!(content_range("bytes 0-9/100"), Some((0, 100)));
-        assert_eq!(content_range("bytes 8388608-8388609/8388610"), Some((8_388_608, 8_388_610)));
+        assert_eq!(
+            content_range("bytes 8388608-8388609/8388610"),
+            Some((8_388_608, 8_388_610))
+        );
         for bad in ["", "bytes */0", "bytes 0-9/*", "items 0-9/10"] {
             assert_eq!(content_range(bad), None, "{bad}");
         }
@@ -77,7 +85,12 @@ mod tests {
     #[test]
     fn metadata_is_what_headers_carry() {
         assert!(is_identifier("ek_source") && is_identifier("_a1"));
-        assert!(!is_identifier("") && !is_identifier("1a") && !is_identifier("a-b") && !is_identifier("한"));
+        assert!(
+            !is_identifier("")
+                && !is_identifier("1a")
+                && !is_identifier("a-b")
+                && !is_identifier("한")
+        );
         assert!(is_header_text("") && is_header_text("a b"));
         assert!(!is_header_text(" a") && !is_header_text("a\n") && !is_header_text("é"));
     }

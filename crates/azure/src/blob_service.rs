@@ -13,7 +13,8 @@ pub(crate) fn request(account: &AzureAccount, query: &str, now: Timestamp) -> (U
     url.set_query(Some(query));
     let mut headers = HeaderMap::new();
     headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
-    if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+    if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())
+    {
         headers.insert("x-ms-date", date);
     }
     (url, headers)

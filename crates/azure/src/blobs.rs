@@ -6,7 +6,9 @@ use std::ops::Range;
 use async_trait::async_trait;
 use azure_core::prelude::{IfMatchCondition, NextMarker};
 use azure_storage_blobs::blob::{self as library, BlobBlockType};
-use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, ConditionAppendPosition, Hash};
+use azure_storage_blobs::prelude::{
+    BlobClient, BlobContentType, BlobServiceClient, ConditionAppendPosition, Hash,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
@@ -14,14 +16,17 @@ use md5::{Digest as _, Md5};
 
 use super::amend::Amendment;
 use super::blob_copy::{COPY, Copying, copy_of};
-use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
+use super::blob_headers::{
+    condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of,
+};
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_model::ports::{
-    Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Missing, StoreError, What,
+    Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId,
+    ErrorClass, Missing, StoreError, What,
 };
 
 const CREATE: CallKind = CallKind::write("Create Container", Absent::Container);
@@ -72,7 +77,9 @@ impl AzureBlobs {
     }
 
     pub(super) fn blob(&self, (container, name): Address<'_>) -> BlobClient {
-        self.service.container_client(container.as_str()).blob_client(name.as_str())
+        self.service
+            .container_client(container.as_str())
+            .blob_client(name.as_str())
     }
 
     fn describe(
@@ -85,42 +92,84 @@ impl AzureBlobs {
         // Its bytes are not there yet, or never will be, at any stated length.
         let unfinished = match copy_of(answer) {
             Copying::None | Copying::Done => None,
-            Copying::Pending => Some((ErrorClass::Transient { retry_after: None }, "a copy onto the blob is still under way")),
-            Copying::GivenUp => Some((ErrorClass::Permanent, "the service has given up a copy onto the blob and left it empty: delete it")),
+            Copying::Pending => Some((
+                ErrorClass::Transient { retry_after: None },
+                "a copy onto the blob is still under way",
+            )),
+            Copying::GivenUp => Some((
+                ErrorClass::Permanent,
+                "the service has given up a copy onto the blob and left it empty: delete it",
+            )),
         };
         if let Some((class, message)) = unfinished {
             return Err(self.caller.error(class, operation, what(), message));
         }
-        let header_length = || answer.header("content-length").and_then(|length| length.trim().parse().ok());
+        let header_length = || {
+            answer
+                .header("content-length")
+                .and_then(|length| length.trim().parse().ok())
+        };
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
         match (etag, length.or_else(header_length)) {
             (Some(etag), Some(length)) => Ok(BlobProperties {
                 etag,
                 length,
-                content_type: answer.header("content-type").unwrap_or("application/octet-stream").to_owned(),
+                content_type: answer
+                    .header("content-type")
+                    .unwrap_or("application/octet-stream")
+                    .to_owned(),
                 cache_control: answer.header("cache-control").map(str::to_owned),
                 metadata: metadata_of(answer),
             }),
-            _ => Err(self.caller.unusable(operation, what(), answer, "the answer names no ETag or no length")),
+            _ => Err(self.caller.unusable(
+                operation,
+                what(),
+                answer,
+                "the answer names no ETag or no length",
+            )),
         }
     }
 
     /// The bytes from `start` to `end`, or to the blob's end, of the version `etag`, or of the present one.
-    async fn chunk(&self, blob: Address<'_>, start: u64, end: u64, etag: Option<&ETag>) -> Result<Chunk, StoreError> {
+    async fn chunk(
+        &self,
+        blob: Address<'_>,
+        start: u64,
+        end: u64,
+        etag: Option<&ETag>,
+    ) -> Result<Chunk, StoreError> {
         let what = || What::Blob(blob.0.clone(), blob.1.clone());
         let end = end.min(start.saturating_add(CHUNK_BYTES));
         // The checksums that the library asks for with small ranges are refused by some services.
-        let context = Amendment::default().without("x-ms-range-get-content-crc64").without("x-ms-range-get-content-md5").context();
-        let mut call = self.blob(blob).get().range(start..end).chunk_size(CHUNK_BYTES).context(context);
+        let context = Amendment::default()
+            .without("x-ms-range-get-content-crc64")
+            .without("x-ms-range-get-content-md5")
+            .context();
+        let mut call = self
+            .blob(blob)
+            .get()
+            .range(start..end)
+            .chunk_size(CHUNK_BYTES)
+            .context(context);
         if let Some(etag) = etag {
             call = call.if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
         }
-        let answer = match self.caller.try_run(transport::first(call.into_stream())).await {
+        let answer = match self
+            .caller
+            .try_run(transport::first(call.into_stream()))
+            .await
+        {
             Ok(answer) => answer,
-            Err(NotOk::Refusal(refusal)) if refusal.status == 416 && refusal.is_of_the_service() => return Ok(Chunk::PastTheEnd),
+            Err(NotOk::Refusal(refusal))
+                if refusal.status == 416 && refusal.is_of_the_service() =>
+            {
+                return Ok(Chunk::PastTheEnd);
+            }
             Err(failure) => match self.caller.failed(GET, what(), failure) {
                 error if error.is_missing_item() => return Ok(Chunk::Absent),
-                error if error.class == ErrorClass::Precondition && etag.is_some() => return Ok(Chunk::Changed),
+                error if error.class == ErrorClass::Precondition && etag.is_some() => {
+                    return Ok(Chunk::Changed);
+                }
                 error => return Err(error),
             },
         };
@@ -128,20 +177,42 @@ impl AzureBlobs {
         let (from, length) = match answer.header("content-range") {
             Some(range) => match content_range(range) {
                 Some((from, length)) => (from, Some(length)),
-                None => return Err(self.caller.unusable(GET, what(), &answer, "the answer's Content-Range cannot be read")),
+                None => {
+                    return Err(self.caller.unusable(
+                        GET,
+                        what(),
+                        &answer,
+                        "the answer's Content-Range cannot be read",
+                    ));
+                }
             },
             None => (0, Some(answer.body.len() as u64)),
         };
-        let skip = usize::try_from(start.saturating_sub(from)).unwrap_or(usize::MAX).min(answer.body.len());
+        let skip = usize::try_from(start.saturating_sub(from))
+            .unwrap_or(usize::MAX)
+            .min(answer.body.len());
         let bytes = answer.body.slice(skip..);
         if from > start {
-            return Err(self.caller.unusable(GET, what(), &answer, "the answer is another range than the one asked for"));
+            return Err(self.caller.unusable(
+                GET,
+                what(),
+                &answer,
+                "the answer is another range than the one asked for",
+            ));
         }
-        Ok(Chunk::Bytes(bytes, self.describe(GET, what, &answer, length)?))
+        Ok(Chunk::Bytes(
+            bytes,
+            self.describe(GET, what, &answer, length)?,
+        ))
     }
 
     /// One version of the blob from `start` to `end`; nothing where it changed meanwhile.
-    async fn read(&self, blob: Address<'_>, start: u64, end: u64) -> Result<Option<Option<Blob>>, StoreError> {
+    async fn read(
+        &self,
+        blob: Address<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<Option<Option<Blob>>, StoreError> {
         let (first, properties) = match self.chunk(blob, start, end, None).await? {
             Chunk::Bytes(bytes, properties) => (bytes, properties),
             Chunk::Absent => return Ok(Some(None)),
@@ -151,7 +222,10 @@ impl AzureBlobs {
                 let properties = self.properties(blob.0, blob.1).await?;
                 return Ok(match properties {
                     None => Some(None),
-                    Some(properties) if properties.length <= start => Some(Some(Blob { content: Bytes::new(), properties })),
+                    Some(properties) if properties.length <= start => Some(Some(Blob {
+                        content: Bytes::new(),
+                        properties,
+                    })),
                     Some(_) => None,
                 });
             }
@@ -159,24 +233,47 @@ impl AzureBlobs {
         let end = end.min(properties.length);
         let wanted = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
         if first.len() >= wanted {
-            return Ok(Some(Some(Blob { content: first.slice(..wanted), properties })));
+            return Ok(Some(Some(Blob {
+                content: first.slice(..wanted),
+                properties,
+            })));
         }
         let mut content = BytesMut::from(first);
         while content.len() < wanted {
             let at = start + content.len() as u64;
             match self.chunk(blob, at, end, Some(&properties.etag)).await? {
-                Chunk::Bytes(bytes, now) if now.etag == properties.etag && !bytes.is_empty() => content.extend_from_slice(&bytes),
-                Chunk::Bytes(..) | Chunk::Changed | Chunk::Absent | Chunk::PastTheEnd => return Ok(None),
+                Chunk::Bytes(bytes, now) if now.etag == properties.etag && !bytes.is_empty() => {
+                    content.extend_from_slice(&bytes)
+                }
+                Chunk::Bytes(..) | Chunk::Changed | Chunk::Absent | Chunk::PastTheEnd => {
+                    return Ok(None);
+                }
             }
         }
         content.truncate(wanted);
-        Ok(Some(Some(Blob { content: content.freeze(), properties })))
+        Ok(Some(Some(Blob {
+            content: content.freeze(),
+            properties,
+        })))
     }
 
-    fn check_upload(&self, operation: CallKind, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
-        let refuse = |class, message: String| Err(self.caller.error(class, operation, what(), message));
+    fn check_upload(
+        &self,
+        operation: CallKind,
+        what: impl Fn() -> What,
+        content: &Bytes,
+        upload: &BlobUpload,
+    ) -> Result<(), StoreError> {
+        let refuse =
+            |class, message: String| Err(self.caller.error(class, operation, what(), message));
         if content.len() > PUT_BYTES {
-            return refuse(ErrorClass::TooLarge, format!("the content has {} bytes; one Put Blob writes 5,000 MiB", content.len()));
+            return refuse(
+                ErrorClass::TooLarge,
+                format!(
+                    "the content has {} bytes; one Put Blob writes 5,000 MiB",
+                    content.len()
+                ),
+            );
         }
         let mut size = 0;
         let mut names = BTreeMap::new();
@@ -185,25 +282,44 @@ impl AzureBlobs {
             if !is_identifier(name) {
                 return refuse(
                     ErrorClass::Permanent,
-                    format!("the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"),
+                    format!(
+                        "the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"
+                    ),
                 );
             }
             if let Some(other) = names.insert(name.to_ascii_lowercase(), name) {
-                return refuse(ErrorClass::Permanent, format!("the metadata names {other:?} and {name:?} differ in case alone"));
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the metadata names {other:?} and {name:?} differ in case alone"),
+                );
             }
             if !is_header_text(value) {
                 return refuse(
                     ErrorClass::Permanent,
-                    format!("the value of the metadata {name:?} is not printable ASCII without outer blanks"),
+                    format!(
+                        "the value of the metadata {name:?} is not printable ASCII without outer blanks"
+                    ),
                 );
             }
         }
         if size > limits::METADATA_BYTES {
-            return refuse(ErrorClass::TooLarge, format!("the metadata has {size} bytes; Azure Blob storage allows 8,192"));
+            return refuse(
+                ErrorClass::TooLarge,
+                format!("the metadata has {size} bytes; Azure Blob storage allows 8,192"),
+            );
         }
-        for (name, value) in [("content type", &upload.content_type), ("cache control", &upload.cache_control)] {
-            if value.as_deref().is_some_and(|value| value.is_empty() || !is_header_text(value)) {
-                return refuse(ErrorClass::Permanent, format!("the {name} is not printable ASCII without outer blanks"));
+        for (name, value) in [
+            ("content type", &upload.content_type),
+            ("cache control", &upload.cache_control),
+        ] {
+            if value
+                .as_deref()
+                .is_some_and(|value| value.is_empty() || !is_header_text(value))
+            {
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the {name} is not printable ASCII without outer blanks"),
+                );
             }
         }
         Ok(())
@@ -231,7 +347,15 @@ macro_rules! uploading {
 impl BlobStore for AzureBlobs {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let call = self.service.container_client(container.as_str()).create();
-        match self.caller.run(CREATE, || What::Container(container.clone()), call.into_future()).await {
+        match self
+            .caller
+            .run(
+                CREATE,
+                || What::Container(container.clone()),
+                call.into_future(),
+            )
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
             Err(error) => Err(error),
@@ -243,58 +367,121 @@ impl BlobStore for AzureBlobs {
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
             Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
-            Err(failure) => match self.caller.failed(DELETE_CONTAINER, What::Container(container.clone()), failure) {
+            Err(failure) => match self.caller.failed(
+                DELETE_CONTAINER,
+                What::Container(container.clone()),
+                failure,
+            ) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),
             },
         }
     }
 
-    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn put(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(PUT, what, &content, upload)?;
         let hash = Hash::MD5(Md5::digest(&content).into());
-        let call = self.blob((container, name)).put_block_blob(content).hash(hash).context(context_of(upload));
+        let call = self
+            .blob((container, name))
+            .put_block_blob(content)
+            .hash(hash)
+            .context(context_of(upload));
         let call = uploading!(call, upload);
         let answer = self.caller.run(PUT, what, call.into_future()).await?;
         self.caller.etag(PUT, what, &answer)
     }
 
-    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn create_append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
-        let call = self.blob((container, name)).put_append_blob().context(context_of(upload));
+        let call = self
+            .blob((container, name))
+            .put_append_blob()
+            .context(context_of(upload));
         let call = uploading!(call, upload);
-        let answer = self.caller.run(CREATE_APPEND, what, call.into_future()).await?;
+        let answer = self
+            .caller
+            .run(CREATE_APPEND, what, call.into_future())
+            .await?;
         self.caller.etag(CREATE_APPEND, what, &answer)
     }
 
-    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+    async fn append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        position: u64,
+    ) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         if content.len() > limits::APPEND_BYTES {
-            let message = format!("the content has {} bytes; one Append Block takes 4 MiB", content.len());
-            return Err(self.caller.error(ErrorClass::TooLarge, APPEND, what(), message));
+            let message = format!(
+                "the content has {} bytes; one Append Block takes 4 MiB",
+                content.len()
+            );
+            return Err(self
+                .caller
+                .error(ErrorClass::TooLarge, APPEND, what(), message));
         }
         let hash = Hash::MD5(Md5::digest(&content).into());
-        let call = self.blob((container, name)).append_block(content).hash(hash);
+        let call = self
+            .blob((container, name))
+            .append_block(content)
+            .hash(hash);
         let call = call.condition_append_position(ConditionAppendPosition::new(position));
         let answer = self.caller.run(APPEND, what, call.into_future()).await?;
         self.caller.etag(APPEND, what, &answer)
     }
 
-    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+    async fn put_block(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        block: BlockId,
+        content: Bytes,
+    ) -> Result<(), StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         if content.is_empty() {
-            return Err(self.caller.error(ErrorClass::Permanent, PUT_BLOCK, what(), "a block without a byte"));
+            return Err(self.caller.error(
+                ErrorClass::Permanent,
+                PUT_BLOCK,
+                what(),
+                "a block without a byte",
+            ));
         }
         if content.len() > limits::BLOCK_BYTES {
-            let message = format!("the block has {} bytes; one Put Block takes 100 MiB", content.len());
-            return Err(self.caller.error(ErrorClass::TooLarge, PUT_BLOCK, what(), message));
+            let message = format!(
+                "the block has {} bytes; one Put Block takes 100 MiB",
+                content.len()
+            );
+            return Err(self
+                .caller
+                .error(ErrorClass::TooLarge, PUT_BLOCK, what(), message));
         }
         // The library takes a hash and does not send it.
-        let context = Amendment::default().header("content-md5", BASE64.encode(Md5::digest(&content))).context();
-        let call = self.blob((container, name)).put_block(block.0.to_vec(), content).context(context);
-        self.caller.run(PUT_BLOCK, what, call.into_future()).await.map(drop)
+        let context = Amendment::default()
+            .header("content-md5", BASE64.encode(Md5::digest(&content)))
+            .context();
+        let call = self
+            .blob((container, name))
+            .put_block(block.0.to_vec(), content)
+            .context(context);
+        self.caller
+            .run(PUT_BLOCK, what, call.into_future())
+            .await
+            .map(drop)
     }
 
     async fn put_block_list(
@@ -308,12 +495,25 @@ impl BlobStore for AzureBlobs {
         self.check_upload(PUT_BLOCK_LIST, what, &Bytes::new(), upload)?;
         if blocks.len() > limits::BLOCKS {
             let message = format!("{} blocks; a blob has at most 50,000", blocks.len());
-            return Err(self.caller.error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
+            return Err(self
+                .caller
+                .error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
         }
-        let blocks = library::BlockList { blocks: blocks.iter().map(|id| BlobBlockType::new_latest(id.0.to_vec())).collect() };
-        let call = self.blob((container, name)).put_block_list(blocks).context(context_of(upload));
+        let blocks = library::BlockList {
+            blocks: blocks
+                .iter()
+                .map(|id| BlobBlockType::new_latest(id.0.to_vec()))
+                .collect(),
+        };
+        let call = self
+            .blob((container, name))
+            .put_block_list(blocks)
+            .context(context_of(upload));
         let call = uploading!(call, upload);
-        let answer = self.caller.run(PUT_BLOCK_LIST, what, call.into_future()).await?;
+        let answer = self
+            .caller
+            .run(PUT_BLOCK_LIST, what, call.into_future())
+            .await?;
         self.caller.etag(PUT_BLOCK_LIST, what, &answer)
     }
 
@@ -325,20 +525,37 @@ impl BlobStore for AzureBlobs {
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
-        let upload = BlobUpload { metadata: metadata.clone(), ..BlobUpload::default() };
+        let upload = BlobUpload {
+            metadata: metadata.clone(),
+            ..BlobUpload::default()
+        };
         self.check_upload(SET_METADATA, what, &Bytes::new(), &upload)?;
-        let call = self.blob((container, name)).set_metadata().metadata(headers_of(metadata));
+        let call = self
+            .blob((container, name))
+            .set_metadata()
+            .metadata(headers_of(metadata));
         let call = call.if_match(IfMatchCondition::Match(if_match.as_str().to_owned()));
-        let answer = self.caller.run(SET_METADATA, what, call.into_future()).await?;
+        let answer = self
+            .caller
+            .run(SET_METADATA, what, call.into_future())
+            .await?;
         self.caller.etag(SET_METADATA, what, &answer)
     }
 
-    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+    async fn get(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Blob>, StoreError> {
         let blob = (container, name);
         let Range { start, end } = range.unwrap_or(0..u64::MAX);
         if start >= end {
             let properties = self.properties(container, name).await?;
-            return Ok(properties.map(|properties| Blob { content: Bytes::new(), properties }));
+            return Ok(properties.map(|properties| Blob {
+                content: Bytes::new(),
+                properties,
+            }));
         }
         for _ in 0..READ_ATTEMPTS {
             if let Some(read) = self.read(blob, start, end).await? {
@@ -347,19 +564,44 @@ impl BlobStore for AzureBlobs {
         }
         let what = What::Blob(container.clone(), name.clone());
         let class = ErrorClass::Transient { retry_after: None };
-        Err(self.caller.error(class, GET, what, "the blob was overwritten each time while it was being read"))
+        Err(self.caller.error(
+            class,
+            GET,
+            what,
+            "the blob was overwritten each time while it was being read",
+        ))
     }
 
-    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+    async fn get_at(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Range<u64>,
+        etag: &ETag,
+    ) -> Result<Bytes, StoreError> {
         let changed = || {
             let what = What::Blob(container.clone(), name.clone());
-            self.caller.error(ErrorClass::Precondition, GET, what, "the blob is at another ETag, or absent")
+            self.caller.error(
+                ErrorClass::Precondition,
+                GET,
+                what,
+                "the blob is at another ETag, or absent",
+            )
         };
         let mut content = BytesMut::new();
         while range.start + (content.len() as u64) < range.end {
-            match self.chunk((container, name), range.start + content.len() as u64, range.end, Some(etag)).await? {
+            match self
+                .chunk(
+                    (container, name),
+                    range.start + content.len() as u64,
+                    range.end,
+                    Some(etag),
+                )
+                .await?
+            {
                 Chunk::Bytes(bytes, now) if now.etag == *etag => {
-                    let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX) - content.len();
+                    let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX)
+                        - content.len();
                     content.extend_from_slice(&bytes[..bytes.len().min(wanted)]);
                     if range.start + content.len() as u64 >= now.length {
                         break;
@@ -375,16 +617,33 @@ impl BlobStore for AzureBlobs {
         Ok(content.freeze())
     }
 
-    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+    async fn properties(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+    ) -> Result<Option<BlobProperties>, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
-        match self.caller.run(PROPERTIES, what, self.blob((container, name)).get_properties().into_future()).await {
+        match self
+            .caller
+            .run(
+                PROPERTIES,
+                what,
+                self.blob((container, name)).get_properties().into_future(),
+            )
+            .await
+        {
             Ok(answer) => self.describe(PROPERTIES, what, &answer, None).map(Some),
             Err(error) if error.is_missing_item() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        if_match: Option<&ETag>,
+    ) -> Result<bool, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         let mut call = self.blob((container, name)).delete();
         if let Some(etag) = if_match {
@@ -394,10 +653,12 @@ impl BlobStore for AzureBlobs {
             Ok(_) => Ok(true),
             Err(error) if error.is_missing_item() => Ok(false),
             // A blob that does not exist is not at the ETag either, and that is all the service says.
-            Err(error) if error.class == ErrorClass::Precondition => match self.properties(container, name).await? {
-                None => Ok(false),
-                Some(_) => Err(error),
-            },
+            Err(error) if error.class == ErrorClass::Precondition => {
+                match self.properties(container, name).await? {
+                    None => Ok(false),
+                    Some(_) => Err(error),
+                }
+            }
             Err(error) => Err(error),
         }
     }
@@ -410,7 +671,15 @@ impl BlobStore for AzureBlobs {
     ) -> Result<ETag, StoreError> {
         let what = || What::Blob(to.0.clone(), to.1.clone());
         let metadata = copying.metadata.clone().unwrap_or_default();
-        self.check_upload(COPY, what, &Bytes::new(), &BlobUpload { metadata: metadata.clone(), ..BlobUpload::default() })?;
+        self.check_upload(
+            COPY,
+            what,
+            &Bytes::new(),
+            &BlobUpload {
+                metadata: metadata.clone(),
+                ..BlobUpload::default()
+            },
+        )?;
         // The library takes a condition and does not send it.
         let amendment = match &copying.condition {
             BlobCondition::None => Amendment::default(),
@@ -418,12 +687,22 @@ impl BlobStore for AzureBlobs {
             BlobCondition::Matches(etag) => Amendment::default().header("if-match", etag.as_str()),
         };
         let call = async {
-            let call = self.blob(to).copy(self.blob(from).url()?).context(amendment.context());
-            if metadata.is_empty() { call.await } else { call.metadata(headers_of(&metadata)).await }
+            let call = self
+                .blob(to)
+                .copy(self.blob(from).url()?)
+                .context(amendment.context());
+            if metadata.is_empty() {
+                call.await
+            } else {
+                call.metadata(headers_of(&metadata)).await
+            }
         };
         let answer = match self.caller.run(COPY, what, call).await {
             // "Copy Blob" calls every unmet condition on its target by one name.
-            Err(mut error) if copying.condition == BlobCondition::Absent && error.class == ErrorClass::Precondition => {
+            Err(mut error)
+                if copying.condition == BlobCondition::Absent
+                    && error.class == ErrorClass::Precondition =>
+            {
                 error.class = ErrorClass::Conflict;
                 return Err(error);
             }
@@ -431,21 +710,41 @@ impl BlobStore for AzureBlobs {
         };
         match copy_of(&answer) {
             Copying::None | Copying::Done => self.caller.etag(COPY, what, &answer),
-            Copying::Pending | Copying::GivenUp => self.finished_copy(to, answer.header("x-ms-copy-id"), what).await,
+            Copying::Pending | Copying::GivenUp => {
+                self.finished_copy(to, answer.header("x-ms-copy-id"), what)
+                    .await
+            }
         }
     }
 
-    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
+    async fn list(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobPage, StoreError> {
         let what = || What::Container(container.clone());
-        let mut call = self.service.container_client(container.as_str()).list_blobs();
+        let mut call = self
+            .service
+            .container_client(container.as_str())
+            .list_blobs();
         if !prefix.is_empty() {
             call = call.prefix(prefix.to_owned());
         }
         if let Some(marker) = marker {
             call = call.marker(NextMarker::new(marker.to_owned()));
         }
-        let answer = self.caller.run(LIST, what, transport::first(call.into_stream())).await?;
-        listing::read(&answer.body)
-            .ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer is cut off or is no list of blobs"))
+        let answer = self
+            .caller
+            .run(LIST, what, transport::first(call.into_stream()))
+            .await?;
+        listing::read(&answer.body).ok_or_else(|| {
+            self.caller.unusable(
+                LIST,
+                what(),
+                &answer,
+                "the answer is cut off or is no list of blobs",
+            )
+        })
     }
 }

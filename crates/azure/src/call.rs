@@ -29,8 +29,13 @@ struct Detail(String);
 impl Caller {
     /// For calls to `account`.
     pub(super) fn new(account: &AzureAccount) -> Self {
-        let signed_in_to = matches!(account.credential, Credential::Entra(_)).then(|| account.name.as_str().into());
-        Self { account: account.account.clone(), scrubber: Arc::new(Scrubber::new(account)), signed_in_to }
+        let signed_in_to = matches!(account.credential, Credential::Entra(_))
+            .then(|| account.name.as_str().into());
+        Self {
+            account: account.account.clone(),
+            scrubber: Arc::new(Scrubber::new(account)),
+            signed_in_to,
+        }
     }
 
     /// Runs a call of the client library. The answer is the service's, and a 2xx one.
@@ -47,7 +52,10 @@ impl Caller {
     }
 
     /// As [`run`](Self::run), for callers that read something out of a refusal themselves.
-    pub(super) async fn try_run<T>(&self, call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, NotOk> {
+    pub(super) async fn try_run<T>(
+        &self,
+        call: impl Future<Output = azure_core::Result<T>> + Send,
+    ) -> Result<HttpAnswer, NotOk> {
         let answer = transport::take(call).await.map_err(NotOk::Fault)?;
         match (answer.is_success(), answer.is_of_storage()) {
             (true, true) => Ok(answer),
@@ -60,8 +68,15 @@ impl Caller {
     pub(super) fn failed(&self, operation: CallKind, what: What, failure: NotOk) -> StoreError {
         match failure {
             NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
-            NotOk::Foreign(status) => self.error(operation.unknown(), operation, what, FOREIGN).with_status(status, None),
-            NotOk::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
+            NotOk::Foreign(status) => self
+                .error(operation.unknown(), operation, what, FOREIGN)
+                .with_status(status, None),
+            NotOk::Fault(fault) => self.error(
+                classify::faulted(operation, &fault),
+                operation,
+                what,
+                self.scrubber.clean(fault.text()),
+            ),
         }
     }
 
@@ -70,20 +85,30 @@ impl Caller {
         let class = classify::refused(operation, &refusal);
         // The service's message about a signature quotes it, and the text that was signed. A 409 is about what was disabled.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
-        let said = refusal.message.as_deref().filter(|_| !credentials).map(|text| self.scrubber.clean(text));
-        let unheard = !refusal.is_of_the_service() && matches!(class, ErrorClass::Transient { .. } | ErrorClass::Ambiguous);
+        let said = refusal
+            .message
+            .as_deref()
+            .filter(|_| !credentials)
+            .map(|text| self.scrubber.clean(text));
+        let unheard = !refusal.is_of_the_service()
+            && matches!(class, ErrorClass::Transient { .. } | ErrorClass::Ambiguous);
         let message = match said {
             said if unheard => of_a_gateway(class, refusal.status, said.as_deref()),
             Some(said) => said,
             None => match &self.signed_in_to {
-                Some(name) if credentials => {
-                    roles::refusal(refusal.status, roles::least(what.service()), &format!("the storage account {name}"))
-                }
+                Some(name) if credentials => roles::refusal(
+                    refusal.status,
+                    roles::least(what.service()),
+                    &format!("the storage account {name}"),
+                ),
                 _ => default_message(class, refusal.status).to_owned(),
             },
         };
         let code = refusal.code.filter(|_| !unheard);
-        let error = self.error(class, operation, what, message).with_status(refusal.status, code).with_index(refusal.index);
+        let error = self
+            .error(class, operation, what, message)
+            .with_status(refusal.status, code)
+            .with_index(refusal.index);
         match refusal.request_id {
             Some(id) => error.with_cause(Detail(format!("the service refused the request {id}"))),
             None => error,
@@ -91,23 +116,56 @@ impl Caller {
     }
 
     /// An answer that says the request succeeded but cannot be used.
-    pub(super) fn unusable(&self, operation: CallKind, what: What, answer: &HttpAnswer, message: impl Into<String>) -> StoreError {
-        self.error(operation.unknown(), operation, what, message.into()).with_status(answer.status, None)
+    pub(super) fn unusable(
+        &self,
+        operation: CallKind,
+        what: What,
+        answer: &HttpAnswer,
+        message: impl Into<String>,
+    ) -> StoreError {
+        self.error(operation.unknown(), operation, what, message.into())
+            .with_status(answer.status, None)
     }
 
     /// An error with a class of the caller's choosing.
-    pub(super) fn error(&self, class: ErrorClass, operation: CallKind, what: What, message: impl Into<String>) -> StoreError {
-        StoreError::new(class, operation.name, Subject { account: self.account.clone(), what }, message)
+    pub(super) fn error(
+        &self,
+        class: ErrorClass,
+        operation: CallKind,
+        what: What,
+        message: impl Into<String>,
+    ) -> StoreError {
+        StoreError::new(
+            class,
+            operation.name,
+            Subject {
+                account: self.account.clone(),
+                what,
+            },
+            message,
+        )
     }
 
     /// A request that is not sent since the service would refuse it.
-    pub(super) fn invalid(&self, class: ErrorClass, operation: CallKind, what: What, why: impl Into<Cause>) -> StoreError {
+    pub(super) fn invalid(
+        &self,
+        class: ErrorClass,
+        operation: CallKind,
+        what: What,
+        why: impl Into<Cause>,
+    ) -> StoreError {
         let why = why.into();
-        self.error(class, operation, what, why.to_string()).with_cause(why)
+        self.error(class, operation, what, why.to_string())
+            .with_cause(why)
     }
 
     /// The ETag that an answer names.
-    pub(super) fn etag(&self, operation: CallKind, what: impl FnOnce() -> What, answer: &HttpAnswer) -> Result<ETag, StoreError> {
+    pub(super) fn etag(
+        &self,
+        operation: CallKind,
+        what: impl FnOnce() -> What,
+        answer: &HttpAnswer,
+    ) -> Result<ETag, StoreError> {
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
         etag.ok_or_else(|| self.unusable(operation, what(), answer, "the answer names no ETag"))
     }
@@ -129,9 +187,17 @@ const FOREIGN: &str = "a proxy or gateway, and not the service, says that it is 
 
 /// The message for a refusal that the service has not told: its code and words may be like the service's, and say nothing of it.
 fn of_a_gateway(class: ErrorClass, status: u16, said: Option<&str>) -> String {
-    let effect = if class == ErrorClass::Ambiguous { ", and the service may or may not have done it" } else { "" };
-    let words = said.map(|words| format!(" (in its words: {words})")).unwrap_or_default();
-    format!("a proxy or gateway, and not the service, answered {status}{words}{effect}: check the endpoint and the way to it")
+    let effect = if class == ErrorClass::Ambiguous {
+        ", and the service may or may not have done it"
+    } else {
+        ""
+    };
+    let words = said
+        .map(|words| format!(" (in its words: {words})"))
+        .unwrap_or_default();
+    format!(
+        "a proxy or gateway, and not the service, answered {status}{words}{effect}: check the endpoint and the way to it"
+    )
 }
 
 /// The message in place of a missing or unfit one from the service.
@@ -148,7 +214,9 @@ pub(super) const fn default_message(class: ErrorClass, status: u16) -> &'static 
         }
         ErrorClass::Transient { .. } => "the service could not answer",
         ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
-        ErrorClass::Permanent if matches!(status, 300..=399) => "the endpoint answered with a redirection: it is not that of the service",
+        ErrorClass::Permanent if matches!(status, 300..=399) => {
+            "the endpoint answered with a redirection: it is not that of the service"
+        }
         ErrorClass::Permanent => "the service refuses this request",
         ErrorClass::Unauthorised if status == 409 => "it was disabled, until it is enabled again",
         ErrorClass::Unauthorised => {

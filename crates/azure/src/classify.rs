@@ -41,17 +41,28 @@ pub(super) enum Absent {
 impl CallKind {
     /// An operation that only reads.
     pub(super) const fn read(name: &'static str, absent: Absent) -> Self {
-        Self { name, effect: CallEffect::Read, absent }
+        Self {
+            name,
+            effect: CallEffect::Read,
+            absent,
+        }
     }
 
     /// An operation that changes something.
     pub(super) const fn write(name: &'static str, absent: Absent) -> Self {
-        Self { name, effect: CallEffect::Write, absent }
+        Self {
+            name,
+            effect: CallEffect::Write,
+            absent,
+        }
     }
 
     /// The same operation as a part of another one.
     pub(super) const fn within(self, whole: Self) -> Self {
-        Self { name: whole.name, ..self }
+        Self {
+            name: whole.name,
+            ..self
+        }
     }
 
     /// The class of an unknown outcome.
@@ -77,23 +88,36 @@ pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
 /// The class of a refused request.
 pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
-    refusal.service_code().and_then(|code| by_code(operation, refusal, code)).unwrap_or_else(|| by_status(operation, refusal))
+    refusal
+        .service_code()
+        .and_then(|code| by_code(operation, refusal, code))
+        .unwrap_or_else(|| by_status(operation, refusal))
 }
 
 /// The codes that say more than their status, or that come with different ones.
 fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
-        "ServerBusy" => ErrorClass::Throttled { retry_after: refusal.retry_after },
+        "ServerBusy" => ErrorClass::Throttled {
+            retry_after: refusal.retry_after,
+        },
         "OperationTimedOut" => operation.unknown(),
 
-        "TableNotFound" | "QueueNotFound" | "ContainerNotFound" => ErrorClass::NotFound(Missing::Container),
+        "TableNotFound" | "QueueNotFound" | "ContainerNotFound" => {
+            ErrorClass::NotFound(Missing::Container)
+        }
         "BlobNotFound" | "EntityNotFound" => ErrorClass::NotFound(Missing::Item),
         "ResourceNotFound" => operation.not_found(),
         // 400 PopReceiptMismatch in the documentation of errors, 404 in that of Update Message.
         "MessageNotFound" | "PopReceiptMismatch" => ErrorClass::LeaseLost,
 
         "TableBeingDeleted" | "QueueBeingDeleted" | "ContainerBeingDeleted" => {
-            ErrorClass::Transient { retry_after: Some(refusal.retry_after.map_or(BEING_DELETED_WAIT, |wait| wait.max(BEING_DELETED_WAIT))) }
+            ErrorClass::Transient {
+                retry_after: Some(
+                    refusal
+                        .retry_after
+                        .map_or(BEING_DELETED_WAIT, |wait| wait.max(BEING_DELETED_WAIT)),
+                ),
+            }
         }
         // A copy that is under way, an account that is being set up, a lease held on a blob,
         // bytes that were damaged or cut off on their way: not executed, and over sooner or later.
@@ -104,7 +128,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "LeaseIdMismatchWithContainerOperation"
         | "Md5Mismatch"
         | "Crc64Mismatch"
-        | "IncompleteBody" => ErrorClass::Transient { retry_after: refusal.retry_after },
+        | "IncompleteBody" => ErrorClass::Transient {
+            retry_after: refusal.retry_after,
+        },
 
         // The last two are 409s: disabled by an administrator, who may enable them again, as a suspended account (403).
         "InvalidAuthenticationInfo"
@@ -134,11 +160,16 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "InvalidOperation"
         | "LeaseAlreadyPresent" => ErrorClass::Permanent,
 
-        "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
-            ErrorClass::Conflict
-        }
+        "EntityAlreadyExists"
+        | "TableAlreadyExists"
+        | "QueueAlreadyExists"
+        | "ContainerAlreadyExists"
+        | "BlobAlreadyExists" => ErrorClass::Conflict,
         // The last: a commit drops the blocks that other writers left waiting.
-        "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" | "InvalidBlockList" => ErrorClass::Precondition,
+        "UpdateConditionNotSatisfied"
+        | "ConditionNotMet"
+        | "TargetConditionNotMet"
+        | "InvalidBlockList" => ErrorClass::Precondition,
         _ => return None,
     })
 }
@@ -194,29 +225,79 @@ mod tests {
 
     fn class(operation: CallKind, status: u16, code: &str) -> ErrorClass {
         let code = (!code.is_empty()).then(|| code.to_owned());
-        refused(operation, &Refusal { status, code, request_id: Some("7d6eb5c1".to_owned()), ..Refusal::default() })
+        refused(
+            operation,
+            &Refusal {
+                status,
+                code,
+                request_id: Some("7d6eb5c1".to_owned()),
+                ..Refusal::default()
+            },
+        )
     }
 
     #[test]
     fn an_unknown_outcome_matters_to_writes_alone() {
-        for (status, code) in [(500, "InternalError"), (500, "OperationTimedOut"), (502, ""), (504, ""), (599, "")] {
-            assert_eq!(class(WRITE, status, code), ErrorClass::Ambiguous, "{status} {code}");
-            assert_eq!(class(READ, status, code), ErrorClass::Transient { retry_after: None }, "{status} {code}");
+        for (status, code) in [
+            (500, "InternalError"),
+            (500, "OperationTimedOut"),
+            (502, ""),
+            (504, ""),
+            (599, ""),
+        ] {
+            assert_eq!(
+                class(WRITE, status, code),
+                ErrorClass::Ambiguous,
+                "{status} {code}"
+            );
+            assert_eq!(
+                class(READ, status, code),
+                ErrorClass::Transient { retry_after: None },
+                "{status} {code}"
+            );
         }
-        assert_eq!(faulted(WRITE, &HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
-        assert_eq!(faulted(READ, &HttpFault::Lost(String::new())), ErrorClass::Transient { retry_after: None });
-        assert_eq!(faulted(WRITE, &HttpFault::Refused(String::new())), ErrorClass::Refused);
+        assert_eq!(
+            faulted(WRITE, &HttpFault::Lost(String::new())),
+            ErrorClass::Ambiguous
+        );
+        assert_eq!(
+            faulted(READ, &HttpFault::Lost(String::new())),
+            ErrorClass::Transient { retry_after: None }
+        );
+        assert_eq!(
+            faulted(WRITE, &HttpFault::Refused(String::new())),
+            ErrorClass::Refused
+        );
     }
 
     #[test]
     fn what_is_not_there_is_told_apart() {
-        assert_eq!(class(READ, 404, "TableNotFound"), ErrorClass::NotFound(Missing::Container));
-        assert_eq!(class(READ, 404, "ResourceNotFound"), ErrorClass::NotFound(Missing::Item));
-        assert_eq!(class(WRITE, 404, "ResourceNotFound"), ErrorClass::NotFound(Missing::Container));
+        assert_eq!(
+            class(READ, 404, "TableNotFound"),
+            ErrorClass::NotFound(Missing::Container)
+        );
+        assert_eq!(
+            class(READ, 404, "ResourceNotFound"),
+            ErrorClass::NotFound(Missing::Item)
+        );
+        assert_eq!(
+            class(WRITE, 404, "ResourceNotFound"),
+            ErrorClass::NotFound(Missing::Container)
+        );
         assert_eq!(class(LEASE, 404, "MessageNotFound"), ErrorClass::LeaseLost);
-        assert_eq!(class(LEASE, 400, "PopReceiptMismatch"), ErrorClass::LeaseLost);
-        assert_eq!(class(LEASE, 404, "QueueNotFound"), ErrorClass::NotFound(Missing::Container));
-        let named = Refusal { status: 404, request_id: Some("7d6eb5c1".to_owned()), ..Refusal::default() };
+        assert_eq!(
+            class(LEASE, 400, "PopReceiptMismatch"),
+            ErrorClass::LeaseLost
+        );
+        assert_eq!(
+            class(LEASE, 404, "QueueNotFound"),
+            ErrorClass::NotFound(Missing::Container)
+        );
+        let named = Refusal {
+            status: 404,
+            request_id: Some("7d6eb5c1".to_owned()),
+            ..Refusal::default()
+        };
         assert_eq!(refused(READ, &named), ErrorClass::NotFound(Missing::Item));
         assert_eq!(refused(LEASE, &named), ErrorClass::LeaseLost);
     }
@@ -224,11 +305,29 @@ mod tests {
     #[test]
     fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
         let wait = Some(Duration::from_secs(7));
-        let gateway = |status| Refusal { status, retry_after: wait, ..Refusal::default() };
+        let gateway = |status| Refusal {
+            status,
+            retry_after: wait,
+            ..Refusal::default()
+        };
         for status in [304, 404, 408, 409, 410, 412, 500, 502, 503, 504] {
-            assert_eq!(refused(WRITE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
-            assert_eq!(refused(LEASE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
-            assert!(matches!(refused(READ, &gateway(status)), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status}");
+            assert_eq!(
+                refused(WRITE, &gateway(status)),
+                ErrorClass::Ambiguous,
+                "{status}"
+            );
+            assert_eq!(
+                refused(LEASE, &gateway(status)),
+                ErrorClass::Ambiguous,
+                "{status}"
+            );
+            assert!(
+                matches!(
+                    refused(READ, &gateway(status)),
+                    ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }
+                ),
+                "{status}"
+            );
         }
         // A gateway's own code says nothing of the service, not even one of the service's.
         for (status, code) in [
@@ -243,28 +342,87 @@ mod tests {
             (503, "upstream_unavailable"),
             (503, "ServerBusy"),
         ] {
-            let coded = Refusal { code: Some(code.to_owned()), ..gateway(status) };
-            assert_eq!(refused(WRITE, &coded), ErrorClass::Ambiguous, "{status} {code}");
-            assert_eq!(refused(LEASE, &coded), ErrorClass::Ambiguous, "{status} {code}");
-            assert!(matches!(refused(READ, &coded), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status} {code}");
+            let coded = Refusal {
+                code: Some(code.to_owned()),
+                ..gateway(status)
+            };
+            assert_eq!(
+                refused(WRITE, &coded),
+                ErrorClass::Ambiguous,
+                "{status} {code}"
+            );
+            assert_eq!(
+                refused(LEASE, &coded),
+                ErrorClass::Ambiguous,
+                "{status} {code}"
+            );
+            assert!(
+                matches!(
+                    refused(READ, &coded),
+                    ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }
+                ),
+                "{status} {code}"
+            );
         }
-        assert_eq!(refused(READ, &gateway(503)), ErrorClass::Throttled { retry_after: wait });
+        assert_eq!(
+            refused(READ, &gateway(503)),
+            ErrorClass::Throttled { retry_after: wait }
+        );
         for status in [304, 404, 408, 409, 410, 412] {
-            assert_eq!(refused(READ, &gateway(status)), ErrorClass::Transient { retry_after: wait }, "{status}");
+            assert_eq!(
+                refused(READ, &gateway(status)),
+                ErrorClass::Transient { retry_after: wait },
+                "{status}"
+            );
         }
         let busy = ErrorClass::Throttled { retry_after: wait };
-        assert_eq!(refused(WRITE, &Refusal { request_id: Some("7d6eb5c1".to_owned()), ..gateway(503) }), busy);
-        assert_eq!(refused(WRITE, &gateway(429)), busy, "limits of a gateway are asked before anything is forwarded");
+        assert_eq!(
+            refused(
+                WRITE,
+                &Refusal {
+                    request_id: Some("7d6eb5c1".to_owned()),
+                    ..gateway(503)
+                }
+            ),
+            busy
+        );
+        assert_eq!(
+            refused(WRITE, &gateway(429)),
+            busy,
+            "limits of a gateway are asked before anything is forwarded"
+        );
     }
 
     #[test]
     fn the_rest_of_the_table() {
         let expected = [
-            (503, "ServerBusy", ErrorClass::Throttled { retry_after: None }),
+            (
+                503,
+                "ServerBusy",
+                ErrorClass::Throttled { retry_after: None },
+            ),
             (429, "", ErrorClass::Throttled { retry_after: None }),
-            (409, "TableBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
-            (409, "QueueBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
-            (409, "ContainerBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
+            (
+                409,
+                "TableBeingDeleted",
+                ErrorClass::Transient {
+                    retry_after: Some(BEING_DELETED_WAIT),
+                },
+            ),
+            (
+                409,
+                "QueueBeingDeleted",
+                ErrorClass::Transient {
+                    retry_after: Some(BEING_DELETED_WAIT),
+                },
+            ),
+            (
+                409,
+                "ContainerBeingDeleted",
+                ErrorClass::Transient {
+                    retry_after: Some(BEING_DELETED_WAIT),
+                },
+            ),
             (409, "EntityAlreadyExists", ErrorClass::Conflict),
             (409, "", ErrorClass::Conflict),
             (409, "SnapshotsPresent", ErrorClass::Permanent),
@@ -278,7 +436,11 @@ mod tests {
             (400, "", ErrorClass::Permanent),
             (401, "", ErrorClass::Unauthorised),
             (403, "AuthenticationFailed", ErrorClass::Unauthorised),
-            (403, "AuthorizationPermissionMismatch", ErrorClass::Unauthorised),
+            (
+                403,
+                "AuthorizationPermissionMismatch",
+                ErrorClass::Unauthorised,
+            ),
             (403, "AccountIsDisabled", ErrorClass::Unauthorised),
             (409, "QueueDisabled", ErrorClass::Unauthorised),
             (409, "ContainerDisabled", ErrorClass::Unauthorised),

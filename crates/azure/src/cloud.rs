@@ -20,19 +20,32 @@ pub(crate) const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 const CLOUDS: [Cloud; 3] = [
     Cloud {
-        domains: &[".core.windows.net", ".storage.azure.net", ".search.windows.net", ".vault.azure.net"],
+        domains: &[
+            ".core.windows.net",
+            ".storage.azure.net",
+            ".search.windows.net",
+            ".vault.azure.net",
+        ],
         authority: "https://login.microsoftonline.com",
         search_scope: "https://search.azure.com/.default",
         vault_scope: "https://vault.azure.net/.default",
     },
     Cloud {
-        domains: &[".core.chinacloudapi.cn", ".search.azure.cn", ".vault.azure.cn"],
+        domains: &[
+            ".core.chinacloudapi.cn",
+            ".search.azure.cn",
+            ".vault.azure.cn",
+        ],
         authority: "https://login.chinacloudapi.cn",
         search_scope: "https://search.azure.cn/.default",
         vault_scope: "https://vault.azure.cn/.default",
     },
     Cloud {
-        domains: &[".core.usgovcloudapi.net", ".search.azure.us", ".vault.usgovcloudapi.net"],
+        domains: &[
+            ".core.usgovcloudapi.net",
+            ".search.azure.us",
+            ".vault.usgovcloudapi.net",
+        ],
         authority: "https://login.microsoftonline.us",
         search_scope: "https://search.azure.us/.default",
         vault_scope: "https://vault.usgovcloudapi.net/.default",
@@ -43,7 +56,9 @@ impl Cloud {
     /// The cloud that an endpoint belongs to; none for an emulator or a custom name.
     pub(crate) fn of(endpoint: &Url) -> Option<&'static Self> {
         let host = endpoint.host_str()?;
-        CLOUDS.iter().find(|cloud| cloud.domains.iter().any(|domain| host.ends_with(domain)))
+        CLOUDS
+            .iter()
+            .find(|cloud| cloud.domains.iter().any(|domain| host.ends_with(domain)))
     }
 
     /// As [`of`](Self::of); the public one for custom names.
@@ -61,14 +76,33 @@ mod tests {
     #[test]
     fn national_clouds_have_authorities_and_audiences_of_their_own() {
         let cloud = |text: &str| Cloud::or_public(&Url::parse(text).unwrap());
-        assert_eq!(cloud("https://contoso.table.core.chinacloudapi.cn").authority, "https://login.chinacloudapi.cn");
-        assert_eq!(cloud("https://contoso.search.azure.us").search_scope, "https://search.azure.us/.default");
-        assert_eq!(cloud("https://contoso.z1.table.storage.azure.net").authority, "https://login.microsoftonline.com");
-        assert_eq!(cloud("https://tables.example.com").search_scope, "https://search.azure.com/.default");
+        assert_eq!(
+            cloud("https://contoso.table.core.chinacloudapi.cn").authority,
+            "https://login.chinacloudapi.cn"
+        );
+        assert_eq!(
+            cloud("https://contoso.search.azure.us").search_scope,
+            "https://search.azure.us/.default"
+        );
+        assert_eq!(
+            cloud("https://contoso.z1.table.storage.azure.net").authority,
+            "https://login.microsoftonline.com"
+        );
+        assert_eq!(
+            cloud("https://tables.example.com").search_scope,
+            "https://search.azure.com/.default"
+        );
         for domain in VAULT_DOMAINS {
-            let cloud = Cloud::of(&Url::parse(&format!("https://contoso{domain}")).unwrap()).unwrap();
-            assert_eq!(cloud.vault_scope, format!("https://{}/.default", domain.trim_start_matches('.')));
+            let cloud =
+                Cloud::of(&Url::parse(&format!("https://contoso{domain}")).unwrap()).unwrap();
+            assert_eq!(
+                cloud.vault_scope,
+                format!("https://{}/.default", domain.trim_start_matches('.'))
+            );
         }
-        assert_eq!(Cloud::of(&Url::parse("http://127.0.0.1:10002/devstoreaccount1").unwrap()), None);
+        assert_eq!(
+            Cloud::of(&Url::parse("http://127.0.0.1:10002/devstoreaccount1").unwrap()),
+            None
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use azure_core::{ClientOptions, HttpClient, Policy, RetryOptions, TelemetryOptions, TransportOptions};
+use azure_core::{
+    ClientOptions, HttpClient, Policy, RetryOptions, TelemetryOptions, TransportOptions,
+};
 use azure_data_tables::clients::TableServiceClientBuilder;
 use azure_storage::{CloudLocation, StorageCredentials};
 use azure_storage_blobs::prelude::ClientBuilder;
@@ -49,7 +51,12 @@ pub fn connect(account: &AzureAccount) -> Result<Account, AzureConnectError> {
         Credential::Secrets(_) => None,
         Credential::Entra(identity) => {
             let cloud = Cloud::or_public(&account.endpoints.table);
-            let tokens = TokenCache::of(identity, cloud, STORAGE_SCOPE, format!("[accounts.{}]", account.account));
+            let tokens = TokenCache::of(
+                identity,
+                cloud,
+                STORAGE_SCOPE,
+                format!("[accounts.{}]", account.account),
+            );
             Some(tokens.map_err(AzureConnectError::Client)?)
         }
     };
@@ -57,13 +64,21 @@ pub fn connect(account: &AzureAccount) -> Result<Account, AzureConnectError> {
 }
 
 /// As [`connect`], with tokens from elsewhere.
-pub(crate) fn connect_with(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Account, AzureConnectError> {
+pub(crate) fn connect_with(
+    account: &AzureAccount,
+    tokens: Option<Arc<TokenCache>>,
+) -> Result<Account, AzureConnectError> {
     let transport = Transport::new(account, tokens).map_err(AzureConnectError::Client)?;
     let options = |service| {
         let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
         ClientOptions::default()
-            .transport(TransportOptions::new(Arc::new(transport.to(service)) as Arc<dyn HttpClient>))
-            .telemetry(TelemetryOptions::default().application_id(concat!("evenkeel/", env!("CARGO_PKG_VERSION")).to_owned()))
+            .transport(TransportOptions::new(
+                Arc::new(transport.to(service)) as Arc<dyn HttpClient>
+            ))
+            .telemetry(
+                TelemetryOptions::default()
+                    .application_id(concat!("evenkeel/", env!("CARGO_PKG_VERSION")).to_owned()),
+            )
             .retry(RetryOptions::none())
             .per_call_policies(amend)
     };
@@ -74,14 +89,24 @@ pub(crate) fn connect_with(account: &AzureAccount, tokens: Option<Arc<TokenCache
         // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
-    let wire = if account.endpoints.are_azure() { Encoding::Utf8 } else { Encoding::Ascii };
+    let wire = if account.endpoints.are_azure() {
+        Encoding::Utf8
+    } else {
+        Encoding::Ascii
+    };
     let caller = Caller::new(account);
-    let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
-        .client_options(options(Service::Table))
-        .build();
-    let queues = QueueServiceClientBuilder::with_location(location(&account.endpoints.queue), credentials.clone())
-        .client_options(options(Service::Queue))
-        .build();
+    let tables = TableServiceClientBuilder::with_location(
+        location(&account.endpoints.table),
+        credentials.clone(),
+    )
+    .client_options(options(Service::Table))
+    .build();
+    let queues = QueueServiceClientBuilder::with_location(
+        location(&account.endpoints.queue),
+        credentials.clone(),
+    )
+    .client_options(options(Service::Queue))
+    .build();
     let blobs = ClientBuilder::with_location(location(&account.endpoints.blob), credentials)
         .client_options(options(Service::Blob))
         .blob_service_client();

@@ -35,7 +35,14 @@ pub(crate) struct DelegationKey {
 }
 
 /// The elements of an answer, in the order in which they are signed.
-const PARTS: [&str; 6] = ["SignedOid", "SignedTid", "SignedStart", "SignedExpiry", "SignedService", "SignedVersion"];
+const PARTS: [&str; 6] = [
+    "SignedOid",
+    "SignedTid",
+    "SignedStart",
+    "SignedExpiry",
+    "SignedService",
+    "SignedVersion",
+];
 
 impl DelegationKey {
     /// Asks for a key that is good from `now` until `expires`, or for as long as a key may be.
@@ -46,11 +53,15 @@ impl DelegationKey {
     ) -> Result<Self, StoreError> {
         let caller = Caller::new(account);
         let what = || What::Service(Service::Blob);
-        let unsent =
-            |error: &dyn std::fmt::Display| NotOk::Fault(HttpFault::Unsent(format!("the HTTP client could not be set up: {error}")));
+        let unsent = |error: &dyn std::fmt::Display| {
+            NotOk::Fault(HttpFault::Unsent(format!(
+                "the HTTP client could not be set up: {error}"
+            )))
+        };
         let exchange = account.exchange(Authentication::Tokens(tokens));
         let exchange = exchange.map_err(|error| caller.failed(GET, what(), unsent(&error)))?;
-        let (url, mut headers) = blob_service::request(account, "restype=service&comp=userdelegationkey", now);
+        let (url, mut headers) =
+            blob_service::request(account, "restype=service&comp=userdelegationkey", now);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         let (start, expires) = validity(now, expires);
         let body = format!(
@@ -58,12 +69,21 @@ impl DelegationKey {
             second(start),
             second(expires)
         );
-        let answer = exchange.send(Method::POST, url, headers, Bytes::from(body)).await;
+        let answer = exchange
+            .send(Method::POST, url, headers, Bytes::from(body))
+            .await;
         let answer = answer.map_err(|fault| caller.failed(GET, what(), NotOk::Fault(fault)))?;
         if !answer.is_success() {
             return Err(caller.refused(GET, what(), Refusal::of(&answer)));
         }
-        Self::of(&answer.body).ok_or_else(|| caller.unusable(GET, what(), &answer, "the answer holds no user delegation key"))
+        Self::of(&answer.body).ok_or_else(|| {
+            caller.unusable(
+                GET,
+                what(),
+                &answer,
+                "the answer holds no user delegation key",
+            )
+        })
     }
 
     /// The key of an answer.
@@ -72,16 +92,23 @@ impl DelegationKey {
         let mut parts = [const { String::new() }; 6];
         for (part, name) in parts.iter_mut().zip(PARTS) {
             // A line break would sign something else than is said.
-            *part = xml::text_of(xml, name).filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
+            *part = xml::text_of(xml, name)
+                .filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
         }
-        Some(Self { parts, value: AccountKey::new(SecretString::from(xml::text_of(xml, "Value")?)) })
+        Some(Self {
+            parts,
+            value: AccountKey::new(SecretString::from(xml::text_of(xml, "Value")?)),
+        })
     }
 }
 
 /// Start and expiry of a key.
 fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
     let start = now.saturating_sub(EARLIER).unwrap_or(now);
-    (start, expires.min(start.saturating_add(LONGEST).unwrap_or(expires)))
+    (
+        start,
+        expires.min(start.saturating_add(LONGEST).unwrap_or(expires)),
+    )
 }
 
 /// A moment to the second, as signatures say it.
@@ -104,7 +131,10 @@ mod tests {
             ("2026-12-01T00:00:00Z", "2026-11-30T23:45:00Z"),
         ] {
             let (start, end) = validity(now, expires.parse().unwrap());
-            assert_eq!((second(start).as_str(), second(end).as_str()), ("2026-11-23T23:45:00Z", until));
+            assert_eq!(
+                (second(start).as_str(), second(end).as_str()),
+                ("2026-11-23T23:45:00Z", until)
+            );
         }
     }
 
@@ -112,11 +142,28 @@ mod tests {
     fn a_key_is_read_whole_or_not_at_all() {
         let answer = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><UserDelegationKey><SignedOid>o</SignedOid><SignedTid>t</SignedTid><SignedStart>2026-11-24T00:00:00Z</SignedStart><SignedExpiry>2026-11-24T01:00:00Z</SignedExpiry><SignedService>b</SignedService><SignedVersion>2022-11-02</SignedVersion><Value>c2VjcmV0</Value></UserDelegationKey>";
         let key = DelegationKey::of(answer.as_bytes()).unwrap();
-        assert_eq!(key.parts, ["o", "t", "2026-11-24T00:00:00Z", "2026-11-24T01:00:00Z", "b", "2022-11-02"]);
+        assert_eq!(
+            key.parts,
+            [
+                "o",
+                "t",
+                "2026-11-24T00:00:00Z",
+                "2026-11-24T01:00:00Z",
+                "b",
+                "2022-11-02"
+            ]
+        );
         assert_eq!(key.value.secret.expose_secret(), "c2VjcmV0");
         assert!(!format!("{key:?}").contains("c2VjcmV0"));
-        for (part, broken) in [("<SignedTid>t</SignedTid>", ""), ("<SignedOid>o<", "<SignedOid>o\np<"), ("Value>", "Other>")] {
-            assert!(DelegationKey::of(answer.replace(part, broken).as_bytes()).is_none(), "{part}");
+        for (part, broken) in [
+            ("<SignedTid>t</SignedTid>", ""),
+            ("<SignedOid>o<", "<SignedOid>o\np<"),
+            ("Value>", "Other>"),
+        ] {
+            assert!(
+                DelegationKey::of(answer.replace(part, broken).as_bytes()).is_none(),
+                "{part}"
+            );
         }
     }
 }

@@ -31,7 +31,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use evenkeel_model::model::{AccountName, ETag};
-use evenkeel_model::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
+use evenkeel_model::ports::{
+    BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject,
+    What,
+};
 
 /// How many locks a folder has: writes of as many files go side by side.
 const LOCKS: u8 = 64;
@@ -71,7 +74,11 @@ impl From<io::Error> for Fault {
 impl Fault {
     /// Of the call that makes the change.
     fn of_change(error: io::Error) -> Self {
-        if refusal(&error).is_some() { Self::Io(error) } else { Self::InDoubt(error) }
+        if refusal(&error).is_some() {
+            Self::Io(error)
+        } else {
+            Self::InDoubt(error)
+        }
     }
 }
 
@@ -80,12 +87,20 @@ impl FileStore for SharedFiles {
     async fn read(&self, place: &FilePlace) -> Result<Option<File>, StoreError> {
         on_a_thread("Read File", place, |place| {
             let found = read(&target(place)?)?;
-            Ok(found.map(|content| File { etag: version(&content), content: content.into() }))
+            Ok(found.map(|content| File {
+                etag: version(&content),
+                content: content.into(),
+            }))
         })
         .await
     }
 
-    async fn write(&self, place: &FilePlace, content: Bytes, condition: &BlobCondition) -> Result<ETag, StoreError> {
+    async fn write(
+        &self,
+        place: &FilePlace,
+        content: Bytes,
+        condition: &BlobCondition,
+    ) -> Result<ETag, StoreError> {
         let condition = condition.clone();
         under_lock("Write File", place, move |place, target, lock| {
             let there = read(&target)?.map(|content| version(&content));
@@ -99,7 +114,9 @@ impl FileStore for SharedFiles {
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError> {
         let wanted = if_match.clone();
         under_lock("Delete File", place, move |_, target, _lock| {
-            let Some(content) = read(&target)? else { return Ok(false) };
+            let Some(content) = read(&target)? else {
+                return Ok(false);
+            };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
             remove_for_good(&target)?;
             Ok(true)
@@ -108,28 +125,45 @@ impl FileStore for SharedFiles {
     }
 
     async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
-        on_a_thread("Find File", place, |place| Ok(found(&target(place)?)?.map(|(_, found)| found))).await
+        on_a_thread("Find File", place, |place| {
+            Ok(found(&target(place)?)?.map(|(_, found)| found))
+        })
+        .await
     }
 
-    async fn read_at(&self, place: &FilePlace, range: Range<u64>, mark: &ETag) -> Result<Bytes, StoreError> {
+    async fn read_at(
+        &self,
+        place: &FilePlace,
+        range: Range<u64>,
+        mark: &ETag,
+    ) -> Result<Bytes, StoreError> {
         let wanted = mark.clone();
         on_a_thread("Read File", place, move |place| {
             let (mut file, _) = at_mark(&target(place)?, &wanted)?;
             file.seek(SeekFrom::Start(range.start))?;
             let mut bytes = Vec::new();
-            file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
+            file.take(range.end.saturating_sub(range.start))
+                .read_to_end(&mut bytes)?;
             Ok(bytes.into())
         })
         .await
     }
 
-    async fn write_pieces(&self, place: &FilePlace, mut pieces: Pieces<'_>) -> Result<ETag, StoreError> {
+    async fn write_pieces(
+        &self,
+        place: &FilePlace,
+        mut pieces: Pieces<'_>,
+    ) -> Result<ETag, StoreError> {
         const NAME: &str = "Write File";
         let mut begun = under_lock(NAME, place, |_, target, lock| {
             if found(&target)?.is_some() {
                 return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
             }
-            let file = OpenOptions::new().create(true).truncate(true).write(true).open(&lock.temporary)?;
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .open(&lock.temporary)?;
             Ok(Begun { lock, file, target })
         })
         .await?;
@@ -150,7 +184,9 @@ impl FileStore for SharedFiles {
             let file = OpenOptions::new().write(true).open(&target)?;
             let later = file.metadata()?.modified()? + RENEWED;
             file.set_modified(later).map_err(Fault::of_change)?;
-            file.sync_all().and_then(|()| mark_of(&file.metadata()?)).map_err(Fault::InDoubt)
+            file.sync_all()
+                .and_then(|()| mark_of(&file.metadata()?))
+                .map_err(Fault::InDoubt)
         })
         .await
     }
@@ -163,7 +199,10 @@ impl FileStore for SharedFiles {
             }
             at_mark(&target, &wanted)?;
             remove_for_good(&target)?;
-            if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
+            if let Some(parent) = target
+                .parent()
+                .filter(|parent| *parent != Path::new(&place.dir))
+            {
                 // Not where something else lies in it. A concurrent writer there tries again.
                 drop(fs::remove_dir(parent));
             }
@@ -183,28 +222,48 @@ fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
     }
     let file = match fs::File::open(path) {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Ok(None);
     }
-    let found = FoundFile { mark: mark_of(&metadata)?, length: metadata.len() };
+    let found = FoundFile {
+        mark: mark_of(&metadata)?,
+        length: metadata.len(),
+    };
     Ok(Some((file, found)))
 }
 
 fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
     match found(path)? {
         Some((file, found)) if found.mark == *wanted => Ok((file, found)),
-        Some(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is another one")),
-        None => Err(Fault::Lost(ErrorClass::Precondition, "the file does not exist")),
+        Some(_) => Err(Fault::Lost(
+            ErrorClass::Precondition,
+            "the file is another one",
+        )),
+        None => Err(Fault::Lost(
+            ErrorClass::Precondition,
+            "the file does not exist",
+        )),
     }
 }
 
 fn mark_of(metadata: &fs::Metadata) -> io::Result<ETag> {
-    let modified = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
-    ETag::new(format!("\"{}-{}-{}\"", number(metadata), modified.as_nanos(), metadata.len())).map_err(io::Error::other)
+    let modified = metadata
+        .modified()?
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_err(io::Error::other)?;
+    ETag::new(format!(
+        "\"{}-{}-{}\"",
+        number(metadata),
+        modified.as_nanos(),
+        metadata.len()
+    ))
+    .map_err(io::Error::other)
 }
 
 /// The inode, where files have some.
@@ -241,7 +300,9 @@ impl Begun {
         self.file.sync_all()?;
         make_folders(Path::new(&place.dir), &self.target)?;
         publish(&self.lock.temporary, &self.target)?;
-        flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::InDoubt)
+        flush_folder(self.target.parent())
+            .and_then(|()| mark_of(&self.file.metadata()?))
+            .map_err(Fault::InDoubt)
     }
 }
 
@@ -252,7 +313,10 @@ async fn under_lock<T: Send + 'static>(
     work: impl FnOnce(&FilePlace, PathBuf, Lock) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, StoreError> {
     let slot = slot_of(place).await;
-    on_a_thread(operation, place, |place| work(place, target(place)?, Lock::take(place, slot)?)).await
+    on_a_thread(operation, place, |place| {
+        work(place, target(place)?, Lock::take(place, slot)?)
+    })
+    .await
 }
 
 async fn on_a_thread<T: Send + 'static>(
@@ -262,11 +326,16 @@ async fn on_a_thread<T: Send + 'static>(
 ) -> Result<T, StoreError> {
     let about = place.clone();
     let ended = tokio::task::spawn_blocking(move || work(&about)).await;
-    let subject = || Subject { account: AccountName::main(), what: What::File(place.dir.clone(), place.name.clone()) };
+    let subject = || Subject {
+        account: AccountName::main(),
+        what: What::File(place.dir.clone(), place.name.clone()),
+    };
     let transient = ErrorClass::Transient { retry_after: None };
     match ended {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Fault::Lost(class, message))) => Err(StoreError::new(class, operation, subject(), message)),
+        Ok(Err(Fault::Lost(class, message))) => {
+            Err(StoreError::new(class, operation, subject(), message))
+        }
         Ok(Err(Fault::NoFolder)) => {
             let message = format!(
                 "the folder {:?} is not there: is the share mounted? It is not created, so that nothing is written beside the share",
@@ -280,16 +349,28 @@ async fn on_a_thread<T: Send + 'static>(
         }
         Ok(Err(Fault::InDoubt(error))) => {
             let message = "the file system failed at the change, which may or may not have been made for good";
-            Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), message).with_cause(error))
+            Err(
+                StoreError::new(ErrorClass::Ambiguous, operation, subject(), message)
+                    .with_cause(error),
+            )
         }
-        Err(error) => Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), "the thread ended early").with_cause(error)),
+        Err(error) => Err(StoreError::new(
+            ErrorClass::Ambiguous,
+            operation,
+            subject(),
+            "the thread ended early",
+        )
+        .with_cause(error)),
     }
 }
 
 /// The class of an error of the file system, and its meaning.
 fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
     // A share that is away comes back.
-    refusal(error).unwrap_or((ErrorClass::Transient { retry_after: None }, "the file system failed"))
+    refusal(error).unwrap_or((
+        ErrorClass::Transient { retry_after: None },
+        "the file system failed",
+    ))
 }
 
 /// The same of an error by which the file system says that it has not made a change. All others may come of a call that was executed: of
@@ -300,13 +381,18 @@ fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
             let message = "the disk is full: nothing was written and nothing is lost; make room, the job is tried again";
             (ErrorClass::Transient { retry_after: None }, message)
         }
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            (ErrorClass::Unauthorised, "this process may not: give it the right to read and write there")
-        }
-        ErrorKind::InvalidFilename => (ErrorClass::Permanent, "the file system does not take this name"),
-        ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
-            (ErrorClass::Permanent, "a file lies where a folder is needed, or the other way about")
-        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (
+            ErrorClass::Unauthorised,
+            "this process may not: give it the right to read and write there",
+        ),
+        ErrorKind::InvalidFilename => (
+            ErrorClass::Permanent,
+            "the file system does not take this name",
+        ),
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory => (
+            ErrorClass::Permanent,
+            "a file lies where a folder is needed, or the other way about",
+        ),
         _ => return None,
     })
 }
@@ -334,7 +420,14 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
         // A folder of this name, or a file where one of its folders would be: there is no such file. To write it fails.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory) => Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -345,7 +438,10 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
         BlobCondition::Absent if there.is_none() => Ok(()),
         BlobCondition::Absent => Err(Fault::Lost(ErrorClass::Conflict, "the file exists already")),
         BlobCondition::Matches(etag) if there == Some(etag) => Ok(()),
-        BlobCondition::Matches(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is at another version")),
+        BlobCondition::Matches(_) => Err(Fault::Lost(
+            ErrorClass::Precondition,
+            "the file is at another version",
+        )),
     }
 }
 
@@ -377,16 +473,28 @@ impl Lock {
     fn take(place: &FilePlace, (number, slot): LockSlot) -> io::Result<Self> {
         let own = Path::new(&place.dir).join(OWN);
         fs::create_dir_all(&own)?;
-        let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
+        let held = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(own.join(format!("{number:02}.lock")))?;
         held.lock()?;
         remove_temporaries(&own, number)?;
-        Ok(Self { _held: held, temporary: own.join(temporary_name(number)?), _slot: slot })
+        Ok(Self {
+            _held: held,
+            temporary: own.join(temporary_name(number)?),
+            _slot: slot,
+        })
     }
 
     /// Writes a file whole, in the place of the one before.
     fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
-        let written = self.write(content).and_then(|()| make_folders(Path::new(&place.dir), target));
-        let written = written.map_err(Fault::Io).and_then(|()| publish(&self.temporary, target));
+        let written = self
+            .write(content)
+            .and_then(|()| make_folders(Path::new(&place.dir), target));
+        let written = written
+            .map_err(Fault::Io)
+            .and_then(|()| publish(&self.temporary, target));
         if written.is_err() {
             // The part written so far takes room on a disk that may be full.
             drop(fs::remove_file(&self.temporary));
@@ -396,7 +504,11 @@ impl Lock {
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&self.temporary)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&self.temporary)?;
         file.write_all(content)?;
         file.sync_all()
     }
@@ -405,7 +517,8 @@ impl Lock {
 /// The name of one write's temporary file.
 fn temporary_name(number: u8) -> io::Result<String> {
     let mut unique = [0_u8; 16];
-    aws_lc_rs::rand::fill(&mut unique).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut unique)
+        .map_err(|_| io::Error::other("the system gives no random numbers"))?;
     Ok(format!("{number:02}-{}.tmp", hex::encode(unique)))
 }
 
@@ -414,7 +527,10 @@ fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
     let number = format!("{number:02}-");
     for entry in fs::read_dir(own)? {
         let name = entry?.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with(&number) && name.ends_with(".tmp")) {
+        if name
+            .to_str()
+            .is_some_and(|name| name.starts_with(&number) && name.ends_with(".tmp"))
+        {
             // One that cannot be removed is in nobody's way.
             drop(fs::remove_file(own.join(&name)));
         }
@@ -441,9 +557,15 @@ fn remove_for_good(target: &Path) -> Result<(), Fault> {
 
 /// Creates the folders between the shared one and a file, and flushes the parents of the new ones.
 fn make_folders(dir: &Path, target: &Path) -> io::Result<()> {
-    let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) else { return Ok(()) };
+    let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) else {
+        return Ok(());
+    };
     fs::create_dir_all(parent)?;
-    parent.ancestors().skip(1).take_while(|folder| folder.starts_with(dir)).try_for_each(|folder| flush_folder(Some(folder)))
+    parent
+        .ancestors()
+        .skip(1)
+        .take_while(|folder| folder.starts_with(dir))
+        .try_for_each(|folder| flush_folder(Some(folder)))
 }
 
 /// Flushes a folder, so that the names in it survive a loss of power.
@@ -466,7 +588,10 @@ mod tests {
     use tokio::sync::oneshot;
 
     fn place(dir: &Path, name: &str) -> FilePlace {
-        FilePlace { dir: dir.to_str().unwrap().to_owned(), name: BlobName::new(name).unwrap() }
+        FilePlace {
+            dir: dir.to_str().unwrap().to_owned(),
+            name: BlobName::new(name).unwrap(),
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -474,18 +599,41 @@ mod tests {
     async fn a_full_disk_is_said_so_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
-        let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
+        let old = SharedFiles
+            .write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent)
+            .await
+            .unwrap();
         // The kernel's own full device stands where the temporary file would lie.
         let lock = Lock::take(&place, slot_of(&place).await).unwrap();
         std::os::unix::fs::symlink("/dev/full", &lock.temporary).unwrap();
-        let written = on_a_thread("Write File", &place, move |place| lock.replace(place, &target(place)?, b"new")).await;
+        let written = on_a_thread("Write File", &place, move |place| {
+            lock.replace(place, &target(place)?, b"new")
+        })
+        .await;
         let error = written.unwrap_err();
         assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
-        assert!(error.to_string().contains("the disk is full") && error.to_string().contains("Sales/7.json"), "{error}");
-        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "old");
+        assert!(
+            error.to_string().contains("the disk is full")
+                && error.to_string().contains("Sales/7.json"),
+            "{error}"
+        );
+        assert_eq!(
+            SharedFiles.read(&place).await.unwrap().unwrap().content,
+            "old"
+        );
         // With room again the same write succeeds.
-        SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await.unwrap();
-        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+        SharedFiles
+            .write(
+                &place,
+                Bytes::from_static(b"new"),
+                &BlobCondition::Matches(old),
+            )
+            .await
+            .unwrap();
+        assert_eq!(
+            SharedFiles.read(&place).await.unwrap().unwrap().content,
+            "new"
+        );
     }
 
     #[cfg(unix)]
@@ -494,16 +642,36 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
-        let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
+        let old = SharedFiles
+            .write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent)
+            .await
+            .unwrap();
         // To rename and to remove files takes no right to read their folder, and to flush it does. Root has every right.
         let sales = folder.path().join("Sales");
         fs::set_permissions(&sales, fs::Permissions::from_mode(0o300)).unwrap();
-        let expected = fs::File::open(&sales).is_err().then_some(ErrorClass::Ambiguous);
-        let written = SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await;
-        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+        let expected = fs::File::open(&sales)
+            .is_err()
+            .then_some(ErrorClass::Ambiguous);
+        let written = SharedFiles
+            .write(
+                &place,
+                Bytes::from_static(b"new"),
+                &BlobCondition::Matches(old),
+            )
+            .await;
+        assert_eq!(
+            SharedFiles.read(&place).await.unwrap().unwrap().content,
+            "new"
+        );
         let deleted = SharedFiles.delete(&place, &version(b"new")).await;
         assert_eq!(SharedFiles.read(&place).await.unwrap(), None);
-        assert_eq!([written.err().map(|error| error.class), deleted.err().map(|error| error.class)], [expected; 2]);
+        assert_eq!(
+            [
+                written.err().map(|error| error.class),
+                deleted.err().map(|error| error.class)
+            ],
+            [expected; 2]
+        );
         fs::set_permissions(&sales, fs::Permissions::from_mode(0o700)).unwrap();
     }
 
@@ -511,46 +679,96 @@ mod tests {
     fn a_change_over_a_network_may_have_been_made_though_its_call_failed() {
         let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::InDoubt(_));
         // A lost answer, a server that has restarted, a signal, a repetition that finds the old name gone, EIO.
-        for kind in [ErrorKind::TimedOut, ErrorKind::StaleNetworkFileHandle, ErrorKind::Interrupted, ErrorKind::NotFound, ErrorKind::Other]
-        {
+        for kind in [
+            ErrorKind::TimedOut,
+            ErrorKind::StaleNetworkFileHandle,
+            ErrorKind::Interrupted,
+            ErrorKind::NotFound,
+            ErrorKind::Other,
+        ] {
             assert!(in_doubt(kind.into()), "{kind}");
         }
         assert!(in_doubt(io::Error::from_raw_os_error(5)) || cfg!(windows));
-        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::StorageFull, ErrorKind::IsADirectory] {
+        for kind in [
+            ErrorKind::PermissionDenied,
+            ErrorKind::ReadOnlyFilesystem,
+            ErrorKind::StorageFull,
+            ErrorKind::IsADirectory,
+        ] {
             assert!(!in_doubt(kind.into()), "{kind}");
         }
         let folder = tempfile::tempdir().unwrap();
-        let (temporary, target) = (folder.path().join("00.tmp"), folder.path().join("Sales/7.json"));
+        let (temporary, target) = (
+            folder.path().join("00.tmp"),
+            folder.path().join("Sales/7.json"),
+        );
         let gone = publish(&temporary, &target);
-        assert!(matches!(gone, Err(Fault::InDoubt(_))), "the temporary file may have its name by now");
+        assert!(
+            matches!(gone, Err(Fault::InDoubt(_))),
+            "the temporary file may have its name by now"
+        );
         fs::write(&temporary, "{}").unwrap();
-        assert!(matches!(publish(&temporary, &target), Err(Fault::Io(_))), "it has not");
-        assert!(remove_for_good(&folder.path().join("7.json")).is_ok(), "it is gone");
+        assert!(
+            matches!(publish(&temporary, &target), Err(Fault::Io(_))),
+            "it has not"
+        );
+        assert!(
+            remove_for_good(&folder.path().join("7.json")).is_ok(),
+            "it is gone"
+        );
     }
 
     #[tokio::test]
     async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let unflushed = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::InDoubt(io::Error::other("the share is away")))).await;
-        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> { panic!("half-way") }).await;
-        let refused = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Io(io::Error::other("the share is away")))).await;
+        let unflushed = on_a_thread("Write File", &place, |_| {
+            Err::<(), _>(Fault::InDoubt(io::Error::other("the share is away")))
+        })
+        .await;
+        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> {
+            panic!("half-way")
+        })
+        .await;
+        let refused = on_a_thread("Write File", &place, |_| {
+            Err::<(), _>(Fault::Io(io::Error::other("the share is away")))
+        })
+        .await;
         let classes = [unflushed, panicked, refused].map(|ended| ended.unwrap_err().class);
-        assert_eq!(classes, [ErrorClass::Ambiguous, ErrorClass::Ambiguous, ErrorClass::Transient { retry_after: None }]);
+        assert_eq!(
+            classes,
+            [
+                ErrorClass::Ambiguous,
+                ErrorClass::Ambiguous,
+                ErrorClass::Transient { retry_after: None }
+            ]
+        );
     }
 
     #[tokio::test]
     async fn names_that_differ_in_case_have_one_lock() {
         let folder = tempfile::tempdir().unwrap();
-        for (one, other) in [("Sales/Ann.json", "sales/ann.json"), ("A.json", "a.json"), ("X/Y.json", "x/y.json")] {
+        for (one, other) in [
+            ("Sales/Ann.json", "sales/ann.json"),
+            ("A.json", "a.json"),
+            ("X/Y.json", "x/y.json"),
+        ] {
             let number = async |name| slot_of(&place(folder.path(), name)).await.0;
-            assert_eq!(number(one).await, number(other).await, "SMB takes {one} and {other} for one file");
+            assert_eq!(
+                number(one).await,
+                number(other).await,
+                "SMB takes {one} and {other} for one file"
+            );
         }
     }
 
     #[test]
     fn writes_that_wait_for_a_lock_leave_the_threads_to_the_one_that_has_it() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(2)
+            .build()
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (large, small) = (place(folder.path(), "a"), place(folder.path(), "A"));
         let (files, any) = (SharedFiles, BlobCondition::None);
@@ -568,10 +786,17 @@ mod tests {
             all_wait.send(()).unwrap();
             writes.await
         };
-        let both = join(files.write_pieces(&large, stream::once(piece).boxed()), others);
-        let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), both).await });
+        let both = join(
+            files.write_pieces(&large, stream::once(piece).boxed()),
+            others,
+        );
+        let ended =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), both).await });
         let (written, others) = ended.expect("an end");
-        assert!(written.is_ok() && others.iter().all(Result::is_ok), "{written:?} {others:?}");
+        assert!(
+            written.is_ok() && others.iter().all(Result::is_ok),
+            "{written:?} {others:?}"
+        );
     }
 
     #[tokio::test]
@@ -580,11 +805,17 @@ mod tests {
         let place = place(&folder.path().join("share"), "a.json");
         for error in [
             SharedFiles.read(&place).await.unwrap_err(),
-            SharedFiles.write(&place, Bytes::new(), &BlobCondition::Absent).await.unwrap_err(),
+            SharedFiles
+                .write(&place, Bytes::new(), &BlobCondition::Absent)
+                .await
+                .unwrap_err(),
             SharedFiles.delete(&place, &version(b"")).await.unwrap_err(),
         ] {
             assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
-            assert!(error.to_string().contains("is the share mounted?"), "{error}");
+            assert!(
+                error.to_string().contains("is the share mounted?"),
+                "{error}"
+            );
         }
         assert!(!folder.path().join("share").exists());
     }
@@ -596,10 +827,20 @@ mod tests {
         let own = folder.path().join(OWN);
         fs::create_dir(&own).unwrap();
         for number in 0..LOCKS {
-            fs::write(own.join(temporary_name(number).unwrap()), "half a document and much more").unwrap();
+            fs::write(
+                own.join(temporary_name(number).unwrap()),
+                "half a document and much more",
+            )
+            .unwrap();
         }
-        SharedFiles.write(&place, Bytes::from_static(b"{}"), &BlobCondition::Absent).await.unwrap();
-        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "{}");
+        SharedFiles
+            .write(&place, Bytes::from_static(b"{}"), &BlobCondition::Absent)
+            .await
+            .unwrap();
+        assert_eq!(
+            SharedFiles.read(&place).await.unwrap().unwrap().content,
+            "{}"
+        );
         let left = fs::read_dir(&own).unwrap().count();
         assert_eq!(left, usize::from(LOCKS), "those of 63 locks, and the lock");
     }

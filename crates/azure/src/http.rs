@@ -62,12 +62,18 @@ pub struct HttpAnswer {
 impl HttpAnswer {
     /// A header's value, where there is one and it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+        self.headers
+            .get(name)
+            .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
 
     /// `Retry-After`, in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.header("retry-after")?.trim().parse().ok().map(|seconds| asked(Duration::from_secs(seconds)))
+        self.header("retry-after")?
+            .trim()
+            .parse()
+            .ok()
+            .map(|seconds| asked(Duration::from_secs(seconds)))
     }
 
     /// Whether a service of Azure Storage gave it, which names every request: a proxy or gateway in its place does not, and may answer
@@ -126,7 +132,11 @@ impl HttpFault {
 
 /// The beginning of a service's words, with blanks for control characters.
 pub fn printable(words: &str, most_chars: usize) -> String {
-    words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most_chars).collect()
+    words
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(most_chars)
+        .collect()
 }
 
 /// The credential that requests carry.
@@ -165,32 +175,60 @@ impl Exchange {
             Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
             Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
-        Ok(Self { client: builder.build()?, timeout, authentication: Authentication::Anonymous, beginning: None })
+        Ok(Self {
+            client: builder.build()?,
+            timeout,
+            authentication: Authentication::Anonymous,
+            beginning: None,
+        })
     }
 
     /// One that reads the beginning of an answer alone, and of a successful answer nothing.
     #[must_use]
     pub fn reading_at_most(self, bytes: usize) -> Self {
-        Self { beginning: Some(bytes), ..self }
+        Self {
+            beginning: Some(bytes),
+            ..self
+        }
     }
 
     /// One whose requests carry a credential.
     #[must_use]
     pub(crate) fn with(self, authentication: Authentication) -> Self {
-        Self { authentication, ..self }
-    }
-
-    /// Sends one request: once, or again with another token or secret where the service refused the first, and so executed nothing.
-    pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
-        let request = Outgoing { method, url, headers, body };
-        match &self.authentication {
-            Authentication::Anonymous => self.send_once(request).await,
-            Authentication::Tokens(tokens) => self.send_with_token(tokens, request).await,
-            Authentication::Secrets(keyring, service) => self.send_signed(keyring, *service, request).await,
+        Self {
+            authentication,
+            ..self
         }
     }
 
-    async fn send_with_token(&self, tokens: &TokenCache, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
+    /// Sends one request: once, or again with another token or secret where the service refused the first, and so executed nothing.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpAnswer, HttpFault> {
+        let request = Outgoing {
+            method,
+            url,
+            headers,
+            body,
+        };
+        match &self.authentication {
+            Authentication::Anonymous => self.send_once(request).await,
+            Authentication::Tokens(tokens) => self.send_with_token(tokens, request).await,
+            Authentication::Secrets(keyring, service) => {
+                self.send_signed(keyring, *service, request).await
+            }
+        }
+    }
+
+    async fn send_with_token(
+        &self,
+        tokens: &TokenCache,
+        request: Outgoing,
+    ) -> Result<HttpAnswer, HttpFault> {
         let with = |token: &BearerToken| {
             let mut request = request.clone();
             request.headers.insert(AUTHORIZATION, token.header());
@@ -198,23 +236,43 @@ impl Exchange {
         };
         let token = tokens.token().await.map_err(HttpFault::NoToken)?;
         let answer = with(&token).await?;
-        match if answer.status == 401 { tokens.in_place_of(&token).await } else { None } {
+        match if answer.status == 401 {
+            tokens.in_place_of(&token).await
+        } else {
+            None
+        } {
             Some(other) => with(&other).await,
             None => Ok(answer),
         }
     }
 
-    async fn send_signed(&self, keyring: &Arc<Keyring>, service: Service, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
+    async fn send_signed(
+        &self,
+        keyring: &Arc<Keyring>,
+        service: Service,
+        request: Outgoing,
+    ) -> Result<HttpAnswer, HttpFault> {
         let signer = keyring.signer().await;
-        let answer = self.send_once(signer.sign(service, request.clone())?).await?;
-        match if signer.is_refused(&answer) { keyring.in_place_of(&signer).await } else { None } {
+        let answer = self
+            .send_once(signer.sign(service, request.clone())?)
+            .await?;
+        match if signer.is_refused(&answer) {
+            keyring.in_place_of(&signer).await
+        } else {
+            None
+        } {
             Some(other) => self.send_once(other.sign(service, request)?).await,
             None => Ok(answer),
         }
     }
 
     async fn send_once(&self, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
-        let Outgoing { method, url, headers, body } = request;
+        let Outgoing {
+            method,
+            url,
+            headers,
+            body,
+        } = request;
         let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
         let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
         let mut composed = reqwest::Request::new(method, url);
@@ -225,8 +283,16 @@ impl Exchange {
         let status = response.status().as_u16();
         let headers = std::mem::take(response.headers_mut());
         if let Some(most) = self.beginning {
-            let body = if (200..300).contains(&status) { Bytes::new() } else { beginning(response, most).await };
-            return Ok(HttpAnswer { status, headers, body });
+            let body = if (200..300).contains(&status) {
+                Bytes::new()
+            } else {
+                beginning(response, most).await
+            };
+            return Ok(HttpAnswer {
+                status,
+                headers,
+                body,
+            });
         }
         let mut body = BytesMut::new();
         while let Some(part) = response.chunk().await.map_err(fault)? {
@@ -235,7 +301,11 @@ impl Exchange {
             }
             body.extend_from_slice(&part);
         }
-        Ok(HttpAnswer { status, headers, body: body.freeze() })
+        Ok(HttpAnswer {
+            status,
+            headers,
+            body: body.freeze(),
+        })
     }
 }
 
@@ -251,7 +321,16 @@ async fn beginning(mut response: reqwest::Response, most: usize) -> Bytes {
 /// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
 /// carry a signature, so host and port alone are kept of it.
 fn fault(error: reqwest::Error) -> HttpFault {
-    let place = error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))).unwrap_or_default();
+    let place = error
+        .url()
+        .and_then(|url| {
+            Some(format!(
+                "{}:{}",
+                url.host_str()?,
+                url.port_or_known_default()?
+            ))
+        })
+        .unwrap_or_default();
     let error = error.without_url();
     if error.is_builder() {
         return HttpFault::Unsent("the HTTP client could not compose the request".to_owned());
@@ -263,7 +342,11 @@ fn fault(error: reqwest::Error) -> HttpFault {
         (false, true) => format!("no answer from {place} within the time allowed"),
         (false, false) => format!("the connection to {place} broke: {}", root(&error)),
     };
-    if connecting { HttpFault::Refused(text) } else { HttpFault::Lost(text) }
+    if connecting {
+        HttpFault::Refused(text)
+    } else {
+        HttpFault::Lost(text)
+    }
 }
 
 /// The innermost cause, which is the operating system's or the TLS library's own sentence.

@@ -20,7 +20,10 @@ mod tests {
 
     #[test]
     fn what_services_send_is_read() {
-        assert_eq!(parse("Fri, 20 Nov 2026 15:00:00 GMT").unwrap().to_string(), "2026-11-20T15:00:00Z");
+        assert_eq!(
+            parse("Fri, 20 Nov 2026 15:00:00 GMT").unwrap().to_string(),
+            "2026-11-20T15:00:00Z"
+        );
         assert_eq!(parse("yesterday"), None);
         assert!(is_never("Fri, 31 Dec 9999 23:59:59 GMT"));
         assert!(!is_never("Fri, 20 Nov 2026 15:00:00 GMT"));

@@ -43,25 +43,48 @@ impl FarKey {
     /// Nothing is sent yet.
     pub(crate) fn new(name: &str, key: &VaultKey) -> Result<Self, reqwest::Error> {
         let cloud = Cloud::or_public(&key.address);
-        let far = if Cloud::of(&key.address).is_some() { Far::Azure } else { Far::Local };
-        let tokens = TokenCache::of(&key.identity, cloud, cloud.vault_scope, format!("[encryption.keys.{name}]"))?;
+        let far = if Cloud::of(&key.address).is_some() {
+            Far::Azure
+        } else {
+            Far::Local
+        };
+        let tokens = TokenCache::of(
+            &key.identity,
+            cloud,
+            cloud.vault_scope,
+            format!("[encryption.keys.{name}]"),
+        )?;
         let exchange = Exchange::new(far, CONNECT, REQUEST)?.with(Authentication::Tokens(tokens));
-        Ok(Self { address: key.address.clone(), exchange })
+        Ok(Self {
+            address: key.address.clone(),
+            exchange,
+        })
     }
 
     /// Wraps a key by the newest version.
     pub(crate) async fn wrap(&self, key: &KeyBytes) -> Result<WrappedText, VaultError> {
         let answer = self.ask(&["wrapkey"], &BASE64URL.encode(key.0)).await?;
-        let version = answer["kid"].as_str().and_then(|kid| kid.trim_end_matches('/').rsplit('/').next());
-        let (Some(version), Some(value)) = (version, answer["value"].as_str()) else { return Err(self.unreadable()) };
+        let version = answer["kid"]
+            .as_str()
+            .and_then(|kid| kid.trim_end_matches('/').rsplit('/').next());
+        let (Some(version), Some(value)) = (version, answer["value"].as_str()) else {
+            return Err(self.unreadable());
+        };
         WrappedText::parse(&format!("{version}.{value}")).map_err(|_| self.unreadable())
     }
 
     /// The key that was wrapped.
     pub(crate) async fn unwrap(&self, wrapped: &WrappedText) -> Result<KeyBytes, VaultError> {
-        let answer = self.ask(&[&wrapped.version, "unwrapkey"], &wrapped.value).await?;
-        let bytes = answer["value"].as_str().and_then(|value| BASE64URL.decode(value).ok());
-        bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()).map(KeyBytes).ok_or_else(|| self.unreadable())
+        let answer = self
+            .ask(&[&wrapped.version, "unwrapkey"], &wrapped.value)
+            .await?;
+        let bytes = answer["value"]
+            .as_str()
+            .and_then(|value| BASE64URL.decode(value).ok());
+        bytes
+            .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+            .map(KeyBytes)
+            .ok_or_else(|| self.unreadable())
     }
 
     async fn ask(&self, operation: &[&str], value: &str) -> Result<Value, VaultError> {
@@ -73,30 +96,54 @@ impl FarKey {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         let body = json!({"alg": ALGORITHM, "value": value}).to_string();
-        let answer = self.exchange.send(Method::POST, url, headers, body.into()).await.map_err(|fault| match fault {
-            HttpFault::NoToken(error) => VaultError::Forbidden { vault: self.address.to_string(), problem: error.text().to_owned() },
-            fault => self.away(fault.text()),
-        })?;
+        let answer = self
+            .exchange
+            .send(Method::POST, url, headers, body.into())
+            .await
+            .map_err(|fault| match fault {
+                HttpFault::NoToken(error) => VaultError::Forbidden {
+                    vault: self.address.to_string(),
+                    problem: error.text().to_owned(),
+                },
+                fault => self.away(fault.text()),
+            })?;
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         // The text of a refusal names keys and callers, and no secret.
-        let said = json["error"]["message"].as_str().unwrap_or("no reason is given").lines().next().unwrap_or_default();
+        let said = json["error"]["message"]
+            .as_str()
+            .unwrap_or("no reason is given")
+            .lines()
+            .next()
+            .unwrap_or_default();
         let vault = self.address.to_string();
         match answer.status {
             200..300 => Ok(json),
             401 | 403 => Err(VaultError::Forbidden {
                 vault,
-                problem: format!("{said} (HTTP {}); the identity needs the role {ROLE:?}", answer.status),
+                problem: format!(
+                    "{said} (HTTP {}); the identity needs the role {ROLE:?}",
+                    answer.status
+                ),
             }),
             408 | 429 | 500.. => Err(self.away(&format!("HTTP {}: {said}", answer.status))),
-            status => Err(VaultError::Rejected { vault, problem: format!("HTTP {status}: {said}") }),
+            status => Err(VaultError::Rejected {
+                vault,
+                problem: format!("HTTP {status}: {said}"),
+            }),
         }
     }
 
     fn away(&self, problem: &str) -> VaultError {
-        VaultError::Away { vault: self.address.to_string(), problem: problem.to_owned() }
+        VaultError::Away {
+            vault: self.address.to_string(),
+            problem: problem.to_owned(),
+        }
     }
 
     fn unreadable(&self) -> VaultError {
-        VaultError::Rejected { vault: self.address.to_string(), problem: "its answer is none of a key vault".to_owned() }
+        VaultError::Rejected {
+            vault: self.address.to_string(),
+            problem: "its answer is none of a key vault".to_owned(),
+        }
     }
 }

@@ -71,4 +71,6 @@ mod xml;
 pub use account_facts::account_facts;
 pub use connect::{AzureConnectError, CHATTY_LOG_TARGETS, connect};
 pub use keyring::Keyring;
-pub use settings::{AzureAccount, Credential, EndpointOverrides, ServiceEndpoints, SettingsError, Timeouts};
+pub use settings::{
+    AzureAccount, Credential, EndpointOverrides, ServiceEndpoints, SettingsError, Timeouts,
+};

@@ -12,7 +12,10 @@ use evenkeel_model::ports::{BlobItem, BlobPage};
 pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
     let text = std::str::from_utf8(body).ok()?;
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let mut page = BlobPage { blobs: Vec::new(), marker: None };
+    let mut page = BlobPage {
+        blobs: Vec::new(),
+        marker: None,
+    };
     let mut path: Vec<String> = Vec::new();
     let mut blob = ListingEntry::default();
     let mut seen_root = false;
@@ -29,7 +32,9 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
                 path.push(name);
             }
             Event::Text(text) => take(&text, &path, &mut blob, &mut page),
-            Event::GeneralRef(reference) => take(&xml::referred(&reference)?, &path, &mut blob, &mut page),
+            Event::GeneralRef(reference) => {
+                take(&xml::referred(&reference)?, &path, &mut blob, &mut page)
+            }
             Event::End(_) => {
                 if path.pop().as_deref() == Some("Blob") {
                     page.blobs.extend(std::mem::take(&mut blob).item());
@@ -48,17 +53,25 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
 /// Names that XML cannot carry come percent-encoded and say so.
 /// Takes a piece of text in, where it stands.
 fn take(text: &str, path: &[String], blob: &mut ListingEntry, page: &mut BlobPage) {
-    match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    match path
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         [_, "Blobs", "Blob", "Name"] => blob.name.push_str(text),
         [_, "Blobs", "Blob", "Properties", "Etag"] => blob.etag.push_str(text),
-        [_, "Blobs", "Blob", "Properties", "Content-Length"] => blob.length = text.trim().parse().ok(),
+        [_, "Blobs", "Blob", "Properties", "Content-Length"] => {
+            blob.length = text.trim().parse().ok()
+        }
         [_, "NextMarker"] => page.marker.get_or_insert_default().push_str(text),
         _ => {}
     }
 }
 
 fn is_encoded(tag: &BytesStart<'_>) -> bool {
-    tag.try_get_attribute("Encoded").is_ok_and(|value| value.is_some_and(|value| value.value.eq_ignore_ascii_case("true")))
+    tag.try_get_attribute("Encoded")
+        .is_ok_and(|value| value.is_some_and(|value| value.value.eq_ignore_ascii_case("true")))
 }
 
 #[derive(Default)]
@@ -77,8 +90,16 @@ impl ListingEntry {
         }
         // In listings ETags stand without the quotes that they have everywhere else.
         let etag = self.etag.trim();
-        let etag = if etag.starts_with('"') { etag.to_owned() } else { format!("\"{etag}\"") };
-        Some(BlobItem { name: BlobName::new(self.name).ok()?, etag: ETag::new(etag).ok()?, length: self.length? })
+        let etag = if etag.starts_with('"') {
+            etag.to_owned()
+        } else {
+            format!("\"{etag}\"")
+        };
+        Some(BlobItem {
+            name: BlobName::new(self.name).ok()?,
+            etag: ETag::new(etag).ok()?,
+            length: self.length?,
+        })
     }
 }
 
@@ -95,7 +116,11 @@ mod tests {
     #[test]
     fn a_page_is_read() {
         let page = read(PAGE.as_bytes()).unwrap();
-        let found: Vec<_> = page.blobs.iter().map(|blob| (blob.name.as_str(), blob.etag.as_str(), blob.length)).collect();
+        let found: Vec<_> = page
+            .blobs
+            .iter()
+            .map(|blob| (blob.name.as_str(), blob.etag.as_str(), blob.length))
+            .collect();
         assert_eq!(found, [("a/1&2", "\"0x8D1\"", 12), ("a/3", "\"0x8D3\"", 0)]);
         assert_eq!(page.marker.as_deref(), Some("2!x"));
     }
@@ -106,7 +131,14 @@ mod tests {
             "<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>",
             "<EnumerationResults><Blobs></Blobs><NextMarker></NextMarker></EnumerationResults>",
         ] {
-            assert_eq!(read(last.as_bytes()), Some(BlobPage { blobs: Vec::new(), marker: None }), "{last}");
+            assert_eq!(
+                read(last.as_bytes()),
+                Some(BlobPage {
+                    blobs: Vec::new(),
+                    marker: None
+                }),
+                "{last}"
+            );
         }
     }
 

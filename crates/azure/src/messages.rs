@@ -45,7 +45,11 @@ const CLOSE: &[u8] = b"</QueueMessage>";
 
 /// Reads a page. `date` is the answer's own, for messages that do not say when they were put.
 pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
-    let mut page = MessagePage { messages: Vec::new(), lost: 0, complete: false };
+    let mut page = MessagePage {
+        messages: Vec::new(),
+        lost: 0,
+        complete: false,
+    };
     let mut rest = body;
     // Texts are escaped, so these marks are never part of one.
     while let Some(start) = find(rest, OPEN) {
@@ -57,8 +61,13 @@ pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
         }
         rest = &rest[end + CLOSE.len()..];
     }
-    page.complete =
-        [&b"</QueueMessagesList>"[..], b"<QueueMessagesList/>", b"<QueueMessagesList />"].iter().any(|mark| find(rest, mark).is_some());
+    page.complete = [
+        &b"</QueueMessagesList>"[..],
+        b"<QueueMessagesList/>",
+        b"<QueueMessagesList />",
+    ]
+    .iter()
+    .any(|mark| find(rest, mark).is_some());
     page
 }
 
@@ -70,7 +79,10 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
 fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     let lossy = String::from_utf8_lossy(bytes);
     let (fields, mut problem) = match std::str::from_utf8(bytes) {
-        Err(_) => (Fields::saved_from(&lossy), Some("it is not UTF-8".to_owned())),
+        Err(_) => (
+            Fields::saved_from(&lossy),
+            Some("it is not UTF-8".to_owned()),
+        ),
         Ok(text) => match Fields::read(text) {
             Ok(fields) => (fields, None),
             Err(problem) => (Fields::saved_from(text), Some(problem)),
@@ -91,12 +103,15 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     };
     let when = |name: &str| fields.one(name).and_then(http_date::parse);
     let inserted = when("InsertionTime").or(date);
-    let dequeue_count = fields.one("DequeueCount").and_then(|count| count.trim().parse().ok());
+    let dequeue_count = fields
+        .one("DequeueCount")
+        .and_then(|count| count.trim().parse().ok());
     let text = match text {
         Some(text) => MessageText::Readable(text),
-        None => {
-            MessageText::Unreadable { reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()), raw: lossy.clone().into_owned() }
-        }
+        None => MessageText::Unreadable {
+            reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()),
+            raw: lossy.clone().into_owned(),
+        },
     };
     Some(RawMessage {
         id,
@@ -105,7 +120,10 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
         // A message that was got without saying how often was got once at least.
         dequeue_count: dequeue_count.unwrap_or(1),
         inserted: inserted.unwrap_or(Timestamp::UNIX_EPOCH),
-        expires: fields.one("ExpirationTime").filter(|text| !http_date::is_never(text)).and_then(http_date::parse),
+        expires: fields
+            .one("ExpirationTime")
+            .filter(|text| !http_date::is_never(text))
+            .and_then(http_date::parse),
         next_visible: when("TimeNextVisible"),
     })
 }
@@ -120,18 +138,30 @@ impl Fields {
         let mut open: Option<(String, String)> = None;
         let mut reader = Reader::from_str(text);
         loop {
-            match (reader.read_event().map_err(|error| format!("its XML is broken: {error}"))?, &mut open) {
+            match (
+                reader
+                    .read_event()
+                    .map_err(|error| format!("its XML is broken: {error}"))?,
+                &mut open,
+            ) {
                 (Event::Start(tag), None) => {
                     open = Some((tag.local_name().as_ref().to_owned(), String::new()));
                 }
                 (Event::Empty(tag), None) => {
                     fields.push((tag.local_name().as_ref().to_owned(), String::new()));
                 }
-                (Event::Start(_) | Event::Empty(_), Some((name, _))) => return Err(format!("it has markup inside its {name}")),
+                (Event::Start(_) | Event::Empty(_), Some((name, _))) => {
+                    return Err(format!("it has markup inside its {name}"));
+                }
                 (Event::Text(text), Some((_, value))) => value.push_str(&text),
                 (Event::GeneralRef(reference), Some((name, value))) => {
                     let text = xml::referred(&reference);
-                    value.push_str(&text.ok_or_else(|| format!("its {name} cannot be unescaped: &{}; is nothing", &*reference))?);
+                    value.push_str(&text.ok_or_else(|| {
+                        format!(
+                            "its {name} cannot be unescaped: &{}; is nothing",
+                            &*reference
+                        )
+                    })?);
                 }
                 (Event::CData(text), Some((_, value))) => value.push_str(&text),
                 (Event::End(_), _) => fields.extend(open.take()),
@@ -148,19 +178,34 @@ impl Fields {
             let start = text.find(&format!("<{name}>"))? + name.len() + 2;
             let length = text[start..].find(&format!("</{name}>"))?;
             let raw = &text[start..start + length];
-            let plain = quick_xml::escape::unescape(raw).map_or_else(|_| raw.to_owned(), std::borrow::Cow::into_owned);
+            let plain = quick_xml::escape::unescape(raw)
+                .map_or_else(|_| raw.to_owned(), std::borrow::Cow::into_owned);
             Some((name.to_owned(), plain))
         };
-        let names = ["MessageId", "PopReceipt", "InsertionTime", "ExpirationTime", "TimeNextVisible", "DequeueCount"];
+        let names = [
+            "MessageId",
+            "PopReceipt",
+            "InsertionTime",
+            "ExpirationTime",
+            "TimeNextVisible",
+            "DequeueCount",
+        ];
         Self(names.into_iter().filter_map(between).collect())
     }
 
     fn all(&self, name: &str) -> Vec<&str> {
-        self.0.iter().filter(|(found, _)| found == name).map(|(_, value)| value.as_str()).collect()
+        self.0
+            .iter()
+            .filter(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 
     fn one(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.trim())
+        self.0
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.trim())
     }
 }
 
@@ -196,24 +241,45 @@ mod tests {
             MessageText::Readable(text) => Some(text.clone()),
             MessageText::Unreadable { .. } => None,
         };
-        page.messages.iter().map(|m| (m.id.as_str(), text(m).map(|text| &*text.leak()))).collect()
+        page.messages
+            .iter()
+            .map(|m| (m.id.as_str(), text(m).map(|text| &*text.leak())))
+            .collect()
     }
 
     #[test]
     fn a_message_is_read_whole() {
-        let page = read(&page(&[message_xml("a", "<MessageText>  x &lt;b&gt; &amp;#xD; &#xD;\n한 </MessageText>")]), None);
+        let page = read(
+            &page(&[message_xml(
+                "a",
+                "<MessageText>  x &lt;b&gt; &amp;#xD; &#xD;\n한 </MessageText>",
+            )]),
+            None,
+        );
         assert!(page.complete);
         let message = &page.messages[0];
-        assert_eq!(message.text, MessageText::Readable("  x <b> &#xD; \r\n한 ".into()));
+        assert_eq!(
+            message.text,
+            MessageText::Readable("  x <b> &#xD; \r\n한 ".into())
+        );
         assert_eq!(message.pop_receipt.as_deref(), Some("receipt-a"));
         assert_eq!((message.dequeue_count, message.expires), (3, None));
         assert_eq!(message.inserted.to_string(), "2026-11-20T15:00:00Z");
-        assert_eq!(message.next_visible.unwrap().to_string(), "2026-11-20T15:00:30Z");
+        assert_eq!(
+            message.next_visible.unwrap().to_string(),
+            "2026-11-20T15:00:30Z"
+        );
     }
 
     #[test]
     fn an_empty_text_is_a_text() {
-        let page = read(&page(&[message_xml("a", "<MessageText></MessageText>"), message_xml("b", "<MessageText />")]), None);
+        let page = read(
+            &page(&[
+                message_xml("a", "<MessageText></MessageText>"),
+                message_xml("b", "<MessageText />"),
+            ]),
+            None,
+        );
         assert_eq!(texts(&page), [("a", Some("")), ("b", Some(""))]);
     }
 
@@ -237,21 +303,34 @@ mod tests {
                 ]),
                 None,
             );
-            assert_eq!(texts(&page), [("a", Some("1")), ("b", None), ("c", Some("3"))], "{bad}");
-            assert_eq!(page.messages[1].pop_receipt.as_deref(), Some("receipt-b"), "{bad}");
+            assert_eq!(
+                texts(&page),
+                [("a", Some("1")), ("b", None), ("c", Some("3"))],
+                "{bad}"
+            );
+            assert_eq!(
+                page.messages[1].pop_receipt.as_deref(),
+                Some("receipt-b"),
+                "{bad}"
+            );
             assert!(page.complete);
         }
     }
 
     #[test]
     fn bytes_that_are_no_text_are_kept_for_the_poison_queue() {
-        let mut bytes = page(&[message_xml("a", "<MessageText>?</MessageText>"), message_xml("b", "<MessageText>2</MessageText>")]);
+        let mut bytes = page(&[
+            message_xml("a", "<MessageText>?</MessageText>"),
+            message_xml("b", "<MessageText>2</MessageText>"),
+        ]);
         let at = bytes.iter().position(|b| *b == b'?').unwrap();
         let at = bytes[at + 1..].windows(2).position(|w| w == b"?<").unwrap() + at + 1;
         bytes[at] = 0xff;
         let page = read(&bytes, None);
         assert_eq!(texts(&page), [("a", None), ("b", Some("2"))]);
-        let MessageText::Unreadable { reason, raw } = &page.messages[0].text else { panic!() };
+        let MessageText::Unreadable { reason, raw } = &page.messages[0].text else {
+            panic!()
+        };
         assert_eq!(reason, "it is not UTF-8");
         assert!(raw.contains("<MessageText>\u{fffd}</MessageText>"));
     }
@@ -259,14 +338,25 @@ mod tests {
     #[test]
     fn a_message_that_cannot_be_read_is_kept_whole() {
         let text = "x".repeat(60_000);
-        let page = read(&page(&[message_xml("a", &format!("<MessageText><b>{text}</b></MessageText>"))]), None);
-        let MessageText::Unreadable { raw, .. } = &page.messages[0].text else { panic!() };
+        let page = read(
+            &page(&[message_xml(
+                "a",
+                &format!("<MessageText><b>{text}</b></MessageText>"),
+            )]),
+            None,
+        );
+        let MessageText::Unreadable { raw, .. } = &page.messages[0].text else {
+            panic!()
+        };
         assert!(raw.contains(&text), "{} characters of it", raw.len());
     }
 
     #[test]
     fn what_a_cut_off_page_still_holds_is_saved() {
-        let whole = page(&[message_xml("a", "<MessageText>1</MessageText>"), message_xml("b", "<MessageText>2</MessageText>")]);
+        let whole = page(&[
+            message_xml("a", "<MessageText>1</MessageText>"),
+            message_xml("b", "<MessageText>2</MessageText>"),
+        ]);
         let page = read(&whole[..whole.len() - 60], None);
         assert_eq!(texts(&page), [("a", Some("1"))]);
         assert!(!page.complete);
@@ -274,7 +364,11 @@ mod tests {
 
     #[test]
     fn an_empty_page_is_complete() {
-        for body in ["<?xml version=\"1.0\"?><QueueMessagesList/>", "<QueueMessagesList />", "<QueueMessagesList></QueueMessagesList>"] {
+        for body in [
+            "<?xml version=\"1.0\"?><QueueMessagesList/>",
+            "<QueueMessagesList />",
+            "<QueueMessagesList></QueueMessagesList>",
+        ] {
             let page = read(body.as_bytes(), None);
             assert!(page.complete && page.messages.is_empty(), "{body}");
         }

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_storage_queues::{NumberOfMessages, PopReceipt, PopReceiptClient, QueueClient, QueueServiceClient};
+use azure_storage_queues::{
+    NumberOfMessages, PopReceipt, PopReceiptClient, QueueClient, QueueServiceClient,
+};
 use jiff::Timestamp;
 
 use super::amend::Amendment;
@@ -16,7 +18,10 @@ use super::messages::{self, MessagePage, RawMessage};
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
 use evenkeel_model::model::{QueueName, limits};
-use evenkeel_model::ports::{ErrorClass, Message, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
+use evenkeel_model::ports::{
+    ErrorClass, Message, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl,
+    UpdatedMessage, What,
+};
 
 const CREATE: CallKind = CallKind::write("Create Queue", Absent::Container);
 const DELETE_QUEUE: CallKind = CallKind::write("Delete Queue", Absent::Container);
@@ -43,7 +48,12 @@ pub(super) struct AzureQueues {
 impl AzureQueues {
     /// Over a client of the library.
     pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Encoding) -> Self {
-        Self { caller, service, wire, careful: Mutex::new(HashMap::new()) }
+        Self {
+            caller,
+            service,
+            wire,
+            careful: Mutex::new(HashMap::new()),
+        }
     }
 
     fn queue(&self, queue: &QueueName) -> QueueClient {
@@ -61,60 +71,122 @@ impl AzureQueues {
 
     /// A lease on a message. An id that is none is refused here: in a URL an empty id, or one of dots, would
     /// vanish and leave the address of Clear Messages.
-    fn lease(&self, operation: CallKind, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<PopReceiptClient, StoreError> {
-        let valid = (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !pop_receipt.is_empty();
+    fn lease(
+        &self,
+        operation: CallKind,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+    ) -> Result<PopReceiptClient, StoreError> {
+        let valid = (1..=64).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !pop_receipt.is_empty();
         if valid {
-            Ok(self.queue(queue).pop_receipt_client(PopReceipt::new(id, pop_receipt)))
+            Ok(self
+                .queue(queue)
+                .pop_receipt_client(PopReceipt::new(id, pop_receipt)))
         } else {
-            let what = What::Message(queue.clone(), id.chars().filter(|c| !c.is_control()).take(64).collect());
-            Err(self.caller.error(ErrorClass::LeaseLost, operation, what, "no message has such an id and pop receipt"))
+            let what = What::Message(
+                queue.clone(),
+                id.chars().filter(|c| !c.is_control()).take(64).collect(),
+            );
+            Err(self.caller.error(
+                ErrorClass::LeaseLost,
+                operation,
+                what,
+                "no message has such an id and pop receipt",
+            ))
         }
     }
 
-    fn check_text(&self, operation: CallKind, what: impl FnOnce() -> What, text: &str) -> Result<(), StoreError> {
+    fn check_text(
+        &self,
+        operation: CallKind,
+        what: impl FnOnce() -> What,
+        text: &str,
+    ) -> Result<(), StoreError> {
         if text.len() > limits::QUEUE_TEXT_BYTES {
-            let message = format!("the text has {} bytes; Azure Queue storage allows 65,536", text.len());
-            return Err(self.caller.error(ErrorClass::TooLarge, operation, what(), message));
+            let message = format!(
+                "the text has {} bytes; Azure Queue storage allows 65,536",
+                text.len()
+            );
+            return Err(self
+                .caller
+                .error(ErrorClass::TooLarge, operation, what(), message));
         }
         match messages::forbidden_character(text) {
             Some(c) => {
-                let message = format!("the text contains the character U+{:04X}, which XML cannot carry", u32::from(c));
-                Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
+                let message = format!(
+                    "the text contains the character U+{:04X}, which XML cannot carry",
+                    u32::from(c)
+                );
+                Err(self
+                    .caller
+                    .error(ErrorClass::Permanent, operation, what(), message))
             }
             None => Ok(()),
         }
     }
 
     /// A visibility timeout in whole seconds, rounded up.
-    fn seconds(&self, operation: CallKind, what: impl FnOnce() -> What, time: Duration, least: u64) -> Result<Duration, StoreError> {
+    fn seconds(
+        &self,
+        operation: CallKind,
+        what: impl FnOnce() -> What,
+        time: Duration,
+        least: u64,
+    ) -> Result<Duration, StoreError> {
         let seconds = whole_seconds(time);
         if (least..=limits::QUEUE_VISIBILITY_SECONDS).contains(&seconds) {
             return Ok(Duration::from_secs(seconds));
         }
-        let message = format!("a visibility timeout of {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)");
-        Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
+        let message = format!(
+            "a visibility timeout of {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
+        );
+        Err(self
+            .caller
+            .error(ErrorClass::Permanent, operation, what(), message))
     }
 
-    fn number(&self, operation: CallKind, what: impl FnOnce() -> What, max: u32) -> Result<NumberOfMessages, StoreError> {
+    fn number(
+        &self,
+        operation: CallKind,
+        what: impl FnOnce() -> What,
+        max: u32,
+    ) -> Result<NumberOfMessages, StoreError> {
         match u8::try_from(max) {
-            Ok(number) if (1..=limits::QUEUE_BATCH).contains(&max) => Ok(NumberOfMessages::new(number)),
+            Ok(number) if (1..=limits::QUEUE_BATCH).contains(&max) => {
+                Ok(NumberOfMessages::new(number))
+            }
             _ => {
-                let message = format!("{max} messages cannot be asked for; Azure Queue storage returns 1 to 32");
-                Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
+                let message = format!(
+                    "{max} messages cannot be asked for; Azure Queue storage returns 1 to 32"
+                );
+                Err(self
+                    .caller
+                    .error(ErrorClass::Permanent, operation, what(), message))
             }
         }
     }
 
     /// Whether messages are got one by one just now.
     fn is_careful(&self, queue: &QueueName) -> bool {
-        self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains_key(queue)
+        self.careful
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .contains_key(queue)
     }
 
     /// One more message of those that were in the batch has gone by. (An empty answer says nothing of them: they
     /// are hidden until their visibility timeouts end.)
     fn gone_by(&self, queue: &QueueName) {
-        let mut careful = self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(left) = careful.get_mut(queue) else { return };
+        let mut careful = self
+            .careful
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(left) = careful.get_mut(queue) else {
+            return;
+        };
         *left -= 1;
         if *left == 0 {
             careful.remove(queue);
@@ -122,18 +194,35 @@ impl AzureQueues {
     }
 
     fn be_careful(&self, queue: &QueueName) {
-        let mut careful = self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut careful = self
+            .careful
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         careful.insert(queue.clone(), CAREFUL_GETS);
     }
 
-    async fn get_page(&self, queue: &QueueName, number: NumberOfMessages, visibility: Duration) -> Result<HttpAnswer, NotOk> {
-        let call = self.queue(queue).get_messages().number_of_messages(number).visibility_timeout(visibility);
+    async fn get_page(
+        &self,
+        queue: &QueueName,
+        number: NumberOfMessages,
+        visibility: Duration,
+    ) -> Result<HttpAnswer, NotOk> {
+        let call = self
+            .queue(queue)
+            .get_messages()
+            .number_of_messages(number)
+            .visibility_timeout(visibility);
         self.caller.try_run(call.into_future()).await
     }
 
     /// A page that is cut off still gives the messages that it holds: they are ours for now. With none in it the
     /// outcome is unknown.
-    fn page(&self, operation: CallKind, queue: &QueueName, answer: &HttpAnswer) -> Result<MessagePage, StoreError> {
+    fn page(
+        &self,
+        operation: CallKind,
+        queue: &QueueName,
+        answer: &HttpAnswer,
+    ) -> Result<MessagePage, StoreError> {
         let page = messages::read(&answer.body, date(answer));
         if page.lost > 0 || !page.complete {
             tracing::warn!(%queue, lost = page.lost, complete = page.complete, "a page of messages could not be read whole");
@@ -162,7 +251,15 @@ fn whole_seconds(time: Duration) -> u64 {
 
 /// A message that was got. One without a receipt cannot be settled, and will come again.
 fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
-    let RawMessage { id, pop_receipt, text, dequeue_count, inserted, expires, next_visible } = message;
+    let RawMessage {
+        id,
+        pop_receipt,
+        text,
+        dequeue_count,
+        inserted,
+        expires,
+        next_visible,
+    } = message;
     Some(Message {
         id,
         pop_receipt: pop_receipt?,
@@ -177,7 +274,15 @@ fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
 #[async_trait]
 impl QueueStore for AzureQueues {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        match self.caller.run(CREATE, || What::Queue(queue.clone()), self.queue(queue).create().into_future()).await {
+        match self
+            .caller
+            .run(
+                CREATE,
+                || What::Queue(queue.clone()),
+                self.queue(queue).create().into_future(),
+            )
+            .await
+        {
             // 201: created. 204: it is there, with the same metadata.
             Ok(answer) => Ok(answer.status != 204),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
@@ -186,49 +291,89 @@ impl QueueStore for AzureQueues {
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        match self.caller.try_run(self.queue(queue).delete().into_future()).await {
+        match self
+            .caller
+            .try_run(self.queue(queue).delete().into_future())
+            .await
+        {
             Ok(_) => Ok(true),
             Err(NotOk::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
-            Err(failure) => match self.caller.failed(DELETE_QUEUE, What::Queue(queue.clone()), failure) {
-                error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
-                error => Err(error),
-            },
+            Err(failure) => {
+                match self
+                    .caller
+                    .failed(DELETE_QUEUE, What::Queue(queue.clone()), failure)
+                {
+                    error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
+                    error => Err(error),
+                }
+            }
         }
     }
 
-    async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError> {
+    async fn put(
+        &self,
+        queue: &QueueName,
+        text: &str,
+        delay: Duration,
+        ttl: Ttl,
+    ) -> Result<SentMessage, StoreError> {
         let what = || What::Queue(queue.clone());
         self.check_text(PUT, what, text)?;
         let delay = self.seconds(PUT, what, delay, 0)?;
         let mut amendment = self.text();
-        let mut call = self.queue(queue).put_message(text).visibility_timeout(delay);
+        let mut call = self
+            .queue(queue)
+            .put_message(text)
+            .visibility_timeout(delay);
         match ttl {
             // The library has no word for it.
             Ttl::Never => amendment = amendment.query("messagettl", "-1"),
             Ttl::After(time) => {
                 let lifetime = Duration::from_secs(whole_seconds(time));
                 if lifetime <= delay {
-                    let message = format!("a message that lives {} s cannot be hidden for {} s", lifetime.as_secs(), delay.as_secs());
-                    return Err(self.caller.error(ErrorClass::Permanent, PUT, what(), message));
+                    let message = format!(
+                        "a message that lives {} s cannot be hidden for {} s",
+                        lifetime.as_secs(),
+                        delay.as_secs()
+                    );
+                    return Err(self
+                        .caller
+                        .error(ErrorClass::Permanent, PUT, what(), message));
                 }
                 call = call.ttl(lifetime);
             }
         }
-        let answer = self.caller.run(PUT, what, call.context(amendment.context()).into_future()).await?;
+        let answer = self
+            .caller
+            .run(PUT, what, call.context(amendment.context()).into_future())
+            .await?;
         let body = String::from_utf8_lossy(&answer.body);
         match xml::texts_of(&body, ["MessageId", "PopReceipt"]) {
             Some([id, pop_receipt]) => Ok(SentMessage { id, pop_receipt }),
-            None => Err(self.caller.unusable(PUT, what(), &answer, "the answer names no message id and pop receipt")),
+            None => Err(self.caller.unusable(
+                PUT,
+                what(),
+                &answer,
+                "the answer names no message id and pop receipt",
+            )),
         }
     }
 
-    async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError> {
+    async fn get(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<Message>, StoreError> {
         let what = || What::Queue(queue.clone());
         let visibility = self.seconds(GET, what, visibility, 1)?;
         let number = self.number(GET, what, max)?;
         let one = || NumberOfMessages::new(1_u8);
         let careful = max > 1 && self.is_careful(queue);
-        let answer = match self.get_page(queue, if careful { one() } else { number }, visibility).await {
+        let answer = match self
+            .get_page(queue, if careful { one() } else { number }, visibility)
+            .await
+        {
             // One message that the service itself cannot write down fails every batch it is in: without it the
             // others must still get through.
             Err(NotOk::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
@@ -244,7 +389,11 @@ impl QueueStore for AzureQueues {
         }
         let now = date(&answer).unwrap_or(Timestamp::UNIX_EPOCH);
         let hidden_until = now.checked_add(visibility).unwrap_or(now);
-        Ok(page.messages.into_iter().filter_map(|message| received(message, hidden_until)).collect())
+        Ok(page
+            .messages
+            .into_iter()
+            .filter_map(|message| received(message, hidden_until))
+            .collect())
     }
 
     async fn update(
@@ -259,35 +408,83 @@ impl QueueStore for AzureQueues {
         let lease = self.lease(UPDATE, queue, id, pop_receipt)?;
         self.check_text(UPDATE, what, text)?;
         let visibility = self.seconds(UPDATE, what, visibility, 0)?;
-        let call = lease.update(text, visibility).context(self.text().context());
+        let call = lease
+            .update(text, visibility)
+            .context(self.text().context());
         let answer = self.caller.run(UPDATE, what, call.into_future()).await?;
-        let next_visible = answer.header("x-ms-time-next-visible").and_then(http_date::parse);
+        let next_visible = answer
+            .header("x-ms-time-next-visible")
+            .and_then(http_date::parse);
         let next_visible = next_visible.or_else(|| date(&answer)?.checked_add(visibility).ok());
         match (answer.header("x-ms-popreceipt"), next_visible) {
-            (Some(pop_receipt), Some(next_visible)) => Ok(UpdatedMessage { pop_receipt: pop_receipt.to_owned(), next_visible }),
-            _ => Err(self.caller.unusable(UPDATE, what(), &answer, "the answer names no new pop receipt")),
+            (Some(pop_receipt), Some(next_visible)) => Ok(UpdatedMessage {
+                pop_receipt: pop_receipt.to_owned(),
+                next_visible,
+            }),
+            _ => Err(self.caller.unusable(
+                UPDATE,
+                what(),
+                &answer,
+                "the answer names no new pop receipt",
+            )),
         }
     }
 
-    async fn delete(&self, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+    ) -> Result<(), StoreError> {
         let lease = self.lease(DELETE, queue, id, pop_receipt)?;
         let what = || What::Message(queue.clone(), id.to_owned());
-        self.caller.run(DELETE, what, lease.delete().into_future()).await.map(drop)
+        self.caller
+            .run(DELETE, what, lease.delete().into_future())
+            .await
+            .map(drop)
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let what = || What::Queue(queue.clone());
-        let call = self.queue(queue).peek_messages().number_of_messages(self.number(PEEK, what, max)?);
+        let call = self
+            .queue(queue)
+            .peek_messages()
+            .number_of_messages(self.number(PEEK, what, max)?);
         let answer = self.caller.run(PEEK, what, call.into_future()).await?;
-        let peeked =
-            |RawMessage { id, text, dequeue_count, inserted, expires, .. }| PeekedMessage { id, text, dequeue_count, inserted, expires };
-        Ok(self.page(PEEK, queue, &answer)?.messages.into_iter().map(peeked).collect())
+        let peeked = |RawMessage {
+                          id,
+                          text,
+                          dequeue_count,
+                          inserted,
+                          expires,
+                          ..
+                      }| PeekedMessage {
+            id,
+            text,
+            dequeue_count,
+            inserted,
+            expires,
+        };
+        Ok(self
+            .page(PEEK, queue, &answer)?
+            .messages
+            .into_iter()
+            .map(peeked)
+            .collect())
     }
 
     async fn approximate_count(&self, queue: &QueueName) -> Result<u64, StoreError> {
         let what = || What::Queue(queue.clone());
-        let answer = self.caller.run(COUNT, what, self.queue(queue).get_metadata().into_future()).await?;
-        let count = answer.header("x-ms-approximate-messages-count").and_then(|count| count.trim().parse().ok());
-        count.ok_or_else(|| self.caller.unusable(COUNT, what(), &answer, "the answer names no count"))
+        let answer = self
+            .caller
+            .run(COUNT, what, self.queue(queue).get_metadata().into_future())
+            .await?;
+        let count = answer
+            .header("x-ms-approximate-messages-count")
+            .and_then(|count| count.trim().parse().ok());
+        count.ok_or_else(|| {
+            self.caller
+                .unusable(COUNT, what(), &answer, "the answer names no count")
+        })
     }
 }

@@ -42,7 +42,9 @@ impl Refusal {
     /// Reads a refusal from its parts.
     pub(super) fn read(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
-        let (body_code, message) = read_json(&text).or_else(|| read_xml(&text)).unwrap_or_default();
+        let (body_code, message) = read_json(&text)
+            .or_else(|| read_xml(&text))
+            .unwrap_or_default();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let message = message.as_deref().and_then(first_line);
         let (index, message) = match message {
@@ -51,7 +53,9 @@ impl Refusal {
         };
         Self {
             status,
-            code: header("x-ms-error-code").and_then(clean_code).or_else(|| body_code.as_deref().and_then(clean_code)),
+            code: header("x-ms-error-code")
+                .and_then(clean_code)
+                .or_else(|| body_code.as_deref().and_then(clean_code)),
             message,
             index,
             retry_after: retry_after(headers),
@@ -81,7 +85,10 @@ fn read_json(text: &str) -> Option<(Option<String>, Option<String>)> {
     let error = json.get("odata.error").or_else(|| json.get("error"))?;
     let code = error.get("code").and_then(Value::as_str).map(str::to_owned);
     let message = error.get("message");
-    let message = message.and_then(|m| m.as_str().or_else(|| m.get("value").and_then(Value::as_str)));
+    let message = message.and_then(|m| {
+        m.as_str()
+            .or_else(|| m.get("value").and_then(Value::as_str))
+    });
     Some((code, message.map(str::to_owned)))
 }
 
@@ -94,7 +101,10 @@ fn read_xml(text: &str) -> Option<(Option<String>, Option<String>)> {
 
 /// A code is one word: anything else did not come from Azure Storage and is not passed on.
 fn clean_code(code: &str) -> Option<String> {
-    let valid = (1..=64).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    let valid = (1..=64).contains(&code.len())
+        && code
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     valid.then(|| code.to_owned())
 }
 
@@ -109,7 +119,11 @@ fn split_index(message: &str) -> (Option<usize>, Option<String>) {
         (!text.is_empty()).then(|| printable(text, MESSAGE_CHARS))
     };
     match message.split_once(':') {
-        Some((digits, rest)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => (digits.parse().ok(), short(rest)),
+        Some((digits, rest))
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            (digits.parse().ok(), short(rest))
+        }
         _ => (None, short(message)),
     }
 }
@@ -121,15 +135,24 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn said(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    if let Some(ms) = text("retry-after-ms").or_else(|| text("x-ms-retry-after-ms")).and_then(|ms| ms.parse().ok()) {
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
+    if let Some(ms) = text("retry-after-ms")
+        .or_else(|| text("x-ms-retry-after-ms"))
+        .and_then(|ms| ms.parse().ok())
+    {
         return Some(Duration::from_millis(ms));
     }
     let value = text("retry-after")?;
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let (then, now): (Timestamp, Timestamp) = (http_date::parse(value)?, http_date::parse(text("date")?)?);
+    let (then, now): (Timestamp, Timestamp) =
+        (http_date::parse(value)?, http_date::parse(text("date")?)?);
     Some(Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 
@@ -150,7 +173,10 @@ mod tests {
         let body = br#"{"odata.error":{"code":"TableNotFound","message":{"lang":"en-US","value":"The table specified does not exist.\nRequestId:1\nTime:2"}}}"#;
         let refusal = Refusal::read(404, &HeaderMap::new(), body);
         assert_eq!(refusal.code.as_deref(), Some("TableNotFound"));
-        assert_eq!(refusal.message.as_deref(), Some("The table specified does not exist."));
+        assert_eq!(
+            refusal.message.as_deref(),
+            Some("The table specified does not exist.")
+        );
     }
 
     #[test]
@@ -160,7 +186,10 @@ mod tests {
             "<error xmlns=\"http://schemas.microsoft.com/ado/2007/08/dataservices/metadata\"><code>QueueNotFound</code><message xml:lang=\"en-US\">m</message></error>",
         ] {
             let refusal = Refusal::read(404, &HeaderMap::new(), body.as_bytes());
-            assert_eq!((refusal.code.as_deref(), refusal.message.as_deref()), (Some("QueueNotFound"), Some("m")));
+            assert_eq!(
+                (refusal.code.as_deref(), refusal.message.as_deref()),
+                (Some("QueueNotFound"), Some("m"))
+            );
         }
     }
 
@@ -169,12 +198,23 @@ mod tests {
         let body = br#"{"odata.error":{"code":"EntityAlreadyExists","message":{"lang":"en-US","value":"3:The specified entity already exists.\nRequestId:x"}}}"#;
         let refusal = Refusal::read(409, &HeaderMap::new(), body);
         assert_eq!(refusal.index, Some(3));
-        assert_eq!(refusal.message.as_deref(), Some("The specified entity already exists."));
+        assert_eq!(
+            refusal.message.as_deref(),
+            Some("The specified entity already exists.")
+        );
     }
 
     #[test]
     fn any_body_gives_a_refusal() {
-        for body in [&b""[..], b"<html>Bad Gateway", b"{", b"{\"odata.error\":5}", b"\xff\xfe", b"<Code>", b"<a>&unknown;</a>"] {
+        for body in [
+            &b""[..],
+            b"<html>Bad Gateway",
+            b"{",
+            b"{\"odata.error\":5}",
+            b"\xff\xfe",
+            b"<Code>",
+            b"<a>&unknown;</a>",
+        ] {
             let refusal = Refusal::read(502, &HeaderMap::new(), body);
             assert_eq!((refusal.status, refusal.code), (502, None));
         }
@@ -182,25 +222,48 @@ mod tests {
 
     #[test]
     fn the_wait_asked_for_is_read_in_every_form() {
-        let wait = |pairs: &[(&'static str, &'static str)]| Refusal::read(503, &headers(pairs), b"").retry_after;
+        let wait = |pairs: &[(&'static str, &'static str)]| {
+            Refusal::read(503, &headers(pairs), b"").retry_after
+        };
         assert_eq!(wait(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
-        assert_eq!(wait(&[("x-ms-retry-after-ms", "1500")]), Some(Duration::from_millis(1500)));
         assert_eq!(
-            wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:09 GMT"), ("date", "Fri, 20 Nov 2026 15:00:00 GMT")]),
+            wait(&[("x-ms-retry-after-ms", "1500")]),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(
+            wait(&[
+                ("retry-after", "Fri, 20 Nov 2026 15:00:09 GMT"),
+                ("date", "Fri, 20 Nov 2026 15:00:00 GMT")
+            ]),
             Some(Duration::from_secs(9))
         );
         assert_eq!(
-            wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT"), ("date", "Fri, 20 Nov 2026 15:00:09 GMT")]),
+            wait(&[
+                ("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT"),
+                ("date", "Fri, 20 Nov 2026 15:00:09 GMT")
+            ]),
             Some(Duration::ZERO)
         );
         let longest = Some(Duration::from_mins(10));
         for endless in ["18446744073709551615", "31536000"] {
             assert_eq!(
-                (wait(&[("retry-after", endless)]), wait(&[("retry-after-ms", endless)])),
-                (longest, longest.map(|most| most.min(Duration::from_millis(endless.parse().unwrap()))))
+                (
+                    wait(&[("retry-after", endless)]),
+                    wait(&[("retry-after-ms", endless)])
+                ),
+                (
+                    longest,
+                    longest.map(|most| most.min(Duration::from_millis(endless.parse().unwrap())))
+                )
             );
         }
-        assert_eq!(wait(&[("retry-after", "Thu, 31 Dec 2099 23:59:59 GMT"), ("date", "Fri, 20 Nov 2026 15:00:00 GMT")]), longest);
+        assert_eq!(
+            wait(&[
+                ("retry-after", "Thu, 31 Dec 2099 23:59:59 GMT"),
+                ("date", "Fri, 20 Nov 2026 15:00:00 GMT")
+            ]),
+            longest
+        );
         assert_eq!(wait(&[("retry-after", "soon")]), None);
         assert_eq!(wait(&[]), None);
     }

@@ -26,7 +26,9 @@ pub enum SasError {
     )]
     Identity,
     /// The account is signed in to by a signature.
-    #[error("the account is signed in to by a shared access signature, which signs no other: name an account with auth = \"key\"")]
+    #[error(
+        "the account is signed in to by a shared access signature, which signs no other: name an account with auth = \"key\""
+    )]
     Signature,
     /// The key is not Base64.
     #[error("the account key cannot sign")]
@@ -49,14 +51,21 @@ enum SigningKey {
 
 /// A signature for a grant, until `expires`: by the account key in use, where nothing is sent, or by a user delegation key, which
 /// the service is asked for.
-pub async fn issue(account: &AzureAccount, grant: &SasGrant, now: Timestamp, expires: Timestamp) -> Result<IssuedSas, SasError> {
+pub async fn issue(
+    account: &AzureAccount,
+    grant: &SasGrant,
+    now: Timestamp,
+    expires: Timestamp,
+) -> Result<IssuedSas, SasError> {
     let key = match &account.credential {
         Credential::Secrets(keyring) => match &*keyring.in_use() {
             Signer::SharedKey { account, key } => SigningKey::Account(account.clone(), key.clone()),
             Signer::Sas(_) | Signer::ApiKey(_) => return Err(SasError::Signature),
         },
         Credential::Entra(identity) => match grant.target {
-            SasTarget::Blob(..) => SigningKey::Delegated(delegated(account, identity, (now, expires)).await?),
+            SasTarget::Blob(..) => {
+                SigningKey::Delegated(delegated(account, identity, (now, expires)).await?)
+            }
             SasTarget::Table(..) | SasTarget::Queue(_) => return Err(SasError::Identity),
         },
     };
@@ -68,15 +77,30 @@ async fn delegated(
     identity: &std::sync::Arc<Identity>,
     valid: (Timestamp, Timestamp),
 ) -> Result<DelegationKey, SasError> {
-    let tokens =
-        TokenCache::of(identity, Cloud::or_public(&account.endpoints.blob), STORAGE_SCOPE, format!("[accounts.{}]", account.account));
-    DelegationKey::get(account, tokens.map_err(SasError::Client)?, valid).await.map_err(SasError::Store)
+    let tokens = TokenCache::of(
+        identity,
+        Cloud::or_public(&account.endpoints.blob),
+        STORAGE_SCOPE,
+        format!("[accounts.{}]", account.account),
+    );
+    DelegationKey::get(account, tokens.map_err(SasError::Client)?, valid)
+        .await
+        .map_err(SasError::Store)
 }
 
-fn signed(account: &AzureAccount, grant: &SasGrant, expires: Timestamp, key: &SigningKey) -> Result<IssuedSas, SasError> {
+fn signed(
+    account: &AzureAccount,
+    grant: &SasGrant,
+    expires: Timestamp,
+    key: &SigningKey,
+) -> Result<IssuedSas, SasError> {
     let url = address(account, &grant.target);
     // An emulator's plain endpoint is asked over http.
-    let protocol = if url.scheme() == "https" { "https" } else { "https,http" };
+    let protocol = if url.scheme() == "https" {
+        "https"
+    } else {
+        "https,http"
+    };
     let (name, secret, delegation) = match key {
         SigningKey::Account(name, secret) => (name, secret, None),
         SigningKey::Delegated(key) => (&account.name, &key.value, Some(key)),
@@ -85,17 +109,32 @@ fn signed(account: &AzureAccount, grant: &SasGrant, expires: Timestamp, key: &Si
     let end = delegation.and_then(|key| key.parts[3].parse::<Timestamp>().ok());
     let expires = end.map_or(expires, |end| end.min(expires));
     let expiry = second(expires);
-    let unsigned = Unsigned { account: name, grant, expiry: &expiry, protocol, delegation };
+    let unsigned = Unsigned {
+        account: name,
+        grant,
+        expiry: &expiry,
+        protocol,
+        delegation,
+    };
     let signature = secret.signature(&unsigned.text()).ok_or(SasError::Key)?;
     let mut parameters = unsigned.parameters();
     parameters.push(("sig", &signature));
-    let pairs: Vec<String> = parameters.into_iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    Ok(IssuedSas { url: url.into(), token: SecretString::from(pairs.join("&")), expires })
+    let pairs: Vec<String> = parameters
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", encoded(value)))
+        .collect();
+    Ok(IssuedSas {
+        url: url.into(),
+        token: SecretString::from(pairs.join("&")),
+        expires,
+    })
 }
 
 /// Percent-encoded, blanks too: a plus sign means itself to the services.
 fn encoded(value: &str) -> String {
-    byte_serialize(value.as_bytes()).collect::<String>().replace('+', "%20")
+    byte_serialize(value.as_bytes())
+        .collect::<String>()
+        .replace('+', "%20")
 }
 
 fn address(account: &AzureAccount, target: &SasTarget) -> Url {
@@ -104,7 +143,10 @@ fn address(account: &AzureAccount, target: &SasTarget) -> Url {
         SasTarget::Queue(queue) => (&account.endpoints.queue, vec![queue.as_str()]),
         SasTarget::Blob(container, blob) => {
             let blob = blob.iter().flat_map(|name| name.as_str().split('/'));
-            (&account.endpoints.blob, std::iter::once(container.as_str()).chain(blob).collect())
+            (
+                &account.endpoints.blob,
+                std::iter::once(container.as_str()).chain(blob).collect(),
+            )
         }
     };
     let mut url = endpoint.clone();
@@ -128,29 +170,64 @@ impl Unsigned<'_> {
     /// The text that is signed. Empty lines stand for parts that are not given: start, policy (with a user delegation key that key, two other
     /// identities and a correlation), address, and for blobs snapshot, encryption scope and five headers.
     fn text(&self) -> String {
-        let Self { account, grant, expiry, protocol, delegation } = self;
-        let signer = delegation.map(|key| format!("{}\n\n\n", key.parts.join("\n"))).unwrap_or_default();
-        let head = |resource: String| format!("{}\n\n{expiry}\n{resource}\n{signer}\n\n{protocol}\n{VERSION}", grant.permissions);
+        let Self {
+            account,
+            grant,
+            expiry,
+            protocol,
+            delegation,
+        } = self;
+        let signer = delegation
+            .map(|key| format!("{}\n\n\n", key.parts.join("\n")))
+            .unwrap_or_default();
+        let head = |resource: String| {
+            format!(
+                "{}\n\n{expiry}\n{resource}\n{signer}\n\n{protocol}\n{VERSION}",
+                grant.permissions
+            )
+        };
         match &grant.target {
             SasTarget::Table(table, rows) => {
                 let [spk, srk, epk, erk] = ends(rows).map(|end| end.map_or("", |(_, key)| key));
-                format!("{}\n{spk}\n{srk}\n{epk}\n{erk}", head(format!("/table/{account}/{}", table.as_str().to_lowercase())))
+                format!(
+                    "{}\n{spk}\n{srk}\n{epk}\n{erk}",
+                    head(format!(
+                        "/table/{account}/{}",
+                        table.as_str().to_lowercase()
+                    ))
+                )
             }
             SasTarget::Queue(queue) => head(format!("/queue/{account}/{queue}")),
             SasTarget::Blob(container, blob) => {
-                let blob = blob.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
-                format!("{}\n{}\n\n\n\n\n\n\n", head(format!("/blob/{account}/{container}{blob}")), self.resource())
+                let blob = blob
+                    .as_ref()
+                    .map(|name| format!("/{name}"))
+                    .unwrap_or_default();
+                format!(
+                    "{}\n{}\n\n\n\n\n\n\n",
+                    head(format!("/blob/{account}/{container}{blob}")),
+                    self.resource()
+                )
             }
         }
     }
 
     /// Blob or container.
     const fn resource(&self) -> &'static str {
-        if matches!(self.grant.target, SasTarget::Blob(_, Some(_))) { "b" } else { "c" }
+        if matches!(self.grant.target, SasTarget::Blob(_, Some(_))) {
+            "b"
+        } else {
+            "c"
+        }
     }
 
     fn parameters(&self) -> Vec<(&'static str, &str)> {
-        let mut parameters = vec![("sv", VERSION), ("se", self.expiry), ("sp", &self.grant.permissions), ("spr", self.protocol)];
+        let mut parameters = vec![
+            ("sv", VERSION),
+            ("se", self.expiry),
+            ("sp", &self.grant.permissions),
+            ("spr", self.protocol),
+        ];
         match &self.grant.target {
             SasTarget::Table(table, rows) => {
                 parameters.push(("tn", table.as_str()));
@@ -158,8 +235,11 @@ impl Unsigned<'_> {
             }
             SasTarget::Blob(..) => {
                 parameters.push(("sr", self.resource()));
-                let said =
-                    self.delegation.iter().flat_map(|key| ["skoid", "sktid", "skt", "ske", "sks", "skv"].into_iter().zip(&key.parts));
+                let said = self.delegation.iter().flat_map(|key| {
+                    ["skoid", "sktid", "skt", "ske", "sks", "skv"]
+                        .into_iter()
+                        .zip(&key.parts)
+                });
                 parameters.extend(said.map(|(name, part)| (name, part.as_str())));
             }
             SasTarget::Queue(_) => {}
@@ -171,7 +251,8 @@ impl Unsigned<'_> {
 /// The ends of the range of rows: partition and row of the first, partition and row of the last.
 fn ends(rows: &SasRows) -> [Option<(&'static str, &str)>; 4] {
     let SasRows { pk, rk_from, rk_to } = rows;
-    [("spk", pk), ("srk", rk_from), ("epk", pk), ("erk", rk_to)].map(|(name, key)| key.as_ref().map(|key| (name, key.as_str())))
+    [("spk", pk), ("srk", rk_from), ("epk", pk), ("erk", rk_to)]
+        .map(|(name, key)| key.as_ref().map(|key| (name, key.as_str())))
 }
 
 #[cfg(test)]
@@ -184,7 +265,9 @@ mod tests {
 
     use super::*;
     use crate::settings::EndpointOverrides;
-    use evenkeel_model::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
+    use evenkeel_model::model::{
+        AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName,
+    };
     use evenkeel_model::settings::Identity;
 
     fn grant(target: SasTarget, permissions: &str) -> SasGrant {
@@ -199,7 +282,13 @@ mod tests {
 
     fn issued(grant: &SasGrant) -> (String, String) {
         let key = SecretString::from("c2VjcmV0");
-        let account = AzureAccount::with_key(AccountName::main(), "contoso", &key, &EndpointOverrides::default()).unwrap();
+        let account = AzureAccount::with_key(
+            AccountName::main(),
+            "contoso",
+            &key,
+            &EndpointOverrides::default(),
+        )
+        .unwrap();
         let expires = "2026-11-24T01:00:00Z".parse().unwrap();
         let signer = SigningKey::Account("contoso".to_owned(), AccountKey::new(key));
         let IssuedSas { url, token, .. } = signed(&account, grant, expires, &signer).unwrap();
@@ -209,41 +298,61 @@ mod tests {
     // What `generate_table_sas`, `generate_blob_sas`, `generate_container_sas` and `generate_queue_sas` of the SDK for Python make of the
     // same parts.
     const TABLE: &str = "se=2026-11-24T01%3A00%3A00Z&sp=r&spr=https&sv=2022-11-02&tn=Employees&spk=Sales%20%26%20more&srk=000100&epk=Sales%20%26%20more&erk=000199&sig=iEEmtcc4Rn2VPdJhD42Zga8DdkRZaR%2BURtX0CXYiu2c%3D";
-    const BLOB: &str =
-        "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&sig=dOOLxeNrl1yXdd3QOH%2BsDgsrG9X%2BujcepGY5wLt0d70%3D";
-    const CONTAINER: &str =
-        "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&sig=v/EzYPGnmTSuSeeWTnXr0eFzPzIwZP4n6wPLy1n0yDg%3D";
+    const BLOB: &str = "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&sig=dOOLxeNrl1yXdd3QOH%2BsDgsrG9X%2BujcepGY5wLt0d70%3D";
+    const CONTAINER: &str = "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&sig=v/EzYPGnmTSuSeeWTnXr0eFzPzIwZP4n6wPLy1n0yDg%3D";
     const QUEUE: &str = "se=2026-11-24T01%3A00%3A00Z&sp=a&spr=https&sv=2022-11-02&sig=/SN00GBVQId3f3WjtOZKJwz%2BOZjvAh6PhrAaYzEsBVw%3D";
 
     fn parameters(token: &str) -> BTreeMap<String, String> {
-        url::form_urlencoded::parse(token.as_bytes()).into_owned().collect()
+        url::form_urlencoded::parse(token.as_bytes())
+            .into_owned()
+            .collect()
     }
 
     #[test]
     fn tokens_are_those_of_the_official_sdk() {
         let key = |text: &str| Some(Key::new(text).unwrap());
-        let rows = SasRows { pk: key("Sales & more"), rk_from: key("000100"), rk_to: key("000199") };
+        let rows = SasRows {
+            pk: key("Sales & more"),
+            rk_from: key("000100"),
+            rk_to: key("000199"),
+        };
         let container = ContainerName::new("large").unwrap();
         for (grant, url, token) in [
             (
-                grant(SasTarget::Table(TableName::new("Employees").unwrap(), rows), "r"),
+                grant(
+                    SasTarget::Table(TableName::new("Employees").unwrap(), rows),
+                    "r",
+                ),
                 "https://contoso.table.core.windows.net/Employees",
                 TABLE,
             ),
             (
-                grant(SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())), "c"),
+                grant(
+                    SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())),
+                    "c",
+                ),
                 "https://contoso.blob.core.windows.net/large/a%20b/c.png",
                 BLOB,
             ),
-            (grant(SasTarget::Blob(container, None), "rl"), "https://contoso.blob.core.windows.net/large", CONTAINER),
             (
-                grant(SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()), "a"),
+                grant(SasTarget::Blob(container, None), "rl"),
+                "https://contoso.blob.core.windows.net/large",
+                CONTAINER,
+            ),
+            (
+                grant(
+                    SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()),
+                    "a",
+                ),
                 "https://contoso.queue.core.windows.net/contoso-jobs",
                 QUEUE,
             ),
         ] {
             let (issued_url, issued_token) = issued(&grant);
-            assert_eq!((issued_url.as_str(), parameters(&issued_token)), (url, parameters(token)));
+            assert_eq!(
+                (issued_url.as_str(), parameters(&issued_token)),
+                (url, parameters(token))
+            );
             assert!(!issued_token.contains('+'), "{issued_token}");
         }
     }
@@ -254,33 +363,97 @@ mod tests {
 
     #[test]
     fn tokens_in_the_name_of_an_identity_are_those_of_the_official_sdk() {
-        let identity = Arc::new(Identity { credentials: Vec::new(), ruled_out: Vec::new(), authority: None });
-        let account = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &EndpointOverrides::default()).unwrap();
-        let parts = ["object", "tenant", "2026-11-24T00:00:00Z", "2026-11-25T00:00:00Z", "b", "2022-11-02"].map(str::to_owned);
-        let key = SigningKey::Delegated(DelegationKey { parts, value: AccountKey::new("c2VjcmV0".into()) });
+        let identity = Arc::new(Identity {
+            credentials: Vec::new(),
+            ruled_out: Vec::new(),
+            authority: None,
+        });
+        let account = AzureAccount::with_identity(
+            AccountName::main(),
+            "contoso",
+            identity,
+            &EndpointOverrides::default(),
+        )
+        .unwrap();
+        let parts = [
+            "object",
+            "tenant",
+            "2026-11-24T00:00:00Z",
+            "2026-11-25T00:00:00Z",
+            "b",
+            "2022-11-02",
+        ]
+        .map(str::to_owned);
+        let key = SigningKey::Delegated(DelegationKey {
+            parts,
+            value: AccountKey::new("c2VjcmV0".into()),
+        });
         let container = ContainerName::new("large").unwrap();
-        let beyond = signed(&account, &grant(SasTarget::Blob(container.clone(), None), "r"), "2026-11-27T00:00:00Z".parse().unwrap(), &key);
-        assert_eq!(second(beyond.unwrap().expires), "2026-11-25T00:00:00Z", "it ends with its key");
+        let beyond = signed(
+            &account,
+            &grant(SasTarget::Blob(container.clone(), None), "r"),
+            "2026-11-27T00:00:00Z".parse().unwrap(),
+            &key,
+        );
+        assert_eq!(
+            second(beyond.unwrap().expires),
+            "2026-11-25T00:00:00Z",
+            "it ends with its key"
+        );
         for (target, permissions, token) in [
-            (SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())), "c", DELEGATED_BLOB),
+            (
+                SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())),
+                "c",
+                DELEGATED_BLOB,
+            ),
             (SasTarget::Blob(container, None), "rl", DELEGATED_CONTAINER),
         ] {
-            let issued = signed(&account, &grant(target, permissions), "2026-11-24T01:00:00Z".parse().unwrap(), &key).unwrap();
+            let issued = signed(
+                &account,
+                &grant(target, permissions),
+                "2026-11-24T01:00:00Z".parse().unwrap(),
+                &key,
+            )
+            .unwrap();
             assert_eq!(parameters(issued.token.expose_secret()), parameters(token));
         }
     }
 
     #[tokio::test]
     async fn a_signature_signs_nothing_and_an_identity_neither_tables_nor_queues() {
-        let queue = grant(SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()), "a");
+        let queue = grant(
+            SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()),
+            "a",
+        );
         let overrides = EndpointOverrides::default();
         let sas = SecretString::from("sv=1&sig=x");
-        let by_sas = AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides).unwrap();
-        let refused = issue(&by_sas, &queue, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap_err();
+        let by_sas =
+            AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides).unwrap();
+        let refused = issue(
+            &by_sas,
+            &queue,
+            Timestamp::UNIX_EPOCH,
+            Timestamp::UNIX_EPOCH,
+        )
+        .await
+        .unwrap_err();
         assert!(matches!(refused, SasError::Signature));
-        let identity = Arc::new(Identity { credentials: Vec::new(), ruled_out: Vec::new(), authority: None });
-        let by_identity = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides).unwrap();
-        let refused = issue(&by_identity, &queue, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap_err();
+        let identity = Arc::new(Identity {
+            credentials: Vec::new(),
+            ruled_out: Vec::new(),
+            authority: None,
+        });
+        let by_identity =
+            AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides)
+                .unwrap();
+        let refused = issue(
+            &by_identity,
+            &queue,
+            Timestamp::UNIX_EPOCH,
+            Timestamp::UNIX_EPOCH,
+        )
+        .await
+        .unwrap_err();
         assert!(matches!(refused, SasError::Identity));
     }
 }

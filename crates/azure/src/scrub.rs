@@ -19,12 +19,18 @@ pub(super) struct Scrubber {
 impl Scrubber {
     /// For the secrets of `account`.
     pub(super) fn new(account: &AzureAccount) -> Self {
-        Self { keyring: account.keyring() }
+        Self {
+            keyring: account.keyring(),
+        }
     }
 
     /// The text without the account's secrets and without signatures.
     pub(super) fn clean(&self, text: &str) -> String {
-        let secrets = self.keyring.as_ref().map(|keyring| keyring.secrets()).unwrap_or_default();
+        let secrets = self
+            .keyring
+            .as_ref()
+            .map(|keyring| keyring.secrets())
+            .unwrap_or_default();
         hide(text, &secrets)
     }
 }
@@ -32,12 +38,18 @@ impl Scrubber {
 /// The text without these secrets and without signatures.
 fn hide(text: &str, secrets: &[SecretString]) -> String {
     let mut text = text.to_owned();
-    for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+    for secret in secrets
+        .iter()
+        .map(ExposeSecret::expose_secret)
+        .filter(|secret| !secret.is_empty())
+    {
         if text.contains(secret) {
             text = text.replace(secret, MASK);
         }
     }
-    ["sig=", "SharedKey ", "Bearer "].into_iter().fold(text, |text, mark| hide_after(&text, mark))
+    ["sig=", "SharedKey ", "Bearer "]
+        .into_iter()
+        .fold(text, |text, mark| hide_after(&text, mark))
 }
 
 /// Hides the word behind every occurrence of `mark`.
@@ -48,7 +60,9 @@ fn hide_after(text: &str, mark: &str) -> String {
         let (before, after) = rest.split_at(at + mark.len());
         clean.push_str(before);
         clean.push_str(MASK);
-        rest = after.trim_start_matches(|c: char| !c.is_whitespace() && !matches!(c, '&' | '"' | '\'' | '<' | '>'));
+        rest = after.trim_start_matches(|c: char| {
+            !c.is_whitespace() && !matches!(c, '&' | '"' | '\'' | '<' | '>')
+        });
     }
     clean.push_str(rest);
     clean

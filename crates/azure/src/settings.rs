@@ -14,7 +14,9 @@ use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::ports::Service;
-use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity};
+use evenkeel_model::settings::{
+    self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity,
+};
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
@@ -78,7 +80,12 @@ pub struct EndpointOverrides {
 impl From<&settings::Endpoints> for EndpointOverrides {
     fn from(endpoints: &settings::Endpoints) -> Self {
         let settings::Endpoints { table, queue, blob } = endpoints.clone();
-        Self { table, queue, blob, suffix: None }
+        Self {
+            table,
+            queue,
+            blob,
+            suffix: None,
+        }
     }
 }
 
@@ -95,7 +102,10 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), request: Duration::from_secs(35) }
+        Self {
+            connect: Duration::from_secs(5),
+            request: Duration::from_secs(35),
+        }
     }
 }
 
@@ -106,7 +116,9 @@ pub enum SettingsError {
     #[error(transparent)]
     ConnectionString(#[from] ConnectionStringError),
     /// Two credentials.
-    #[error("the connection string gives AccountKey and SharedAccessSignature; leave one of them out")]
+    #[error(
+        "the connection string gives AccountKey and SharedAccessSignature; leave one of them out"
+    )]
     Both,
     /// Something is missing.
     #[error("{0} is missing")]
@@ -118,7 +130,9 @@ pub enum SettingsError {
     #[error("the shared access signature is not a query string with a sig= in it")]
     Sas,
     /// The account's name cannot be one.
-    #[error("the account name {0:?} is not 3 to 24 lower-case letters and digits; for another one give all endpoints")]
+    #[error(
+        "the account name {0:?} is not 3 to 24 lower-case letters and digits; for another one give all endpoints"
+    )]
     Name(String),
     /// An endpoint that is no plain http or https address.
     #[error("the {} endpoint is not a plain http:// or https:// address without query, user and password", .0.name())]
@@ -127,7 +141,9 @@ pub enum SettingsError {
     #[error("the {} endpoint is asked over http, and each request carries the token or signature; expected https", .0.name())]
     Unencrypted(Service),
     /// A secret of another account than the one before.
-    #[error("it is of another account or other endpoints than the one before: that takes a restart")]
+    #[error(
+        "it is of another account or other endpoints than the one before: that takes a restart"
+    )]
     OtherAccount,
     /// A protocol other than http and https.
     #[error("DefaultEndpointsProtocol is neither http nor https")]
@@ -148,20 +164,39 @@ impl AzureAccount {
     /// An account by the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {
-            AzureAuth::ConnectionString(secret) => {
-                Self::rotated(secret, Arc::new(move |text| Self::from_connection_string(account.clone(), text)))
-            }
-            AzureAuth::Key { account: name, key, endpoints } => {
+            AzureAuth::ConnectionString(secret) => Self::rotated(
+                secret,
+                Arc::new(move |text| Self::from_connection_string(account.clone(), text)),
+            ),
+            AzureAuth::Key {
+                account: name,
+                key,
+                endpoints,
+            } => {
                 let (name, endpoints) = (name.clone(), endpoints.into());
-                Self::rotated(key, Arc::new(move |key| Self::with_key(account.clone(), &name, key, &endpoints)))
+                Self::rotated(
+                    key,
+                    Arc::new(move |key| Self::with_key(account.clone(), &name, key, &endpoints)),
+                )
             }
-            AzureAuth::Sas { account: name, token, endpoints } => {
+            AzureAuth::Sas {
+                account: name,
+                token,
+                endpoints,
+            } => {
                 let (name, endpoints) = (name.clone(), endpoints.into());
-                Self::rotated(token, Arc::new(move |token| Self::with_sas(account.clone(), &name, token, &endpoints)))
+                Self::rotated(
+                    token,
+                    Arc::new(move |token| {
+                        Self::with_sas(account.clone(), &name, token, &endpoints)
+                    }),
+                )
             }
-            AzureAuth::Entra { account: name, identity, endpoints } => {
-                Self::with_identity(account, name, Arc::clone(identity), &endpoints.into())
-            }
+            AzureAuth::Entra {
+                account: name,
+                identity,
+                endpoints,
+            } => Self::with_identity(account, name, Arc::clone(identity), &endpoints.into()),
         }
     }
 
@@ -174,16 +209,32 @@ impl AzureAccount {
             if other.name != name || other.endpoints != endpoints {
                 return Err(SettingsError::OtherAccount);
             }
-            other.keyring().map(|keyring| keyring.in_use()).ok_or(SettingsError::Key)
+            other
+                .keyring()
+                .map(|keyring| keyring.in_use())
+                .ok_or(SettingsError::Key)
         };
         let make: MakeSigner<SettingsError> = Arc::new(signer);
-        let keyring = Keyring::new(format!("[accounts.{}]", account.account), KeySlot::new(secret, make)?);
-        Ok(Self { credential: Credential::Secrets(keyring), ..account })
+        let keyring = Keyring::new(
+            format!("[accounts.{}]", account.account),
+            KeySlot::new(secret, make)?,
+        );
+        Ok(Self {
+            credential: Credential::Secrets(keyring),
+            ..account
+        })
     }
 
     /// A client for its endpoints.
-    pub(crate) fn exchange(&self, authentication: Authentication) -> Result<Exchange, reqwest::Error> {
-        let far = if self.endpoints.are_azure() { Far::Azure } else { Far::Local };
+    pub(crate) fn exchange(
+        &self,
+        authentication: Authentication,
+    ) -> Result<Exchange, reqwest::Error> {
+        let far = if self.endpoints.are_azure() {
+            Far::Azure
+        } else {
+            Far::Local
+        };
         Ok(Exchange::new(far, self.timeouts.connect, self.timeouts.request)?.with(authentication))
     }
 
@@ -196,9 +247,16 @@ impl AzureAccount {
     }
 
     /// An account by its name and key.
-    pub fn with_key(account: AccountName, name: &str, key: &SecretString, overrides: &EndpointOverrides) -> Result<Self, SettingsError> {
+    pub fn with_key(
+        account: AccountName,
+        name: &str,
+        key: &SecretString,
+        overrides: &EndpointOverrides,
+    ) -> Result<Self, SettingsError> {
         let key = SecretString::from(key.expose_secret().trim().to_owned());
-        let valid = BASE64.decode(key.expose_secret()).is_ok_and(|bytes| !bytes.is_empty());
+        let valid = BASE64
+            .decode(key.expose_secret())
+            .is_ok_and(|bytes| !bytes.is_empty());
         if !valid {
             return Err(SettingsError::Key);
         }
@@ -209,8 +267,19 @@ impl AzureAccount {
     }
 
     /// An account by its name and a shared access signature, with or without its question mark.
-    pub fn with_sas(account: AccountName, name: &str, sas: &SecretString, overrides: &EndpointOverrides) -> Result<Self, SettingsError> {
-        Self::new(account, name, sas_credential(sas.expose_secret())?, overrides, "https")
+    pub fn with_sas(
+        account: AccountName,
+        name: &str,
+        sas: &SecretString,
+        overrides: &EndpointOverrides,
+    ) -> Result<Self, SettingsError> {
+        Self::new(
+            account,
+            name,
+            sas_credential(sas.expose_secret())?,
+            overrides,
+            "https",
+        )
     }
 
     /// An account by its name and an identity of Entra ID.
@@ -220,7 +289,13 @@ impl AzureAccount {
         identity: Arc<Identity>,
         overrides: &EndpointOverrides,
     ) -> Result<Self, SettingsError> {
-        Self::new(account, name, Credential::Entra(identity), overrides, "https")
+        Self::new(
+            account,
+            name,
+            Credential::Entra(identity),
+            overrides,
+            "https",
+        )
     }
 
     /// With other timeouts.
@@ -243,7 +318,13 @@ impl AzureAccount {
         {
             return Err(SettingsError::Unencrypted(service));
         }
-        Ok(Self { account, name: name.to_owned(), credential, endpoints, timeouts: Timeouts::default() })
+        Ok(Self {
+            account,
+            name: name.to_owned(),
+            credential,
+            endpoints,
+            timeouts: Timeouts::default(),
+        })
     }
 }
 
@@ -251,57 +332,103 @@ impl AzureAccount {
 type ReadAccount = dyn Fn(&SecretString) -> Result<AzureAccount, SettingsError> + Send + Sync;
 
 fn key_credential(account: &str, key: SecretString) -> Credential {
-    Credential::Secrets(Keyring::fixed(Signer::SharedKey { account: account.to_owned(), key: AccountKey::new(key) }))
+    Credential::Secrets(Keyring::fixed(Signer::SharedKey {
+        account: account.to_owned(),
+        key: AccountKey::new(key),
+    }))
 }
 
 /// Checks a shared access signature and takes its question mark off.
 pub(super) fn sas_credential(sas: &str) -> Result<Credential, SettingsError> {
     let sas = sas.trim().trim_start_matches('?');
-    let signed = url::form_urlencoded::parse(sas.as_bytes()).any(|(name, value)| name == "sig" && !value.is_empty());
+    let signed = url::form_urlencoded::parse(sas.as_bytes())
+        .any(|(name, value)| name == "sig" && !value.is_empty());
     let signer = || Signer::Sas(SecretString::from(sas.to_owned()));
-    if signed { Ok(Credential::Secrets(Keyring::fixed(signer()))) } else { Err(SettingsError::Sas) }
+    if signed {
+        Ok(Credential::Secrets(Keyring::fixed(signer())))
+    } else {
+        Err(SettingsError::Sas)
+    }
 }
 
 impl ServiceEndpoints {
-    fn new(name: &str, overrides: &EndpointOverrides, protocol: &str) -> Result<Self, SettingsError> {
-        let endpoint = |given: &Option<String>, service: Service, missing: &'static str| match given {
+    fn new(
+        name: &str,
+        overrides: &EndpointOverrides,
+        protocol: &str,
+    ) -> Result<Self, SettingsError> {
+        let endpoint = |given: &Option<String>, service: Service, missing: &'static str| match given
+        {
             Some(given) => parse(given, service),
             None if name.is_empty() => Err(SettingsError::Missing(missing)),
             None if !is_account_name(name) => Err(SettingsError::Name(name.to_owned())),
             None => {
-                let suffix = overrides.suffix.as_deref().unwrap_or("core.windows.net").trim_matches('.');
-                parse(&format!("{protocol}://{name}.{}.{suffix}", service.name()), service)
+                let suffix = overrides
+                    .suffix
+                    .as_deref()
+                    .unwrap_or("core.windows.net")
+                    .trim_matches('.');
+                parse(
+                    &format!("{protocol}://{name}.{}.{suffix}", service.name()),
+                    service,
+                )
             }
         };
         Ok(Self {
-            table: endpoint(&overrides.table, Service::Table, "the table endpoint (or the account name)")?,
-            queue: endpoint(&overrides.queue, Service::Queue, "the queue endpoint (or the account name)")?,
-            blob: endpoint(&overrides.blob, Service::Blob, "the blob endpoint (or the account name)")?,
+            table: endpoint(
+                &overrides.table,
+                Service::Table,
+                "the table endpoint (or the account name)",
+            )?,
+            queue: endpoint(
+                &overrides.queue,
+                Service::Queue,
+                "the queue endpoint (or the account name)",
+            )?,
+            blob: endpoint(
+                &overrides.blob,
+                Service::Blob,
+                "the blob endpoint (or the account name)",
+            )?,
         })
     }
 
     /// The first service of another machine that is asked over http.
     fn unencrypted(&self) -> Option<Service> {
         let Self { table, queue, blob } = self;
-        let endpoints = [(table, Service::Table), (queue, Service::Queue), (blob, Service::Blob)];
-        endpoints.into_iter().find(|(url, _)| url.scheme() == "http" && !is_local(url)).map(|(_, service)| service)
+        let endpoints = [
+            (table, Service::Table),
+            (queue, Service::Queue),
+            (blob, Service::Blob),
+        ];
+        endpoints
+            .into_iter()
+            .find(|(url, _)| url.scheme() == "http" && !is_local(url))
+            .map(|(_, service)| service)
     }
 
     /// Whether all of them belong to a cloud of Azure, and not to an emulator or a custom name.
     pub(super) fn are_azure(&self) -> bool {
-        [&self.table, &self.queue, &self.blob].into_iter().all(|url| Cloud::of(url).is_some())
+        [&self.table, &self.queue, &self.blob]
+            .into_iter()
+            .all(|url| Cloud::of(url).is_some())
     }
 }
 
 /// A storage account's name as Azure has it: it becomes a host name.
 fn is_account_name(name: &str) -> bool {
-    (3..=24).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    (3..=24).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }
 
 fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
     let bad = SettingsError::Endpoint(service);
     // The client library appends segments: a slash at the end would become an empty one.
-    let Ok(url) = Url::parse(text.trim().trim_end_matches('/')) else { return Err(bad) };
+    let Ok(url) = Url::parse(text.trim().trim_end_matches('/')) else {
+        return Err(bad);
+    };
     let plain = matches!(url.scheme(), "http" | "https")
         && url.host().is_some()
         && url.query().is_none()
@@ -312,7 +439,9 @@ fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
         return Err(bad);
     }
     if is_cosmos(&url) {
-        return Err(SettingsError::Cosmos(url.host_str().unwrap_or_default().to_owned()));
+        return Err(SettingsError::Cosmos(
+            url.host_str().unwrap_or_default().to_owned(),
+        ));
     }
     Ok(url)
 }
@@ -320,9 +449,11 @@ fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
 /// Cosmos DB's own domains, and the port of its emulator's table endpoint.
 fn is_cosmos(url: &Url) -> bool {
     (is_local(url) && url.port() == Some(8902))
-        || url
-            .host_str()
-            .is_some_and(|host| [".cosmos.azure.", ".cosmosdb.azure.", ".documents.azure."].iter().any(|domain| host.contains(domain)))
+        || url.host_str().is_some_and(|host| {
+            [".cosmos.azure.", ".cosmosdb.azure.", ".documents.azure."]
+                .iter()
+                .any(|domain| host.contains(domain))
+        })
 }
 
 /// Whether an address is one of this machine.
@@ -342,33 +473,76 @@ mod tests {
 
     #[test]
     fn the_public_cloud_needs_a_name_and_a_key() {
-        let account = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &EndpointOverrides::default()).unwrap();
-        assert_eq!(account.endpoints.table.as_str(), "https://contoso.table.core.windows.net/");
-        assert_eq!(account.endpoints.blob.as_str(), "https://contoso.blob.core.windows.net/");
+        let account = AzureAccount::with_key(
+            AccountName::main(),
+            "contoso",
+            &key(),
+            &EndpointOverrides::default(),
+        )
+        .unwrap();
+        assert_eq!(
+            account.endpoints.table.as_str(),
+            "https://contoso.table.core.windows.net/"
+        );
+        assert_eq!(
+            account.endpoints.blob.as_str(),
+            "https://contoso.blob.core.windows.net/"
+        );
         assert!(account.endpoints.are_azure());
         assert_eq!(account.timeouts.request, Duration::from_secs(35));
     }
 
     #[test]
     fn other_clouds_and_own_endpoints_are_possible() {
-        let china = EndpointOverrides { suffix: Some("core.chinacloudapi.cn".into()), ..EndpointOverrides::default() };
-        let account = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &china).unwrap();
-        assert_eq!(account.endpoints.queue.as_str(), "https://contoso.queue.core.chinacloudapi.cn/");
-        let own = EndpointOverrides { table: Some("http://127.0.0.1:10002/devstoreaccount1/".into()), ..EndpointOverrides::default() };
+        let china = EndpointOverrides {
+            suffix: Some("core.chinacloudapi.cn".into()),
+            ..EndpointOverrides::default()
+        };
+        let account =
+            AzureAccount::with_key(AccountName::main(), "contoso", &key(), &china).unwrap();
+        assert_eq!(
+            account.endpoints.queue.as_str(),
+            "https://contoso.queue.core.chinacloudapi.cn/"
+        );
+        let own = EndpointOverrides {
+            table: Some("http://127.0.0.1:10002/devstoreaccount1/".into()),
+            ..EndpointOverrides::default()
+        };
         let account = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &own).unwrap();
-        assert_eq!(account.endpoints.table.as_str(), "http://127.0.0.1:10002/devstoreaccount1");
+        assert_eq!(
+            account.endpoints.table.as_str(),
+            "http://127.0.0.1:10002/devstoreaccount1"
+        );
         assert!(!account.endpoints.are_azure());
     }
 
     #[test]
     fn nothing_prints_a_secret() {
-        let account = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &EndpointOverrides::default()).unwrap();
+        let account = AzureAccount::with_key(
+            AccountName::main(),
+            "contoso",
+            &key(),
+            &EndpointOverrides::default(),
+        )
+        .unwrap();
         assert!(!format!("{account:?}").contains(KEY));
         let sas = SecretString::from("?sv=2022-11-02&sig=TOPSECRET");
-        let account = AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &EndpointOverrides::default()).unwrap();
+        let account = AzureAccount::with_sas(
+            AccountName::main(),
+            "contoso",
+            &sas,
+            &EndpointOverrides::default(),
+        )
+        .unwrap();
         assert!(!format!("{account:?}").contains("TOPSECRET"));
         let bad = SecretString::from("n0t base64!");
-        let error = AzureAccount::with_key(AccountName::main(), "contoso", &bad, &EndpointOverrides::default()).unwrap_err();
+        let error = AzureAccount::with_key(
+            AccountName::main(),
+            "contoso",
+            &bad,
+            &EndpointOverrides::default(),
+        )
+        .unwrap_err();
         assert!(!format!("{error} {error:?}").contains("n0t"));
     }
 
@@ -381,17 +555,33 @@ mod tests {
             "http://localhost:8902/",
             "http://127.0.0.1:8902",
         ] {
-            let overrides = EndpointOverrides { table: Some(endpoint.into()), ..EndpointOverrides::default() };
-            let error = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides).unwrap_err();
-            assert!(matches!(error, SettingsError::Cosmos(_)), "{endpoint}: {error}");
+            let overrides = EndpointOverrides {
+                table: Some(endpoint.into()),
+                ..EndpointOverrides::default()
+            };
+            let error = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides)
+                .unwrap_err();
+            assert!(
+                matches!(error, SettingsError::Cosmos(_)),
+                "{endpoint}: {error}"
+            );
         }
     }
 
     #[test]
     fn endpoints_that_carry_more_than_an_address_are_refused_without_being_quoted() {
-        for endpoint in ["https://c.table.core.windows.net/?sig=SECRET", "https://u:SECRET@h/", "ftp://h/", "h"] {
-            let overrides = EndpointOverrides { table: Some(endpoint.into()), ..EndpointOverrides::default() };
-            let error = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides).unwrap_err();
+        for endpoint in [
+            "https://c.table.core.windows.net/?sig=SECRET",
+            "https://u:SECRET@h/",
+            "ftp://h/",
+            "h",
+        ] {
+            let overrides = EndpointOverrides {
+                table: Some(endpoint.into()),
+                ..EndpointOverrides::default()
+            };
+            let error = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides)
+                .unwrap_err();
             assert_eq!(error, SettingsError::Endpoint(Service::Table));
             assert!(!error.to_string().contains("SECRET"));
         }
@@ -400,23 +590,51 @@ mod tests {
     #[test]
     fn a_signature_is_sent_over_https_alone_or_to_this_machine() {
         let sas = SecretString::from("sv=2022-11-02&sig=TOPSECRET");
-        let overrides = |table: &str| EndpointOverrides { table: Some(table.into()), ..EndpointOverrides::default() };
-        for plain in ["http://contoso.table.core.windows.net", "http://azurite:10002/contoso"] {
-            let error = AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(plain)).unwrap_err();
+        let overrides = |table: &str| EndpointOverrides {
+            table: Some(table.into()),
+            ..EndpointOverrides::default()
+        };
+        for plain in [
+            "http://contoso.table.core.windows.net",
+            "http://azurite:10002/contoso",
+        ] {
+            let error =
+                AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(plain))
+                    .unwrap_err();
             assert_eq!(error, SettingsError::Unencrypted(Service::Table), "{plain}");
-            assert!(AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides(plain)).is_ok(), "a key stays here");
+            assert!(
+                AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides(plain))
+                    .is_ok(),
+                "a key stays here"
+            );
         }
-        for safe in ["https://tables.example.com", "http://127.0.0.1:10002/contoso", "http://localhost:10002/contoso"] {
-            assert!(AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(safe)).is_ok(), "{safe}");
+        for safe in [
+            "https://tables.example.com",
+            "http://127.0.0.1:10002/contoso",
+            "http://localhost:10002/contoso",
+        ] {
+            assert!(
+                AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(safe))
+                    .is_ok(),
+                "{safe}"
+            );
         }
-        let text = SecretString::from("DefaultEndpointsProtocol=http;AccountName=contoso;SharedAccessSignature=sv=1&sig=TOPSECRET");
+        let text = SecretString::from(
+            "DefaultEndpointsProtocol=http;AccountName=contoso;SharedAccessSignature=sv=1&sig=TOPSECRET",
+        );
         let error = AzureAccount::from_connection_string(AccountName::main(), &text).unwrap_err();
         assert_eq!(error, SettingsError::Unencrypted(Service::Table));
     }
 
     #[test]
     fn what_cannot_be_a_host_name_needs_endpoints() {
-        let error = AzureAccount::with_key(AccountName::main(), "Dev_Account", &key(), &EndpointOverrides::default()).unwrap_err();
+        let error = AzureAccount::with_key(
+            AccountName::main(),
+            "Dev_Account",
+            &key(),
+            &EndpointOverrides::default(),
+        )
+        .unwrap_err();
         assert_eq!(error, SettingsError::Name("Dev_Account".into()));
     }
 }

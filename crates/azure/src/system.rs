@@ -15,7 +15,9 @@ use evenkeel_model::ports::{Chance, Clock};
 
 /// Half as many as the cores of this process (control groups count), at least one.
 pub fn half_of_the_cores() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
+    thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .div_ceil(2)
 }
 
 /// The machine's clock.
@@ -30,7 +32,9 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock with a monotonic time that starts now.
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 }
 
@@ -41,7 +45,10 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the adapter behind the Clock port")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the adapter behind the Clock port"
+    )]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -61,7 +68,9 @@ pub struct SystemChance {
 impl SystemChance {
     /// A generator with a seed of 256 bits from the operating system.
     pub fn new() -> Self {
-        Self { generator: Mutex::new(StdRng::from_os_rng()) }
+        Self {
+            generator: Mutex::new(StdRng::from_os_rng()),
+        }
     }
 }
 
@@ -74,7 +83,10 @@ impl Default for SystemChance {
 impl Chance for SystemChance {
     fn next_u64(&self) -> u64 {
         // The lock is held for one draw, which cannot panic halfway.
-        self.generator.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        self.generator
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_u64()
     }
 }
 
@@ -89,7 +101,9 @@ pub struct SeededChance {
 impl SeededChance {
     /// The sequence of a seed.
     pub const fn new(seed: u64) -> Self {
-        Self { state: AtomicU64::new(seed) }
+        Self {
+            state: AtomicU64::new(seed),
+        }
     }
 }
 
@@ -98,7 +112,10 @@ impl Chance for SeededChance {
         // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014); the constants are the
         // reference implementation's.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mut z = self
+            .state
+            .fetch_add(STEP, Ordering::Relaxed)
+            .wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -121,13 +138,23 @@ mod tests {
     fn a_seed_gives_the_published_sequence() {
         let chance = SeededChance::new(1_234_567);
         let drawn = [chance.next_u64(), chance.next_u64(), chance.next_u64()];
-        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            drawn,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]
     fn the_systems_numbers_differ_from_one_generator_to_the_next_and_stay_in_range() {
         let (one, other) = (SystemChance::new(), SystemChance::new());
-        assert_ne!((one.next_u64(), one.next_u64()), (other.next_u64(), other.next_u64()));
+        assert_ne!(
+            (one.next_u64(), one.next_u64()),
+            (other.next_u64(), other.next_u64())
+        );
         assert!((0..1_000).all(|_| (0.8..1.2).contains(&one.between(0.8, 1.2))));
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use azure_core::Context;
-use azure_data_tables::prelude::{EntityClient, IfMatchCondition, Select, TableClient, TableServiceClient, Top};
+use azure_data_tables::prelude::{
+    EntityClient, IfMatchCondition, Select, TableClient, TableServiceClient, Top,
+};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -17,7 +19,8 @@ use super::transport::{self, HttpAnswer};
 use crate::check::{self, Objection};
 use evenkeel_model::model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
 use evenkeel_model::ports::{
-    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
+    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Service, StoreError, TableOperation,
+    TablePage, TableStore, What,
 };
 
 const GET: CallKind = CallKind::read("Get Entity", Absent::Item);
@@ -30,8 +33,12 @@ const LIST: CallKind = CallKind::read("Query Tables", Absent::Container);
 /// The operation that a write is, for its failures: an insert cannot miss a row.
 const fn write_of(operation: &TableOperation) -> CallKind {
     let absent = match operation {
-        TableOperation::Insert(_) | TableOperation::InsertOrReplace(_) | TableOperation::InsertOrMerge(_) => Absent::Container,
-        TableOperation::Replace(..) | TableOperation::Merge(..) | TableOperation::Delete(..) => Absent::Item,
+        TableOperation::Insert(_)
+        | TableOperation::InsertOrReplace(_)
+        | TableOperation::InsertOrMerge(_) => Absent::Container,
+        TableOperation::Replace(..) | TableOperation::Merge(..) | TableOperation::Delete(..) => {
+            Absent::Item
+        }
     };
     CallKind::write(operation.name(), absent)
 }
@@ -39,7 +46,9 @@ const fn write_of(operation: &TableOperation) -> CallKind {
 /// Minimal metadata names the types that JSON does not express, and ETags; the full metadata that the
 /// library asks for names addresses as well, and is twice as long. Writes get JSON for their errors, too.
 fn json() -> Amendment {
-    Amendment::default().header("accept", "application/json;odata=minimalmetadata").header("dataserviceversion", "3.0")
+    Amendment::default()
+        .header("accept", "application/json;odata=minimalmetadata")
+        .header("dataserviceversion", "3.0")
 }
 
 /// The tables of an account.
@@ -52,7 +61,11 @@ pub(super) struct AzureTables {
 impl AzureTables {
     /// Over a client of the library.
     pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Encoding) -> Self {
-        Self { caller, service, wire }
+        Self {
+            caller,
+            service,
+            wire,
+        }
     }
 
     fn table(&self, table: &TableName) -> TableClient {
@@ -61,51 +74,97 @@ impl AzureTables {
 
     /// The library writes keys into URLs as they are: a quote must be doubled there, and there alone.
     fn entity(&self, table: &TableName, key: &EntityKey) -> EntityClient {
-        self.table(table).partition_key_client(quoted(&key.pk)).entity_client(quoted(&key.rk))
+        self.table(table)
+            .partition_key_client(quoted(&key.pk))
+            .entity_client(quoted(&key.rk))
     }
 
     fn objected(&self, operation: CallKind, what: What, objection: Objection) -> StoreError {
-        self.caller.invalid(objection.class, operation, what, objection.why).with_index(objection.index)
+        self.caller
+            .invalid(objection.class, operation, what, objection.why)
+            .with_index(objection.index)
     }
 
-    async fn send(&self, table: &TableName, operation: &TableOperation, context: Context) -> azure_core::Result<()> {
+    async fn send(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+        context: Context,
+    ) -> azure_core::Result<()> {
         match operation {
-            TableOperation::Insert(entity) => {
-                self.table(table).insert::<_, IgnoredAny>(odata::EntityJson(entity))?.return_entity(false).context(context).await.map(drop)
-            }
-            TableOperation::InsertOrReplace(entity) => {
-                self.entity(table, &entity.key).insert_or_replace(odata::EntityJson(entity))?.context(context).await.map(drop)
-            }
-            TableOperation::InsertOrMerge(entity) => {
-                self.entity(table, &entity.key).insert_or_merge(odata::EntityJson(entity))?.context(context).await.map(drop)
-            }
-            TableOperation::Replace(entity, at) => {
-                self.entity(table, &entity.key).update(odata::EntityJson(entity), condition(at))?.context(context).await.map(drop)
-            }
-            TableOperation::Merge(entity, at) => {
-                self.entity(table, &entity.key).merge(odata::EntityJson(entity), condition(at))?.context(context).await.map(drop)
-            }
-            TableOperation::Delete(key, at) => self.entity(table, key).delete().if_match(condition(at)).context(context).await.map(drop),
+            TableOperation::Insert(entity) => self
+                .table(table)
+                .insert::<_, IgnoredAny>(odata::EntityJson(entity))?
+                .return_entity(false)
+                .context(context)
+                .await
+                .map(drop),
+            TableOperation::InsertOrReplace(entity) => self
+                .entity(table, &entity.key)
+                .insert_or_replace(odata::EntityJson(entity))?
+                .context(context)
+                .await
+                .map(drop),
+            TableOperation::InsertOrMerge(entity) => self
+                .entity(table, &entity.key)
+                .insert_or_merge(odata::EntityJson(entity))?
+                .context(context)
+                .await
+                .map(drop),
+            TableOperation::Replace(entity, at) => self
+                .entity(table, &entity.key)
+                .update(odata::EntityJson(entity), condition(at))?
+                .context(context)
+                .await
+                .map(drop),
+            TableOperation::Merge(entity, at) => self
+                .entity(table, &entity.key)
+                .merge(odata::EntityJson(entity), condition(at))?
+                .context(context)
+                .await
+                .map(drop),
+            TableOperation::Delete(key, at) => self
+                .entity(table, key)
+                .delete()
+                .if_match(condition(at))
+                .context(context)
+                .await
+                .map(drop),
         }
     }
 
-    async fn send_batch(&self, table: &TableName, pk: &Key, operations: &[TableOperation], context: Context) -> azure_core::Result<()> {
-        let mut transaction = self.table(table).partition_key_client(quoted(pk)).transaction();
+    async fn send_batch(
+        &self,
+        table: &TableName,
+        pk: &Key,
+        operations: &[TableOperation],
+        context: Context,
+    ) -> azure_core::Result<()> {
+        let mut transaction = self
+            .table(table)
+            .partition_key_client(quoted(pk))
+            .transaction();
         for operation in operations {
             // A condition is always given: without one the library sends an upsert.
             transaction = match operation {
                 TableOperation::Insert(entity) => transaction.insert(odata::EntityJson(entity))?,
-                TableOperation::InsertOrReplace(entity) => {
-                    transaction.insert_or_replace(quoted(&entity.key.rk), odata::EntityJson(entity))?
+                TableOperation::InsertOrReplace(entity) => transaction
+                    .insert_or_replace(quoted(&entity.key.rk), odata::EntityJson(entity))?,
+                TableOperation::InsertOrMerge(entity) => transaction
+                    .insert_or_merge(quoted(&entity.key.rk), odata::EntityJson(entity))?,
+                TableOperation::Replace(entity, at) => transaction.update(
+                    quoted(&entity.key.rk),
+                    odata::EntityJson(entity),
+                    Some(condition(at)),
+                )?,
+                TableOperation::Merge(entity, at) => transaction.merge(
+                    quoted(&entity.key.rk),
+                    odata::EntityJson(entity),
+                    Some(condition(at)),
+                )?,
+                TableOperation::Delete(key, at) => {
+                    transaction.delete(quoted(&key.rk), Some(condition(at)))?
                 }
-                TableOperation::InsertOrMerge(entity) => transaction.insert_or_merge(quoted(&entity.key.rk), odata::EntityJson(entity))?,
-                TableOperation::Replace(entity, at) => {
-                    transaction.update(quoted(&entity.key.rk), odata::EntityJson(entity), Some(condition(at)))?
-                }
-                TableOperation::Merge(entity, at) => {
-                    transaction.merge(quoted(&entity.key.rk), odata::EntityJson(entity), Some(condition(at)))?
-                }
-                TableOperation::Delete(key, at) => transaction.delete(quoted(&key.rk), Some(condition(at)))?,
             };
         }
         transaction.context(context).await.map(drop)
@@ -113,27 +172,55 @@ impl AzureTables {
 
     /// The answer's JSON. One that is cut off may be whole the next time; one with half of a surrogate pair in a value is the same however
     /// often it is read.
-    fn json(&self, operation: CallKind, what: impl FnOnce() -> What, answer: &HttpAnswer) -> Result<Value, StoreError> {
+    fn json(
+        &self,
+        operation: CallKind,
+        what: impl FnOnce() -> What,
+        answer: &HttpAnswer,
+    ) -> Result<Value, StoreError> {
         serde_json::from_slice(&answer.body).map_err(|error| {
             let message = format!("the answer is not JSON: {error}");
             if error.is_syntax() {
-                self.caller.error(ErrorClass::Permanent, operation, what(), message).with_status(answer.status, None)
+                self.caller
+                    .error(ErrorClass::Permanent, operation, what(), message)
+                    .with_status(answer.status, None)
             } else {
                 self.caller.unusable(operation, what(), answer, message)
             }
         })
     }
 
-    fn row(&self, operation: CallKind, what: impl Fn() -> What, answer: &HttpAnswer, json: Value) -> Result<Row, StoreError> {
-        let named = json.get("odata.etag").and_then(Value::as_str).or_else(|| answer.header("etag"));
+    fn row(
+        &self,
+        operation: CallKind,
+        what: impl Fn() -> What,
+        answer: &HttpAnswer,
+        json: Value,
+    ) -> Result<Row, StoreError> {
+        let named = json
+            .get("odata.etag")
+            .and_then(Value::as_str)
+            .or_else(|| answer.header("etag"));
         let etag = named.and_then(|text| ETag::new(text).ok());
-        let etag = etag.ok_or_else(|| self.caller.unusable(operation, what(), answer, "a row has no ETag"))?;
-        let key = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or("?").chars().take(64).collect::<String>();
+        let etag = etag.ok_or_else(|| {
+            self.caller
+                .unusable(operation, what(), answer, "a row has no ETag")
+        })?;
+        let key = |name: &str| {
+            json.get(name)
+                .and_then(Value::as_str)
+                .unwrap_or("?")
+                .chars()
+                .take(64)
+                .collect::<String>()
+        };
         let (pk, rk) = (key("PartitionKey"), key("RowKey"));
         odata::decode_row(json, etag).map_err(|error| {
             // The row will not change by itself: reading it again does not help.
             let message = format!("the row ({pk:?}, {rk:?}) cannot be read");
-            self.caller.error(ErrorClass::Permanent, operation, what(), message).with_cause(error)
+            self.caller
+                .error(ErrorClass::Permanent, operation, what(), message)
+                .with_cause(error)
         })
     }
 }
@@ -152,25 +239,41 @@ fn condition(condition: &IfMatch) -> IfMatchCondition {
 
 /// Keys and Timestamp come with every row, in every projection.
 fn projection(select: Option<&[String]>) -> Option<Select> {
-    let names = select?.iter().map(String::as_str).filter(|name| !matches!(*name, "PartitionKey" | "RowKey" | "Timestamp"));
-    let all: Vec<&str> = ["PartitionKey", "RowKey", "Timestamp"].into_iter().chain(names).collect();
+    let names = select?
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !matches!(*name, "PartitionKey" | "RowKey" | "Timestamp"));
+    let all: Vec<&str> = ["PartitionKey", "RowKey", "Timestamp"]
+        .into_iter()
+        .chain(names)
+        .collect();
     Some(Select::new(all.join(",")))
 }
 
 /// Removes properties outside the projection from a row, should the service have sent more.
 fn narrowed(mut row: Row, select: Option<&[String]>) -> Row {
     if let Some(select) = select {
-        row.entity.properties =
-            std::mem::take(&mut row.entity.properties).into_iter().filter(|(name, _)| select.contains(name)).collect::<BTreeMap<_, _>>();
+        row.entity.properties = std::mem::take(&mut row.entity.properties)
+            .into_iter()
+            .filter(|(name, _)| select.contains(name))
+            .collect::<BTreeMap<_, _>>();
     }
     row
 }
 
 #[async_trait]
 impl TableStore for AzureTables {
-    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        select: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError> {
         let what = || What::Entity(table.clone(), key.clone());
-        let mut get = self.entity(table, key).get::<IgnoredAny>().context(json().context());
+        let mut get = self
+            .entity(table, key)
+            .get::<IgnoredAny>()
+            .context(json().context());
         if let Some(select) = projection(select) {
             get = get.select(select);
         }
@@ -183,7 +286,11 @@ impl TableStore for AzureTables {
         Ok(Some(narrowed(self.row(GET, what, &answer, json)?, select)))
     }
 
-    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+    async fn apply(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
         let kind = write_of(operation);
         let what = || What::Entity(table.clone(), operation.key().clone());
         check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
@@ -191,46 +298,80 @@ impl TableStore for AzureTables {
             Encoding::Utf8 => json(),
             Encoding::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
         };
-        let answer = self.caller.run(kind, what, self.send(table, operation, amendment.context())).await?;
+        let answer = self
+            .caller
+            .run(kind, what, self.send(table, operation, amendment.context()))
+            .await?;
         match operation {
             TableOperation::Delete(..) => Ok(None),
             _ => self.caller.etag(kind, what, &answer).map(Some),
         }
     }
 
-    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn transact(
+        &self,
+        table: &TableName,
+        pk: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
         let what = || What::Partition(table.clone(), pk.clone());
-        check::transaction(pk, operations).map_err(|objection| self.objected(TRANSACT, what(), objection))?;
+        check::transaction(pk, operations)
+            .map_err(|objection| self.objected(TRANSACT, what(), objection))?;
         let amendment = Amendment::default().body(batch::without_content);
         let amendment = match self.wire {
             Encoding::Utf8 => amendment,
             Encoding::Ascii => amendment.body(ascii::json::<{ limits::TRANSACTION_BYTES }>),
         };
-        let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, amendment.context())).await?;
+        let answer = self
+            .caller
+            .run(
+                TRANSACT,
+                what,
+                self.send_batch(table, pk, operations, amendment.context()),
+            )
+            .await?;
         match batch::outcome(&answer, operations.len()) {
             BatchOutcome::Done(etags) => operations
                 .iter()
                 .zip(etags)
-                .map(|(operation, etag)| match (operation, etag.and_then(|text| ETag::new(text).ok())) {
-                    (TableOperation::Delete(..), _) => Ok(None),
-                    (_, Some(etag)) => Ok(Some(etag)),
-                    (_, None) => Err(self.caller.unusable(TRANSACT, what(), &answer, "a part of the answer names no ETag")),
+                .map(|(operation, etag)| {
+                    match (operation, etag.and_then(|text| ETag::new(text).ok())) {
+                        (TableOperation::Delete(..), _) => Ok(None),
+                        (_, Some(etag)) => Ok(Some(etag)),
+                        (_, None) => Err(self.caller.unusable(
+                            TRANSACT,
+                            what(),
+                            &answer,
+                            "a part of the answer names no ETag",
+                        )),
+                    }
                 })
                 .collect(),
             BatchOutcome::Failed(refusal) => {
                 // The class is that of the operation that failed, where it is known which one.
-                let failed = refusal.index.and_then(|index| operations.get(index)).map_or(TRANSACT, write_of);
-                Err(self.caller.refused(failed.within(TRANSACT), what(), refusal))
+                let failed = refusal
+                    .index
+                    .and_then(|index| operations.get(index))
+                    .map_or(TRANSACT, write_of);
+                Err(self
+                    .caller
+                    .refused(failed.within(TRANSACT), what(), refusal))
             }
-            BatchOutcome::Unreadable => {
-                Err(self.caller.unusable(TRANSACT, what(), &answer, "the answer is cut off or is none to a transaction"))
-            }
+            BatchOutcome::Unreadable => Err(self.caller.unusable(
+                TRANSACT,
+                what(),
+                &answer,
+                "the answer is cut off or is none to a transaction",
+            )),
         }
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         let what = || What::Table(table.clone());
-        check::query(query).map_err(|error| self.caller.invalid(ErrorClass::Permanent, QUERY, what(), error))?;
+        check::query(query).map_err(|error| {
+            self.caller
+                .invalid(ErrorClass::Permanent, QUERY, what(), error)
+        })?;
         let select = query.select.as_deref();
         let mut pages = self.table(table).query().context(json().context());
         if let Some(filter) = &query.filter {
@@ -248,23 +389,46 @@ impl TableStore for AzureTables {
                 pages = pages.initial_row_key(row_key.clone());
             }
         }
-        let answer = self.caller.run(QUERY, what, transport::first(pages.into_stream::<IgnoredAny>())).await?;
+        let answer = self
+            .caller
+            .run(
+                QUERY,
+                what,
+                transport::first(pages.into_stream::<IgnoredAny>()),
+            )
+            .await?;
         let mut json = self.json(QUERY, what, &answer)?;
         let Some(Value::Array(rows)) = json.get_mut("value").map(Value::take) else {
-            return Err(self.caller.unusable(QUERY, what(), &answer, "the answer has no rows, not even none"));
+            return Err(self.caller.unusable(
+                QUERY,
+                what(),
+                &answer,
+                "the answer has no rows, not even none",
+            ));
         };
-        let rows =
-            rows.into_iter().map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select))).collect::<Result<_, StoreError>>()?;
-        let continuation = answer.header("x-ms-continuation-nextpartitionkey").map(|partition_key| Continuation {
-            next_partition_key: partition_key.to_owned(),
-            next_row_key: answer.header("x-ms-continuation-nextrowkey").map(str::to_owned),
-        });
+        let rows = rows
+            .into_iter()
+            .map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select)))
+            .collect::<Result<_, StoreError>>()?;
+        let continuation =
+            answer
+                .header("x-ms-continuation-nextpartitionkey")
+                .map(|partition_key| Continuation {
+                    next_partition_key: partition_key.to_owned(),
+                    next_row_key: answer
+                        .header("x-ms-continuation-nextrowkey")
+                        .map(str::to_owned),
+                });
         Ok(Page { rows, continuation })
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let call = self.table(table).create().context(json().context());
-        match self.caller.run(CREATE, || What::Table(table.clone()), call.into_future()).await {
+        match self
+            .caller
+            .run(CREATE, || What::Table(table.clone()), call.into_future())
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
             Err(error) => Err(error),
@@ -277,7 +441,10 @@ impl TableStore for AzureTables {
             Ok(_) => Ok(true),
             // A table that is being deleted is gone for every request but the creation of another under its name.
             Err(NotOk::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
-            Err(failure) => match self.caller.failed(DELETE, What::Table(table.clone()), failure) {
+            Err(failure) => match self
+                .caller
+                .failed(DELETE, What::Table(table.clone()), failure)
+            {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),
             },
@@ -290,16 +457,34 @@ impl TableStore for AzureTables {
             Some(next) => json().query("NextTableName", next),
             None => json(),
         };
-        let call = self.service.list().context(amendment.context()).into_stream();
+        let call = self
+            .service
+            .list()
+            .context(amendment.context())
+            .into_stream();
         let answer = self.caller.run(LIST, what, transport::first(call)).await?;
         let json = self.json(LIST, what, &answer)?;
         let tables = json.get("value").and_then(Value::as_array);
-        let tables = tables.ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer has no tables, not even none"))?;
-        let name = |table: &Value| table.get("TableName").and_then(Value::as_str).and_then(|name| TableName::new(name).ok());
+        let tables = tables.ok_or_else(|| {
+            self.caller.unusable(
+                LIST,
+                what(),
+                &answer,
+                "the answer has no tables, not even none",
+            )
+        })?;
+        let name = |table: &Value| {
+            table
+                .get("TableName")
+                .and_then(Value::as_str)
+                .and_then(|name| TableName::new(name).ok())
+        };
         Ok(TablePage {
             // The service's own tables (`$MetricsCapacityBlob`) have names that no user can give.
             tables: tables.iter().filter_map(name).collect(),
-            continuation: answer.header("x-ms-continuation-nexttablename").map(str::to_owned),
+            continuation: answer
+                .header("x-ms-continuation-nexttablename")
+                .map(str::to_owned),
         })
     }
 }

@@ -1,6 +1,9 @@
 //! A store for the decorators' tests: gives scripted answers, records requests and their times.
 
-#![expect(clippy::unwrap_used, reason = "a test double: a lock that a panic has poisoned fails the test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test double: a lock that a panic has poisoned fails the test"
+)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -15,10 +18,13 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::layer::{Layer, Layered, Op, Request, ThrottleScope};
-use evenkeel_model::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
+use evenkeel_model::model::{
+    AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName,
+};
 use evenkeel_model::ports::{
-    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Message, Page, PeekedMessage, Query,
-    QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
+    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass,
+    Message, Page, PeekedMessage, Query, QueueStore, SentMessage, StoreError, TableOperation,
+    TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
 /// Scripted result of one request.
@@ -72,7 +78,9 @@ impl Scripted {
     }
 
     /// As [`listed`](Self::listed), but the things to create exist already and the things to delete do not.
-    pub fn listed_after_the_fact(answers: impl IntoIterator<Item = Answer>) -> (Account, Arc<Self>) {
+    pub fn listed_after_the_fact(
+        answers: impl IntoIterator<Item = Answer>,
+    ) -> (Account, Arc<Self>) {
         let blank = Blank::default();
         blank.after_the_fact.store(true, Ordering::Relaxed);
         Self::over(Arc::new(blank), answers, |_| Answer::Ok)
@@ -91,8 +99,14 @@ impl Scripted {
             arrived: Mutex::default(),
         });
         let account = Account {
-            tables: Arc::new(Layered::<dyn TableStore, _>::new(blank.clone(), scripted.clone())),
-            queues: Arc::new(Layered::<dyn QueueStore, _>::new(blank.clone(), scripted.clone())),
+            tables: Arc::new(Layered::<dyn TableStore, _>::new(
+                blank.clone(),
+                scripted.clone(),
+            )),
+            queues: Arc::new(Layered::<dyn QueueStore, _>::new(
+                blank.clone(),
+                scripted.clone(),
+            )),
             blobs: Arc::new(Layered::<dyn BlobStore, _>::new(blank, scripted.clone())),
             clocks: Arc::default(),
         };
@@ -111,14 +125,27 @@ impl Scripted {
 }
 
 impl Layer for Scripted {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        let arrival = Arrival { op: request.op, scope: request.target.scope(), at: self.start.elapsed() };
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let arrival = Arrival {
+            op: request.op,
+            scope: request.target.scope(),
+            at: self.start.elapsed(),
+        };
         self.arrived.lock().unwrap().push(arrival.clone());
         let listed = self.next.lock().unwrap().pop_front();
         match listed.unwrap_or_else(|| (self.then)(&arrival)) {
             Answer::Ok => send.await,
             Answer::Err(class, status) => {
-                let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), "as the script says");
+                let mut error = StoreError::new(
+                    class,
+                    request.op.operation(),
+                    request.target.subject(&self.account),
+                    "as the script says",
+                );
                 error.status = status;
                 Err(error)
             }
@@ -144,22 +171,48 @@ fn etag() -> ETag {
 }
 
 fn properties() -> BlobProperties {
-    BlobProperties { etag: etag(), length: 0, content_type: String::new(), cache_control: None, metadata: BTreeMap::new() }
+    BlobProperties {
+        etag: etag(),
+        length: 0,
+        content_type: String::new(),
+        cache_control: None,
+        metadata: BTreeMap::new(),
+    }
 }
 
 #[async_trait]
 impl TableStore for Blank {
-    async fn get(&self, _: &TableName, _: &EntityKey, _: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        _: &TableName,
+        _: &EntityKey,
+        _: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError> {
         Ok(None)
     }
-    async fn apply(&self, _: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+    async fn apply(
+        &self,
+        _: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
         Ok(operation.entity().map(|_| etag()))
     }
-    async fn transact(&self, _: &TableName, _: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
-        Ok(operations.iter().map(|operation| operation.entity().map(|_| etag())).collect())
+    async fn transact(
+        &self,
+        _: &TableName,
+        _: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
+        Ok(operations
+            .iter()
+            .map(|operation| operation.entity().map(|_| etag()))
+            .collect())
     }
     async fn query(&self, _: &TableName, _: &Query) -> Result<Page, StoreError> {
-        Ok(Page { rows: Vec::new(), continuation: None })
+        Ok(Page {
+            rows: Vec::new(),
+            continuation: None,
+        })
     }
     async fn create_table(&self, _: &TableName) -> Result<bool, StoreError> {
         Ok(self.fresh())
@@ -168,7 +221,10 @@ impl TableStore for Blank {
         Ok(self.fresh())
     }
     async fn list_tables(&self, _: Option<&str>) -> Result<TablePage, StoreError> {
-        Ok(TablePage { tables: Vec::new(), continuation: None })
+        Ok(TablePage {
+            tables: Vec::new(),
+            continuation: None,
+        })
     }
 }
 
@@ -180,14 +236,33 @@ impl QueueStore for Blank {
     async fn delete_queue(&self, _: &QueueName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
-    async fn put(&self, _: &QueueName, _: &str, _: Duration, _: Ttl) -> Result<SentMessage, StoreError> {
-        Ok(SentMessage { id: "id".to_owned(), pop_receipt: "receipt".to_owned() })
+    async fn put(
+        &self,
+        _: &QueueName,
+        _: &str,
+        _: Duration,
+        _: Ttl,
+    ) -> Result<SentMessage, StoreError> {
+        Ok(SentMessage {
+            id: "id".to_owned(),
+            pop_receipt: "receipt".to_owned(),
+        })
     }
     async fn get(&self, _: &QueueName, _: u32, _: Duration) -> Result<Vec<Message>, StoreError> {
         Ok(Vec::new())
     }
-    async fn update(&self, _: &QueueName, _: &str, _: &str, _: &str, _: Duration) -> Result<UpdatedMessage, StoreError> {
-        Ok(UpdatedMessage { pop_receipt: "receipt".to_owned(), next_visible: Timestamp::UNIX_EPOCH })
+    async fn update(
+        &self,
+        _: &QueueName,
+        _: &str,
+        _: &str,
+        _: &str,
+        _: Duration,
+    ) -> Result<UpdatedMessage, StoreError> {
+        Ok(UpdatedMessage {
+            pop_receipt: "receipt".to_owned(),
+            next_visible: Timestamp::UNIX_EPOCH,
+        })
     }
     async fn delete(&self, _: &QueueName, _: &str, _: &str) -> Result<(), StoreError> {
         Ok(())
@@ -208,40 +283,108 @@ impl BlobStore for Blank {
     async fn delete_container(&self, _: &ContainerName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
-    async fn put(&self, _: &ContainerName, _: &BlobName, _: Bytes, _: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn put(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: Bytes,
+        _: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn get(&self, _: &ContainerName, _: &BlobName, _: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+    async fn get(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: Option<Range<u64>>,
+    ) -> Result<Option<Blob>, StoreError> {
         Ok(None)
     }
-    async fn get_at(&self, _: &ContainerName, _: &BlobName, _: Range<u64>, _: &ETag) -> Result<Bytes, StoreError> {
+    async fn get_at(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: Range<u64>,
+        _: &ETag,
+    ) -> Result<Bytes, StoreError> {
         Ok(Bytes::new())
     }
-    async fn properties(&self, _: &ContainerName, _: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+    async fn properties(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+    ) -> Result<Option<BlobProperties>, StoreError> {
         Ok(Some(properties()))
     }
-    async fn delete(&self, _: &ContainerName, _: &BlobName, _: Option<&ETag>) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: Option<&ETag>,
+    ) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
-    async fn create_append(&self, _: &ContainerName, _: &BlobName, _: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn create_append(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn append(&self, _: &ContainerName, _: &BlobName, _: Bytes, _: u64) -> Result<ETag, StoreError> {
+    async fn append(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: Bytes,
+        _: u64,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn put_block(&self, _: &ContainerName, _: &BlobName, _: BlockId, _: Bytes) -> Result<(), StoreError> {
+    async fn put_block(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: BlockId,
+        _: Bytes,
+    ) -> Result<(), StoreError> {
         Ok(())
     }
-    async fn put_block_list(&self, _: &ContainerName, _: &BlobName, _: &[BlockId], _: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn put_block_list(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: &[BlockId],
+        _: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
+    async fn set_metadata(
+        &self,
+        _: &ContainerName,
+        _: &BlobName,
+        _: &BTreeMap<String, String>,
+        _: &ETag,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName), _: &BlobCopy) -> Result<ETag, StoreError> {
+    async fn copy(
+        &self,
+        _: (&ContainerName, &BlobName),
+        _: (&ContainerName, &BlobName),
+        _: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn list(&self, _: &ContainerName, _: &str, _: Option<&str>) -> Result<BlobPage, StoreError> {
-        Ok(BlobPage { blobs: Vec::new(), marker: None })
+    async fn list(
+        &self,
+        _: &ContainerName,
+        _: &str,
+        _: Option<&str>,
+    ) -> Result<BlobPage, StoreError> {
+        Ok(BlobPage {
+            blobs: Vec::new(),
+            marker: None,
+        })
     }
 }

@@ -33,20 +33,29 @@ fn monotonic() -> Duration {
 struct RawReply(Result<HttpAnswer, HttpFault>);
 
 /// Runs one call of the client library and returns the answer to its request, or the fault.
-pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, HttpFault> {
+pub(super) async fn take<T>(
+    call: impl Future<Output = azure_core::Result<T>> + Send,
+) -> Result<HttpAnswer, HttpFault> {
     match call.await {
         // The transport never gives the library anything to finish with.
-        Ok(_) => Err(HttpFault::Lost("the client library finished without an answer".to_owned())),
+        Ok(_) => Err(HttpFault::Lost(
+            "the client library finished without an answer".to_owned(),
+        )),
         Err(error) => match error.into_downcast::<RawReply>() {
             Ok(taken) => taken.0,
             // Composing or signing failed. The library's text may quote the request, so only its kind is reported.
-            Err(other) => Err(HttpFault::Unsent(format!("the client library could not compose the request ({})", kind_name(other.kind())))),
+            Err(other) => Err(HttpFault::Unsent(format!(
+                "the client library could not compose the request ({})",
+                kind_name(other.kind())
+            ))),
         },
     }
 }
 
 /// The first page of one of the client library's streams; the pages after it are asked for by ourselves.
-pub(super) async fn first<T, E>(stream: impl futures::Stream<Item = Result<T, E>> + Send) -> Result<T, azure_core::Error>
+pub(super) async fn first<T, E>(
+    stream: impl futures::Stream<Item = Result<T, E>> + Send,
+) -> Result<T, azure_core::Error>
 where
     azure_core::Error: From<E>,
 {
@@ -85,9 +94,17 @@ pub(super) struct ServiceTransport {
 
 impl Transport {
     /// A client for the endpoints of `account`. Its requests carry `tokens` where there are any, else the account's secrets.
-    pub(super) fn new(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Self, reqwest::Error> {
-        let exchange = account.exchange(tokens.map_or(Authentication::Anonymous, Authentication::Tokens))?;
-        Ok(Self { exchange, keyring: account.keyring(), clocks: Arc::new(ServiceClocks::timed_by(monotonic)) })
+    pub(super) fn new(
+        account: &AzureAccount,
+        tokens: Option<Arc<TokenCache>>,
+    ) -> Result<Self, reqwest::Error> {
+        let exchange =
+            account.exchange(tokens.map_or(Authentication::Anonymous, Authentication::Tokens))?;
+        Ok(Self {
+            exchange,
+            keyring: account.keyring(),
+            clocks: Arc::new(ServiceClocks::timed_by(monotonic)),
+        })
     }
 
     /// The services' clock offsets, as learnt from their answers.
@@ -102,19 +119,31 @@ impl Transport {
             Some(keyring) => exchange.with(Authentication::Secrets(keyring, service)),
             None => exchange,
         };
-        ServiceTransport { exchange, service, clocks: self.clocks() }
+        ServiceTransport {
+            exchange,
+            service,
+            clocks: self.clocks(),
+        }
     }
 }
 
 impl ServiceTransport {
     async fn exchange(&self, request: &Request) -> Result<HttpAnswer, HttpFault> {
         let Body::Bytes(body) = request.body() else {
-            return Err(HttpFault::Unsent("a request body that is not in memory".to_owned()));
+            return Err(HttpFault::Unsent(
+                "a request body that is not in memory".to_owned(),
+            ));
         };
         let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
-        let answer = self.exchange.send(method, request.url().clone(), headers, body.clone()).await?;
+        let answer = self
+            .exchange
+            .send(method, request.url().clone(), headers, body.clone())
+            .await?;
         // The date of a gateway's own answer is the gateway's time.
-        if let (true, Some(date)) = (answer.is_of_storage(), answer.header("date").and_then(http_date::parse)) {
+        if let (true, Some(date)) = (
+            answer.is_of_storage(),
+            answer.header("date").and_then(http_date::parse),
+        ) {
             self.clocks.told(self.service, date, (sent, monotonic()));
         }
         Ok(answer)
@@ -131,7 +160,8 @@ impl HttpClient for ServiceTransport {
 
 fn method(method: Method) -> Result<reqwest::Method, HttpFault> {
     // MERGE, which Table storage has of its own, is not among the named constants.
-    reqwest::Method::from_bytes(method.as_ref().as_bytes()).map_err(|_| HttpFault::Unsent("an unknown HTTP method".to_owned()))
+    reqwest::Method::from_bytes(method.as_ref().as_bytes())
+        .map_err(|_| HttpFault::Unsent("an unknown HTTP method".to_owned()))
 }
 
 fn headers(request: &Request) -> Result<HeaderMap, HttpFault> {

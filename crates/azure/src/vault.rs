@@ -26,12 +26,18 @@ pub struct LocalVault {
 
 enum HeldKey {
     Here(LessSafeKey),
-    Wrapped { by: Box<FarKey>, wrapped: WrappedText, unwrapped: OnceCell<LessSafeKey> },
+    Wrapped {
+        by: Box<FarKey>,
+        wrapped: WrappedText,
+        unwrapped: OnceCell<LessSafeKey>,
+    },
 }
 
 /// The keys of a configuration; nothing where it has no `[encryption]`. Nothing is sent yet.
 pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, VaultOpenError> {
-    let Some(current) = settings.current.clone() else { return Ok(None) };
+    let Some(current) = settings.current.clone() else {
+        return Ok(None);
+    };
     let held = |(name, source): (&String, &KeySource)| {
         let held = match source {
             KeySource::Here(key) => HeldKey::Here(usable(key).ok_or(VaultOpenError::Unusable)?),
@@ -43,7 +49,11 @@ pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, Vau
         };
         Ok((name.clone(), held))
     };
-    let keys = settings.keys.iter().map(held).collect::<Result<_, VaultOpenError>>()?;
+    let keys = settings
+        .keys
+        .iter()
+        .map(held)
+        .collect::<Result<_, VaultOpenError>>()?;
     Ok(Some(Arc::new(LocalVault { current, keys })))
 }
 
@@ -78,14 +88,19 @@ pub enum DrawError {
 }
 
 fn usable(key: &KeyBytes) -> Option<LessSafeKey> {
-    UnboundKey::new(&AES_256_GCM, &key.0).ok().map(LessSafeKey::new)
+    UnboundKey::new(&AES_256_GCM, &key.0)
+        .ok()
+        .map(LessSafeKey::new)
 }
 
 impl LocalVault {
     /// The keys by name; `current` wraps what is new.
     pub fn new(current: &str, keys: impl IntoIterator<Item = (String, KeyBytes)>) -> Self {
         let held = |(name, key): (String, KeyBytes)| Some((name, HeldKey::Here(usable(&key)?)));
-        Self { current: current.to_owned(), keys: keys.into_iter().filter_map(held).collect() }
+        Self {
+            current: current.to_owned(),
+            keys: keys.into_iter().filter_map(held).collect(),
+        }
     }
 
     async fn key(&self, key_id: &str) -> Result<&LessSafeKey, VaultError> {
@@ -96,11 +111,21 @@ impl LocalVault {
         match self.keys.get(key_id) {
             Some(HeldKey::Here(key)) => Ok(key),
             // One request for all who wait; a failure is none of the next one's.
-            Some(HeldKey::Wrapped { by, wrapped, unwrapped }) => {
-                let unwrap = async || usable(&by.unwrap(wrapped).await?).ok_or_else(|| VaultError::Refused(key_id.to_owned()));
+            Some(HeldKey::Wrapped {
+                by,
+                wrapped,
+                unwrapped,
+            }) => {
+                let unwrap = async || {
+                    usable(&by.unwrap(wrapped).await?)
+                        .ok_or_else(|| VaultError::Refused(key_id.to_owned()))
+                };
                 unwrapped.get_or_try_init(unwrap).await
             }
-            None => Err(VaultError::UnknownKey { key_id: key_id.to_owned(), known: known() }),
+            None => Err(VaultError::UnknownKey {
+                key_id: key_id.to_owned(),
+                known: known(),
+            }),
         }
     }
 }
@@ -133,19 +158,35 @@ impl Vault for LocalVault {
         let (mut nonce, mut bytes) = ([0; NONCE_LEN], key.0.to_vec());
         rand::fill(&mut nonce).map_err(refused)?;
         let wrapping = self.key(&self.current).await?;
-        let sealed = wrapping.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), associated(&self.current, owner), &mut bytes);
+        let sealed = wrapping.seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            associated(&self.current, owner),
+            &mut bytes,
+        );
         sealed.map_err(refused)?;
-        Ok(WrappedKey { key_id: self.current.clone(), bytes: [&nonce[..], &bytes].concat() })
+        Ok(WrappedKey {
+            key_id: self.current.clone(),
+            bytes: [&nonce[..], &bytes].concat(),
+        })
     }
 
     async fn unwrap(&self, wrapped: &WrappedKey, owner: &[u8]) -> Result<KeyBytes, VaultError> {
         let refused = || VaultError::Refused(wrapped.key_id.clone());
         let wrapping = self.key(&wrapped.key_id).await?;
-        let (nonce, sealed) = wrapped.bytes.split_first_chunk::<NONCE_LEN>().ok_or_else(refused)?;
+        let (nonce, sealed) = wrapped
+            .bytes
+            .split_first_chunk::<NONCE_LEN>()
+            .ok_or_else(refused)?;
         let mut bytes = sealed.to_vec();
-        let opened = wrapping.open_in_place(Nonce::assume_unique_for_key(*nonce), associated(&wrapped.key_id, owner), &mut bytes);
+        let opened = wrapping.open_in_place(
+            Nonce::assume_unique_for_key(*nonce),
+            associated(&wrapped.key_id, owner),
+            &mut bytes,
+        );
         let opened = opened.map_err(|_| refused())?;
-        <[u8; 32]>::try_from(&*opened).map(KeyBytes).map_err(|_| refused())
+        <[u8; 32]>::try_from(&*opened)
+            .map(KeyBytes)
+            .map_err(|_| refused())
     }
 }
 
@@ -156,7 +197,12 @@ mod tests {
     use base64::engine::general_purpose::STANDARD as BASE64;
 
     fn vault(current: &str, names: &[(&str, u8)]) -> LocalVault {
-        LocalVault::new(current, names.iter().map(|(name, byte)| ((*name).to_owned(), KeyBytes([*byte; 32]))))
+        LocalVault::new(
+            current,
+            names
+                .iter()
+                .map(|(name, byte)| ((*name).to_owned(), KeyBytes([*byte; 32]))),
+        )
     }
 
     #[tokio::test]
@@ -165,32 +211,62 @@ mod tests {
         let (key, wrapped) = old.generate(b"owner").await.unwrap();
         let both = vault("b", &[("a", 1), ("b", 2)]);
         assert_eq!(both.unwrap(&wrapped, b"owner").await, Ok(key.clone()));
-        assert_eq!(both.unwrap(&wrapped, b"another").await, Err(VaultError::Refused("a".to_owned())));
+        assert_eq!(
+            both.unwrap(&wrapped, b"another").await,
+            Err(VaultError::Refused("a".to_owned()))
+        );
         let again = both.wrap(&key, b"owner").await.unwrap();
         assert_eq!(again.key_id, "b");
-        assert_eq!(vault("b", &[("b", 2)]).unwrap(&again, b"owner").await, Ok(key.clone()));
-        assert!(matches!(vault("b", &[("b", 2)]).unwrap(&wrapped, b"owner").await, Err(VaultError::UnknownKey { .. })));
-        assert_eq!(vault("a", &[("a", 9)]).unwrap(&wrapped, b"owner").await, Err(VaultError::Refused("a".to_owned())));
+        assert_eq!(
+            vault("b", &[("b", 2)]).unwrap(&again, b"owner").await,
+            Ok(key.clone())
+        );
+        assert!(matches!(
+            vault("b", &[("b", 2)]).unwrap(&wrapped, b"owner").await,
+            Err(VaultError::UnknownKey { .. })
+        ));
+        assert_eq!(
+            vault("a", &[("a", 9)]).unwrap(&wrapped, b"owner").await,
+            Err(VaultError::Refused("a".to_owned()))
+        );
         for length in 0..wrapped.bytes.len() {
-            let cut = WrappedKey { bytes: wrapped.bytes[..length].to_vec(), ..wrapped.clone() };
+            let cut = WrappedKey {
+                bytes: wrapped.bytes[..length].to_vec(),
+                ..wrapped.clone()
+            };
             assert!(both.unwrap(&cut, b"owner").await.is_err());
         }
-        assert_ne!(old.generate(b"owner").await.unwrap().0, key, "each data key is drawn");
+        assert_ne!(
+            old.generate(b"owner").await.unwrap().0,
+            key,
+            "each data key is drawn"
+        );
         assert_eq!(format!("{key:?}"), "KeyBytes(…)");
     }
 
     /// The vectors of docs/encryption.md, which its samples in Python and Node.js read as well.
     #[tokio::test]
     async fn the_documented_vectors_hold() {
-        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../../docs/encryption.vectors.json")).unwrap();
+        let vectors: serde_json::Value =
+            serde_json::from_str(include_str!("../../../docs/encryption.vectors.json")).unwrap();
         let vectors = vectors["keys"].as_array().unwrap();
         assert!(!vectors.is_empty());
         for vector in vectors {
             let text = |name: &str| vector[name].as_str().unwrap();
-            let key = KeyBytes(BASE64.decode(text("key_encryption_key")).unwrap().try_into().unwrap());
+            let key = KeyBytes(
+                BASE64
+                    .decode(text("key_encryption_key"))
+                    .unwrap()
+                    .try_into()
+                    .unwrap(),
+            );
             let vault = LocalVault::new(text("key_id"), [(text("key_id").to_owned(), key)]);
-            let wrapped = WrappedKey { key_id: text("key_id").to_owned(), bytes: BASE64.decode(text("wrapped_key")).unwrap() };
-            let owner = serde_json::json!([text("table").to_lowercase(), text("pk"), text("rk")]).to_string();
+            let wrapped = WrappedKey {
+                key_id: text("key_id").to_owned(),
+                bytes: BASE64.decode(text("wrapped_key")).unwrap(),
+            };
+            let owner = serde_json::json!([text("table").to_lowercase(), text("pk"), text("rk")])
+                .to_string();
             let unwrapped = vault.unwrap(&wrapped, owner.as_bytes()).await.unwrap();
             assert_eq!(hex::encode(unwrapped.0), text("data_key"));
         }

@@ -16,16 +16,21 @@ pub(super) fn texts_of<const N: usize>(xml: &str, names: [&str; N]) -> Option<[S
     let mut found = [const { None }; N];
     let mut inside: Option<(usize, String)> = None;
     while found.iter().any(Option::is_none) {
-        let wanted = |tag: &str| (0..N).find(|at| found[*at].is_none() && is_named(tag, names[*at]));
+        let wanted =
+            |tag: &str| (0..N).find(|at| found[*at].is_none() && is_named(tag, names[*at]));
         match (reader.read_event().ok()?, &mut inside) {
-            (Event::Start(tag), None) => inside = wanted(tag.local_name().as_ref()).map(|at| (at, String::new())),
+            (Event::Start(tag), None) => {
+                inside = wanted(tag.local_name().as_ref()).map(|at| (at, String::new()))
+            }
             (Event::Empty(tag), None) => {
                 if let Some(at) = wanted(tag.local_name().as_ref()) {
                     found[at] = Some(String::new());
                 }
             }
             (Event::Text(text), Some((_, inside))) => inside.push_str(&text),
-            (Event::GeneralRef(reference), Some((_, inside))) => inside.push_str(&referred(&reference)?),
+            (Event::GeneralRef(reference), Some((_, inside))) => {
+                inside.push_str(&referred(&reference)?)
+            }
             (Event::CData(text), Some((_, inside))) => inside.push_str(&text),
             (Event::End(tag), Some((at, _))) if is_named(tag.local_name().as_ref(), names[*at]) => {
                 if let Some((at, text)) = inside.take() {
@@ -64,13 +69,15 @@ mod tests {
 
     #[test]
     fn one_element_is_found() {
-        let xml =
-            "\u{feff}<?xml version=\"1.0\"?><error xmlns=\"x\"><code>A &amp; B</code><message xml:lang=\"en\">m</message><Empty/></error>";
+        let xml = "\u{feff}<?xml version=\"1.0\"?><error xmlns=\"x\"><code>A &amp; B</code><message xml:lang=\"en\">m</message><Empty/></error>";
         assert_eq!(text_of(xml, "Code").as_deref(), Some("A & B"));
         assert_eq!(text_of(xml, "message").as_deref(), Some("m"));
         assert_eq!(text_of(xml, "Empty").as_deref(), Some(""));
         assert_eq!(text_of(xml, "Other"), None);
-        assert_eq!(texts_of(xml, ["Message", "Code"]), Some(["m", "A & B"].map(str::to_owned)));
+        assert_eq!(
+            texts_of(xml, ["Message", "Code"]),
+            Some(["m", "A & B"].map(str::to_owned))
+        );
         assert_eq!(texts_of(xml, ["Code", "Other"]), None);
         assert_eq!(text_of("<a><Code>cut", "Code"), None);
         assert_eq!(text_of("no xml", "Code"), None);
@@ -78,7 +85,15 @@ mod tests {
 
     #[test]
     fn xml_carries_no_control_characters() {
-        assert!(['\t', '\n', '\r', ' ', '한', '😀'].into_iter().all(can_carry));
-        assert!(!['\u{0}', '\u{1}', '\u{b}', '\u{1f}', '\u{fffe}', '\u{ffff}'].into_iter().any(can_carry));
+        assert!(
+            ['\t', '\n', '\r', ' ', '한', '😀']
+                .into_iter()
+                .all(can_carry)
+        );
+        assert!(
+            !['\u{0}', '\u{1}', '\u{b}', '\u{1f}', '\u{fffe}', '\u{ffff}']
+                .into_iter()
+                .any(can_carry)
+        );
     }
 }

@@ -40,7 +40,11 @@ pub struct CacheLimits {
 impl Default for CacheLimits {
     /// 30 seconds, 1,000 entities, 4 MiB.
     fn default() -> Self {
-        Self { ttl: Duration::from_secs(30), entries: 1_000, bytes: 4 << 20 }
+        Self {
+            ttl: Duration::from_secs(30),
+            entries: 1_000,
+            bytes: 4 << 20,
+        }
     }
 }
 
@@ -90,13 +94,19 @@ struct ReadStart {
 
 impl fmt::Debug for EntityCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EntityCache").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("EntityCache")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
 impl EntityCache {
     fn new(limits: CacheLimits, clock: Arc<dyn Clock>) -> Self {
-        Self { limits, clock, kept: Mutex::default() }
+        Self {
+            limits,
+            clock,
+            kept: Mutex::default(),
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, CachedEntities> {
@@ -105,9 +115,17 @@ impl EntityCache {
 
     fn look(&self, key: &EntityKey) -> (CacheLookup, ReadStart) {
         let mut kept = self.kept();
-        let begun = ReadStart { at: self.clock.monotonic(), forgotten: kept.forgotten };
-        let Some(entity) = kept.used(key) else { return (CacheLookup::Unknown, begun) };
-        let look = match (&entity.row, begun.at.saturating_sub(entity.at) < self.limits.ttl) {
+        let begun = ReadStart {
+            at: self.clock.monotonic(),
+            forgotten: kept.forgotten,
+        };
+        let Some(entity) = kept.used(key) else {
+            return (CacheLookup::Unknown, begun);
+        };
+        let look = match (
+            &entity.row,
+            begun.at.saturating_sub(entity.at) < self.limits.ttl,
+        ) {
             (row, true) => CacheLookup::Fresh(row.clone()),
             (Some(row), false) => CacheLookup::Old(row.clone()),
             (None, false) => CacheLookup::Unknown,
@@ -119,15 +137,30 @@ impl EntityCache {
     fn keep(&self, key: &EntityKey, row: Option<&Row>, begun: ReadStart) {
         let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
         let mut kept = self.kept();
-        if kept.forgotten != begun.forgotten || kept.entities.get(key).is_some_and(|entity| entity.at > begun.at) {
+        if kept.forgotten != begun.forgotten
+            || kept
+                .entities
+                .get(key)
+                .is_some_and(|entity| entity.at > begun.at)
+        {
             return;
         }
         kept.remove(key);
         if bytes <= self.limits.bytes && row.is_none_or(|row| stands_by_itself(&row.entity)) {
-            kept.insert(key, CachedEntity { row: row.cloned(), at: begun.at, used: 0, bytes });
+            kept.insert(
+                key,
+                CachedEntity {
+                    row: row.cloned(),
+                    at: begun.at,
+                    used: 0,
+                    bytes,
+                },
+            );
         }
         while kept.entities.len() > self.limits.entries || kept.bytes > self.limits.bytes {
-            let Some((_, oldest)) = kept.by_use.first_key_value() else { return };
+            let Some((_, oldest)) = kept.by_use.first_key_value() else {
+                return;
+            };
             let oldest = oldest.clone();
             kept.remove(&oldest);
         }
@@ -142,7 +175,11 @@ impl EntityCache {
 
 /// Whether an entity is all in its rows.
 fn stands_by_itself(entity: &Entity) -> bool {
-    shared::list_view(entity).is_none() && entity.properties.values().all(|value| Pointer::of(value).is_none())
+    shared::list_view(entity).is_none()
+        && entity
+            .properties
+            .values()
+            .all(|value| Pointer::of(value).is_none())
 }
 
 impl CachedEntities {
@@ -192,7 +229,12 @@ impl Client {
     }
 
     /// As [`caching`](Self::caching), by this clock.
-    pub fn caching_by(mut self, table: &TableName, limits: CacheLimits, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+    pub fn caching_by(
+        mut self,
+        table: &TableName,
+        limits: CacheLimits,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ClientError> {
         let cache = Arc::new(EntityCache::new(limits, clock));
         for table in self.target(table)?.tables() {
             Arc::make_mut(&mut self.caches).insert(table, Arc::clone(&cache));
@@ -213,16 +255,27 @@ impl Client {
     }
 
     /// One entity with all its rows, as [`whole`](Self::whole), from the cache of its table where there is one; and the requests that it took.
-    pub(super) async fn cached(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
-        let Some(cache) = self.caches.get(table) else { return self.read(table, key).await };
+    pub(super) async fn cached(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+    ) -> Result<(Option<Row>, u64), ClientError> {
+        let Some(cache) = self.caches.get(table) else {
+            return self.read(table, key).await;
+        };
         let (look, begun) = cache.look(key);
         let asked = match look {
             CacheLookup::Fresh(row) => return Ok((row, 0)),
             CacheLookup::Unknown => 0,
             CacheLookup::Old(row) => {
                 let only_keys = ["PartitionKey".to_owned()];
-                let present = self.account(&table.account)?.tables.get(&table.table, key, Some(&only_keys)).await;
-                let present = present.map_err(ClientError::store(format!("reading {table}{key}")))?;
+                let present = self
+                    .account(&table.account)?
+                    .tables
+                    .get(&table.table, key, Some(&only_keys))
+                    .await;
+                let present =
+                    present.map_err(ClientError::store(format!("reading {table}{key}")))?;
                 if present.is_some_and(|present| present.etag == row.etag) {
                     cache.keep(key, Some(&row), begun);
                     return Ok((Some(row), 1));
@@ -236,7 +289,11 @@ impl Client {
     }
 
     /// One entity, whole, and the requests that it took.
-    pub(super) async fn read(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+    pub(super) async fn read(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+    ) -> Result<(Option<Row>, u64), ClientError> {
         let whole = self.whole(table, key).await?;
         Ok(whole.map_or((None, 1), |Whole { row, requests }| (Some(row), requests)))
     }
@@ -271,7 +328,11 @@ mod tests {
 
     fn row(number: u64, version: u64) -> Row {
         let entity = Entity::new(key(number)).with("Version", i64::try_from(version).unwrap());
-        Row { entity, etag: ETag::new(format!("W/\"{version}\"")).unwrap(), timestamp: None }
+        Row {
+            entity,
+            etag: ETag::new(format!("W/\"{version}\"")).unwrap(),
+            timestamp: None,
+        }
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -364,7 +425,13 @@ mod tests {
 
     #[test]
     fn the_entity_that_was_used_least_lately_goes_first() {
-        let cache = EntityCache::new(CacheLimits { entries: 2, ..CacheLimits::default() }, Arc::new(FakeClock::default()));
+        let cache = EntityCache::new(
+            CacheLimits {
+                entries: 2,
+                ..CacheLimits::default()
+            },
+            Arc::new(FakeClock::default()),
+        );
         for number in [1, 2] {
             let (_, begun) = cache.look(&key(number));
             cache.keep(&key(number), Some(&row(number, 1)), begun);
@@ -373,7 +440,11 @@ mod tests {
         let (_, begun) = cache.look(&key(3));
         cache.keep(&key(3), None, begun);
         assert_eq!(cache.look(&key(2)).0, CacheLookup::Unknown);
-        assert_eq!(cache.look(&key(3)).0, CacheLookup::Fresh(None), "an absent entity is kept as well");
+        assert_eq!(
+            cache.look(&key(3)).0,
+            CacheLookup::Fresh(None),
+            "an absent entity is kept as well"
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
     /// An account in the embedded store, which this library does not link.
-    #[error("[accounts.{0}] is an embedded store, which this library cannot open: name an account of Azure Storage or Azurite")]
+    #[error(
+        "[accounts.{0}] is an embedded store, which this library cannot open: name an account of Azure Storage or Azurite"
+    )]
     Embedded(AccountName),
     /// Settings that make no Azure account.
     #[error("[accounts.{account}] cannot be used")]
@@ -64,25 +66,52 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let settings = loaded.settings;
     let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
     let retries = settings.worker.storage_retry;
-    let accounts = settings.accounts.iter().map(|account| Ok((account.name.clone(), open(account, retries, &chance)?)));
+    let accounts = settings
+        .accounts
+        .iter()
+        .map(|account| Ok((account.name.clone(), open(account, retries, &chance)?)));
     let accounts: BTreeMap<_, _> = accounts.collect::<Result<_, ConnectError>>()?;
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, kind } in settings.sinks {
         // Drivers of databases are not linked: a lookup there says that it has no such sink.
-        let SinkKind::Search(search) = kind else { continue };
+        let SinkKind::Search(search) = kind else {
+            continue;
+        };
         let service = SearchService::of(name.clone(), search);
-        let sink = search::connect(service).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
+        let sink = search::connect(service).map_err(|source| ConnectError::Search {
+            sink: name.clone(),
+            source,
+        })?;
         sinks.insert(name, sink);
     }
-    let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?);
-    Ok(Client::new(stores, Arc::new(loaded.catalog), settings.queues))
+    let stores = Stores::new(accounts)
+        .with_sinks(sinks)
+        .with_files(Arc::new(SharedFiles))
+        .with_vault(vault::open(&settings.encryption)?);
+    Ok(Client::new(
+        stores,
+        Arc::new(loaded.catalog),
+        settings.queues,
+    ))
 }
 
-fn open(account: &AccountSettings, retries: RetryPolicy, chance: &Arc<dyn Chance>) -> Result<Account, ConnectError> {
+fn open(
+    account: &AccountSettings,
+    retries: RetryPolicy,
+    chance: &Arc<dyn Chance>,
+) -> Result<Account, ConnectError> {
     let name = || account.name.clone();
-    let AccountKind::Azure(auth) = &account.kind else { return Err(ConnectError::Embedded(name())) };
-    let azure = AzureAccount::of(name(), auth).map_err(|source| ConnectError::Settings { account: name(), source })?;
-    let bare = evenkeel_azure::connect(&azure).map_err(|source| ConnectError::Connect { account: name(), source })?;
+    let AccountKind::Azure(auth) = &account.kind else {
+        return Err(ConnectError::Embedded(name()));
+    };
+    let azure = AzureAccount::of(name(), auth).map_err(|source| ConnectError::Settings {
+        account: name(),
+        source,
+    })?;
+    let bare = evenkeel_azure::connect(&azure).map_err(|source| ConnectError::Connect {
+        account: name(),
+        source,
+    })?;
     Ok(retry::around(&bare, retries, chance))
 }
 
@@ -91,18 +120,30 @@ mod tests {
     use super::*;
 
     fn request(account: &[&str]) -> Request {
-        Request { overrides: account.iter().map(|&text| text.to_owned()).collect(), ..Request::default() }
+        Request {
+            overrides: account.iter().map(|&text| text.to_owned()).collect(),
+            ..Request::default()
+        }
     }
 
     #[test]
     fn an_account_of_azure_is_opened_and_nothing_is_sent() {
-        let client = connect(&request(&["accounts.main.kind=azure", "accounts.main.connection_string=UseDevelopmentStorage=true"]));
+        let client = connect(&request(&[
+            "accounts.main.kind=azure",
+            "accounts.main.connection_string=UseDevelopmentStorage=true",
+        ]));
         assert!(client.is_ok(), "{}", client.unwrap_err());
     }
 
     #[test]
     fn an_account_is_opened_by_an_identity_and_no_token_is_requested() {
-        let keys = ["kind=azure", "auth=entra", "name=contoso", "credential=managed_identity"].map(|key| format!("accounts.main.{key}"));
+        let keys = [
+            "kind=azure",
+            "auth=entra",
+            "name=contoso",
+            "credential=managed_identity",
+        ]
+        .map(|key| format!("accounts.main.{key}"));
         let client = connect(&request(&keys.each_ref().map(String::as_str)));
         assert!(client.is_ok(), "{}", client.unwrap_err());
     }
@@ -110,6 +151,9 @@ mod tests {
     #[test]
     fn an_embedded_store_is_refused_by_its_name() {
         let error = connect(&request(&[])).unwrap_err();
-        assert!(matches!(error, ConnectError::Embedded(ref name) if *name == AccountName::main()), "{error}");
+        assert!(
+            matches!(error, ConnectError::Embedded(ref name) if *name == AccountName::main()),
+            "{error}"
+        );
     }
 }

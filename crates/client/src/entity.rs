@@ -44,19 +44,29 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+    pub async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+    ) -> Result<Option<Row>, ClientError> {
         self.get_in(&self.target(table)?.at(&key.pk), key).await
     }
 
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
-    pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+    pub async fn get_in(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+    ) -> Result<Option<Row>, ClientError> {
         let (mut found, _) = self.cached(table, key).await?;
         let mut rounds = ROUNDS;
         while let Some(row) = found {
             let etag = row.etag.clone();
             rounds -= 1;
             match self.resolved(table, row).await {
-                Err(broken @ ClientError::Broken(_)) if rounds > 0 => found = self.newer(table, key, &etag, broken).await?,
+                Err(broken @ ClientError::Broken(_)) if rounds > 0 => {
+                    found = self.newer(table, key, &etag, broken).await?
+                }
                 ended => return ended.map(Some),
             }
         }
@@ -71,9 +81,19 @@ impl Client {
     }
 
     /// The entity after a change since this version: blobs of the version went with it. At the same version it is broken.
-    async fn newer(&self, table: &TableRef, key: &EntityKey, etag: &ETag, broken: ClientError) -> Result<Option<Row>, ClientError> {
+    async fn newer(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+        etag: &ETag,
+        broken: ClientError,
+    ) -> Result<Option<Row>, ClientError> {
         let row = self.whole(table, key).await?.map(|whole| whole.row);
-        if row.as_ref().is_some_and(|row| row.etag == *etag) { Err(broken) } else { Ok(row) }
+        if row.as_ref().is_some_and(|row| row.etag == *etag) {
+            Err(broken)
+        } else {
+            Ok(row)
+        }
     }
 
     /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
@@ -102,7 +122,9 @@ impl Client {
                 take(part)
             };
             match self.read_value_of(table, row, property, &mut take).await {
-                Err(broken @ ClientError::Broken(_)) if rounds > 0 && !is_begun => found = self.newer(table, key, &etag, broken).await?,
+                Err(broken @ ClientError::Broken(_)) if rounds > 0 && !is_begun => {
+                    found = self.newer(table, key, &etag, broken).await?
+                }
                 ended => return ended,
             }
         }
@@ -118,16 +140,35 @@ impl Client {
     ) -> Result<Option<u64>, ClientError> {
         if self.is_encrypted(table, property) {
             // A sealed value is opened as a whole. Conditions say whether it has to be one.
-            let asked: BTreeSet<String> = self.catalog.sealing_conditions().map(str::to_owned).collect();
-            row.entity.properties.retain(|name, _| name == property || asked.contains(name) || name.starts_with(RESERVED_PREFIX));
+            let asked: BTreeSet<String> = self
+                .catalog
+                .sealing_conditions()
+                .map(str::to_owned)
+                .collect();
+            row.entity.properties.retain(|name, _| {
+                name == property || asked.contains(name) || name.starts_with(RESERVED_PREFIX)
+            });
             resolve(self, table, &mut row).await?;
-            if self.open(table, std::slice::from_mut(&mut row)).await?.sealed.contains(property) {
-                let home = Primary { table: table.table.clone(), key: row.entity.key };
-                return Err(encryption::failed(&home, EncryptionError::Sealed(property.to_owned())));
+            if self
+                .open(table, std::slice::from_mut(&mut row))
+                .await?
+                .sealed
+                .contains(property)
+            {
+                let home = Primary {
+                    table: table.table.clone(),
+                    key: row.entity.key,
+                };
+                return Err(encryption::failed(
+                    &home,
+                    EncryptionError::Sealed(property.to_owned()),
+                ));
             }
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
-            return resolve::read(self, (table, &row.entity), (property, &pointer), take).await.map(Some);
+            return resolve::read(self, (table, &row.entity), (property, &pointer), take)
+                .await
+                .map(Some);
         }
         let content: &[u8] = match row.entity.get(property) {
             Some(EdmValue::String(text)) => text.as_bytes(),
@@ -139,17 +180,33 @@ impl Client {
     }
 
     /// One entity with all its rows, pointers and lists as they are.
-    pub async fn whole(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Whole>, ClientError> {
+    pub async fn whole(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+    ) -> Result<Option<Whole>, ClientError> {
         let tables = self.account(&table.account)?.tables.as_ref();
         let doing = || format!("reading {table}{key}");
         if !self.catalog.wide.contains(table) {
-            let row = tables.get(&table.table, key, None).await.map_err(ClientError::store(doing()))?;
+            let row = tables
+                .get(&table.table, key, None)
+                .await
+                .map_err(ClientError::store(doing()))?;
             return Ok(row.map(|row| Whole { row, requests: 1 }));
         }
-        let rows = wide::read(tables, &table.table, key, false).await.map_err(|error| match error {
-            ReadError::Store(error) => ClientError::store(doing())(error),
-            error @ ReadError::Busy => ClientError::Read { doing: doing(), source: Box::new(error) },
-        })?;
-        Ok(rows.joined().map(|row| Whole { row, requests: rows.requests() }))
+        let rows =
+            wide::read(tables, &table.table, key, false)
+                .await
+                .map_err(|error| match error {
+                    ReadError::Store(error) => ClientError::store(doing())(error),
+                    error @ ReadError::Busy => ClientError::Read {
+                        doing: doing(),
+                        source: Box::new(error),
+                    },
+                })?;
+        Ok(rows.joined().map(|row| Whole {
+            row,
+            requests: rows.requests(),
+        }))
     }
 }

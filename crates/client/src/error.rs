@@ -76,21 +76,38 @@ impl ClientError {
     /// Whether the call cannot mean anything with this configuration: it fails again however often it is made.
     pub const fn is_misuse(&self) -> bool {
         match self {
-            Self::Job(_) | Self::Unknown(_) | Self::Term(_) | Self::Lookup(_) | Self::Continuation(_) => true,
-            Self::Join { .. } | Self::Store { .. } | Self::Read { .. } | Self::Encryption { .. } | Self::Output(_) | Self::Broken(_) => {
-                false
-            }
+            Self::Job(_)
+            | Self::Unknown(_)
+            | Self::Term(_)
+            | Self::Lookup(_)
+            | Self::Continuation(_) => true,
+            Self::Join { .. }
+            | Self::Store { .. }
+            | Self::Read { .. }
+            | Self::Encryption { .. }
+            | Self::Output(_)
+            | Self::Broken(_) => false,
         }
     }
 
-    pub(super) fn unknown(what: &str, name: impl Display, known: impl Iterator<Item = impl Display>) -> Self {
+    pub(super) fn unknown(
+        what: &str,
+        name: impl Display,
+        known: impl Iterator<Item = impl Display>,
+    ) -> Self {
         let known: Vec<String> = known.map(|name| name.to_string()).collect();
         let name = name.to_string();
-        Self::Unknown(format!("the catalog does not know the {what} {name}; {}", meant_or_known(&name, &known)))
+        Self::Unknown(format!(
+            "the catalog does not know the {what} {name}; {}",
+            meant_or_known(&name, &known)
+        ))
     }
 
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
         let doing = doing.into();
-        move |source| Self::Store { doing, source: Box::new(source) }
+        move |source| Self::Store {
+            doing,
+            source: Box::new(source),
+        }
     }
 }

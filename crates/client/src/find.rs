@@ -49,7 +49,11 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn find(&self, archive: &ViewName, key: &EntityKey) -> Result<Option<Found>, ClientError> {
+    pub async fn find(
+        &self,
+        archive: &ViewName,
+        key: &EntityKey,
+    ) -> Result<Option<Found>, ClientError> {
         let archive = self.archive(archive)?;
         if let ArchiveTarget::Log(_) = archive.target {
             let name = &archive.name;
@@ -58,20 +62,34 @@ impl Client {
             )));
         }
         if let (Some(row), _) = self.read(&archive.source, key).await? {
-            return Ok(Some(Found { row, at: Whereabouts::Source }));
+            return Ok(Some(Found {
+                row,
+                at: Whereabouts::Source,
+            }));
         }
         if let (Some(row), _) = self.in_archive(archive, key).await? {
-            return Ok(Some(Found { row, at: Whereabouts::Archive }));
+            return Ok(Some(Found {
+                row,
+                at: Whereabouts::Archive,
+            }));
         }
         if planted(Bug::FindLooksOnce) {
             return Ok(None);
         }
         let (back, _) = self.read(&archive.source, key).await?;
-        Ok(back.map(|row| Found { row, at: Whereabouts::Source }))
+        Ok(back.map(|row| Found {
+            row,
+            at: Whereabouts::Source,
+        }))
     }
 
     /// Opens the encrypted properties of an entity that was found, as [`open`](Client::open) does.
-    pub async fn open_found(&self, archive: &ViewName, at: Whereabouts, row: &mut Row) -> Result<OpenedRows, ClientError> {
+    pub async fn open_found(
+        &self,
+        archive: &ViewName,
+        at: Whereabouts,
+        row: &mut Row,
+    ) -> Result<OpenedRows, ClientError> {
         let archive = self.archive(archive)?;
         let table = match at {
             Whereabouts::Source => &archive.source,
@@ -81,38 +99,77 @@ impl Client {
     }
 
     /// One entity of an archive that is no log, whole, and the requests that it took.
-    pub(super) async fn in_archive(&self, archive: &Archive, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+    pub(super) async fn in_archive(
+        &self,
+        archive: &Archive,
+        key: &EntityKey,
+    ) -> Result<(Option<Row>, u64), ClientError> {
         if let ArchiveTarget::Table(table) = &archive.target {
             return self.read(table, key).await;
         }
         Ok((self.document(archive, key).await?, 1))
     }
 
-    async fn document(&self, archive: &Archive, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+    async fn document(
+        &self,
+        archive: &Archive,
+        key: &EntityKey,
+    ) -> Result<Option<Row>, ClientError> {
         let doing = || format!("reading {key} in archive {}", archive.name);
         let found = match &archive.target {
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => None,
             ArchiveTarget::Blob(target) => {
                 let blobs = &self.account(&target.account)?.blobs;
-                let blob = blobs.get(&target.container, &place(&target.path, key)?, None).await;
-                blob.map_err(ClientError::store(doing()))?.map(|blob| (blob.content, blob.properties.etag))
+                let blob = blobs
+                    .get(&target.container, &place(&target.path, key)?, None)
+                    .await;
+                blob.map_err(ClientError::store(doing()))?
+                    .map(|blob| (blob.content, blob.properties.etag))
             }
-            ArchiveTarget::File(target) => self.file(&target.dir, place(&target.path, key)?, &doing()).await?,
+            ArchiveTarget::File(target) => {
+                self.file(&target.dir, place(&target.path, key)?, &doing())
+                    .await?
+            }
         };
         let broken = |error: DocumentError| ClientError::Broken(format!("{}: {error}", doing()));
-        let Some((content, etag)) = found else { return Ok(None) };
-        let entity = self.catalog.archived(archive, &content, key).map_err(broken)?;
-        Ok(Some(Row { entity, etag, timestamp: None }))
+        let Some((content, etag)) = found else {
+            return Ok(None);
+        };
+        let entity = self
+            .catalog
+            .archived(archive, &content, key)
+            .map_err(broken)?;
+        Ok(Some(Row {
+            entity,
+            etag,
+            timestamp: None,
+        }))
     }
 
     /// A file of a shared folder, with its version.
-    async fn file(&self, dir: &str, name: BlobName, doing: &str) -> Result<Option<(Bytes, ETag)>, ClientError> {
-        let files = self.stores.files().map_err(|error| ClientError::Unknown(error.to_string()))?;
-        let file = files.read(&FilePlace { dir: dir.to_owned(), name }).await;
-        Ok(file.map_err(ClientError::store(doing))?.map(|file| (file.content, file.etag)))
+    async fn file(
+        &self,
+        dir: &str,
+        name: BlobName,
+        doing: &str,
+    ) -> Result<Option<(Bytes, ETag)>, ClientError> {
+        let files = self
+            .stores
+            .files()
+            .map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let file = files
+            .read(&FilePlace {
+                dir: dir.to_owned(),
+                name,
+            })
+            .await;
+        Ok(file
+            .map_err(ClientError::store(doing))?
+            .map(|file| (file.content, file.etag)))
     }
 }
 
 fn place(path: &DocumentPath, key: &EntityKey) -> Result<BlobName, ClientError> {
-    path.of(key).map_err(|error| ClientError::Unknown(error.to_string()))
+    path.of(key)
+        .map_err(|error| ClientError::Unknown(error.to_string()))
 }

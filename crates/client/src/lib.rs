@@ -100,9 +100,20 @@ pub struct Client {
 
 impl Client {
     /// A client of these accounts, with their catalog and queues.
-    pub fn new(stores: Stores, catalog: Arc<Catalog>, queues: impl Into<Arc<[QueueSettings]>>) -> Self {
+    pub fn new(
+        stores: Stores,
+        catalog: Arc<Catalog>,
+        queues: impl Into<Arc<[QueueSettings]>>,
+    ) -> Self {
         let encrypted = Arc::new(catalog.sealed_properties());
-        Self { stores, catalog, queues: queues.into(), caches: Arc::default(), encrypted, allows_plain: false }
+        Self {
+            stores,
+            catalog,
+            queues: queues.into(),
+            caches: Arc::default(),
+            encrypted,
+            allows_plain: false,
+        }
     }
 
     /// A client that also reads encrypted properties that lie in clear, which is an error otherwise: for the time until
@@ -120,19 +131,28 @@ impl Client {
 
     /// A table of the catalog, spelled in any case.
     fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
-        self.catalog.table(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
+        self.catalog
+            .table(name)
+            .ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
     }
 
     /// A table of the catalog that is read, spelled in any case: also one in several accounts.
     fn target(&self, name: &TableName) -> Result<TargetRef, ClientError> {
-        self.catalog.target(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.targets()))
+        self.catalog
+            .target(name)
+            .ok_or_else(|| ClientError::unknown("table", name, self.catalog.targets()))
     }
 
     fn archive(&self, name: &ViewName) -> Result<&Arc<Archive>, ClientError> {
-        self.catalog.archives.get(name).ok_or_else(|| ClientError::unknown("archive", name, self.catalog.archives.keys()))
+        self.catalog
+            .archives
+            .get(name)
+            .ok_or_else(|| ClientError::unknown("archive", name, self.catalog.archives.keys()))
     }
 
     fn account(&self, name: &AccountName) -> Result<&Account, ClientError> {
-        self.stores.account(name).map_err(|error| ClientError::Unknown(error.to_string()))
+        self.stores
+            .account(name)
+            .map_err(|error| ClientError::Unknown(error.to_string()))
     }
 }

@@ -46,7 +46,13 @@ pub struct SentJobs {
 impl Client {
     /// Packs jobs into messages of at most this many (1 to 1,000), for the queue or the first that carries each.
     pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> Packing<'a> {
-        Packing { client: self, queue, most, packer: Packer::new(most), first: 0 }
+        Packing {
+            client: self,
+            queue,
+            most,
+            packer: Packer::new(most),
+            first: 0,
+        }
     }
 
     /// Sends many jobs, each as [`submit`](Self::submit) takes it: neighbours that differ in their primary alone in messages of at most
@@ -70,7 +76,8 @@ impl Client {
         most: usize,
         jobs: impl IntoIterator<Item = J>,
     ) -> Vec<SentJobs> {
-        let (mut packing, mut sent, mut on_their_way) = (self.packing(queue, most), Vec::new(), FuturesOrdered::new());
+        let (mut packing, mut sent, mut on_their_way) =
+            (self.packing(queue, most), Vec::new(), FuturesOrdered::new());
         for (number, job) in (0_u64..).zip(jobs) {
             for ready in packing.add(number, job.as_ref()) {
                 on_their_way.push_back(self.send_ready(ready));
@@ -86,12 +93,23 @@ impl Client {
         sent
     }
 
-    async fn send_ready(&self, ReadyMessage { first, jobs, message }: ReadyMessage) -> SentJobs {
+    async fn send_ready(
+        &self,
+        ReadyMessage {
+            first,
+            jobs,
+            message,
+        }: ReadyMessage,
+    ) -> SentJobs {
         let sent = match message {
             Ok(message) => self.send(&message).await,
             Err(error) => Err(error),
         };
-        SentJobs { first: usize::try_from(first).unwrap_or(usize::MAX), jobs, sent }
+        SentJobs {
+            first: usize::try_from(first).unwrap_or(usize::MAX),
+            jobs,
+            sent,
+        }
     }
 }
 
@@ -104,12 +122,25 @@ impl Packing<'_> {
     /// Adds a job: the messages that are ready with it.
     pub fn add(&mut self, number: u64, job: &str) -> Vec<ReadyMessage> {
         let message = self.client.prepare(job, self.queue);
-        let object = message.as_ref().ok().filter(|_| self.most > 1).and_then(|message| job::decode_object(&message.text).ok());
-        let alone = ReadyMessage { first: number, jobs: 1, message };
-        let Some(object) = object else { return self.flush().into_iter().chain([alone]).collect() };
+        let object = message
+            .as_ref()
+            .ok()
+            .filter(|_| self.most > 1)
+            .and_then(|message| job::decode_object(&message.text).ok());
+        let alone = ReadyMessage {
+            first: number,
+            jobs: 1,
+            message,
+        };
+        let Some(object) = object else {
+            return self.flush().into_iter().chain([alone]).collect();
+        };
         let jobs = self.packer.len();
         let Packed { ready, is_taken } = self.packer.add(&object);
-        let mut ready: Vec<_> = ready.map(|message| self.ready(jobs, message)).into_iter().collect();
+        let mut ready: Vec<_> = ready
+            .map(|message| self.ready(jobs, message))
+            .into_iter()
+            .collect();
         if !is_taken {
             ready.push(alone);
         } else if self.packer.len() == 1 {
@@ -129,6 +160,12 @@ impl Packing<'_> {
     }
 
     fn ready(&self, jobs: usize, message: Map<String, Value>) -> ReadyMessage {
-        ReadyMessage { first: self.first, jobs, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) }
+        ReadyMessage {
+            first: self.first,
+            jobs,
+            message: self
+                .client
+                .prepare(&Value::Object(message).to_string(), self.queue),
+        }
     }
 }

@@ -18,7 +18,10 @@ pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientE
     if shared::list_view(&entity).is_none() {
         return Ok(entity);
     }
-    let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+    let site = Site::Row {
+        table: table.table.clone(),
+        key: entity.key.clone(),
+    };
     Ok(lists::of_row(&site, &entity)?.join(entity))
 }
 
@@ -33,20 +36,39 @@ struct ValuePlace {
 impl Client {
     /// Where the large values lie that pointers of a row lead to: its own, or those of the primary that it is a copy of. `None` where it has
     /// none.
-    async fn value_place(&self, table: &TableRef, row: &Entity) -> Result<Option<ValuePlace>, ClientError> {
+    async fn value_place(
+        &self,
+        table: &TableRef,
+        row: &Entity,
+    ) -> Result<Option<ValuePlace>, ClientError> {
         let (origin, _) = self.origin(table, row).await?;
         Ok(origin.and_then(|origin| {
             let (_, large) = self.catalog.large_values_of(&origin.table)?;
-            let home = Primary { table: origin.table.table.clone(), key: origin.entity.key.clone() };
-            Some(ValuePlace { account: large.account.clone(), container: large.container.clone(), folder: ValueFolder::of(&home) })
+            let home = Primary {
+                table: origin.table.table.clone(),
+                key: origin.entity.key.clone(),
+            };
+            Some(ValuePlace {
+                account: large.account.clone(),
+                container: large.container.clone(),
+                folder: ValueFolder::of(&home),
+            })
         }))
     }
 }
 
 /// Puts the content of blobs where properties of a table's row point to them.
-pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) -> Result<(), ClientError> {
-    let pointers: Vec<(String, Pointer)> =
-        row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?))).collect();
+pub(super) async fn resolve(
+    client: &Client,
+    table: &TableRef,
+    row: &mut Row,
+) -> Result<(), ClientError> {
+    let pointers: Vec<(String, Pointer)> = row
+        .entity
+        .properties
+        .iter()
+        .filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?)))
+        .collect();
     if pointers.is_empty() {
         return Ok(());
     }
@@ -61,7 +83,10 @@ pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) ->
             })
             .await?;
         let value = if found.found.content_type.starts_with("text/") {
-            String::from_utf8(content).map_or_else(|error| EdmValue::Binary(error.into_bytes()), EdmValue::String)
+            String::from_utf8(content).map_or_else(
+                |error| EdmValue::Binary(error.into_bytes()),
+                EdmValue::String,
+            )
         } else {
             EdmValue::Binary(content)
         };
@@ -107,14 +132,20 @@ struct StoredValue<'c> {
 }
 
 impl<'c> StoredValue<'c> {
-    async fn find(client: &'c Client, place: Option<&ValuePlace>, property: &'c str, pointer: &'c Pointer) -> Result<Self, ClientError> {
+    async fn find(
+        client: &'c Client,
+        place: Option<&ValuePlace>,
+        property: &'c str,
+        pointer: &'c Pointer,
+    ) -> Result<Self, ClientError> {
         let name = &pointer.name;
         let Some(container) = &pointer.container else {
             return Err(ClientError::Broken(format!(
                 "property {property} points to the file {name}, which only its document knows where to find"
             )));
         };
-        let own = place.filter(|place| pointer.is_of(&place.folder) && place.container == *container);
+        let own =
+            place.filter(|place| pointer.is_of(&place.folder) && place.container == *container);
         let Some(ValuePlace { account, .. }) = own else {
             return Err(broken(
                 property,
@@ -123,26 +154,54 @@ impl<'c> StoredValue<'c> {
             ));
         };
         let blobs = client.account(account)?.blobs.as_ref();
-        let found = blobs.properties(container, name).await.map_err(failed(property))?;
+        let found = blobs
+            .properties(container, name)
+            .await
+            .map_err(failed(property))?;
         let found = found.ok_or_else(|| broken(property, pointer, "which does not exist"))?;
         if found.length != pointer.bytes {
-            return Err(broken(property, pointer, &format!("which has {} bytes in place of {}", found.length, pointer.bytes)));
+            return Err(broken(
+                property,
+                pointer,
+                &format!(
+                    "which has {} bytes in place of {}",
+                    found.length, pointer.bytes
+                ),
+            ));
         }
-        Ok(Self { property, pointer, blobs, found })
+        Ok(Self {
+            property,
+            pointer,
+            blobs,
+            found,
+        })
     }
 
     /// Reads all of it once, and checks its hash at the end.
-    async fn pass(&self, mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send) -> Result<(), ClientError> {
+    async fn pass(
+        &self,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
+    ) -> Result<(), ClientError> {
         let broken = |what| broken(self.property, self.pointer, what);
-        let Some(container) = &self.pointer.container else { return Err(broken("which is no blob")) };
+        let Some(container) = &self.pointer.container else {
+            return Err(broken("which is no blob"));
+        };
         let (mut hash, mut at) = (Sha256::new(), 0);
         // An empty one is a part of nothing.
         loop {
             let end = self.found.length.min(at + PART_BYTES);
-            let part = self.blobs.get_at(container, &self.pointer.name, at..end, &self.found.etag).await.map_err(|error| {
-                let is_gone = error.class == ErrorClass::Precondition;
-                if is_gone { broken("which went away while it was read") } else { failed(self.property)(error) }
-            })?;
+            let part = self
+                .blobs
+                .get_at(container, &self.pointer.name, at..end, &self.found.etag)
+                .await
+                .map_err(|error| {
+                    let is_gone = error.class == ErrorClass::Precondition;
+                    if is_gone {
+                        broken("which went away while it was read")
+                    } else {
+                        failed(self.property)(error)
+                    }
+                })?;
             hash.update(&part);
             take(&part).map_err(ClientError::Output)?;
             at = end;
@@ -150,13 +209,23 @@ impl<'c> StoredValue<'c> {
                 break;
             }
         }
-        if hex::encode(hash.finalize()) == self.pointer.sha256 { Ok(()) } else { Err(broken("whose content is not what was written")) }
+        if hex::encode(hash.finalize()) == self.pointer.sha256 {
+            Ok(())
+        } else {
+            Err(broken("whose content is not what was written"))
+        }
     }
 }
 
 fn broken(property: &str, pointer: &Pointer, what: &str) -> ClientError {
-    let container = pointer.container.as_ref().map_or_else(String::new, |container| format!("{container}/"));
-    ClientError::Broken(format!("property {property} points to {container}{}, {what}", pointer.name))
+    let container = pointer
+        .container
+        .as_ref()
+        .map_or_else(String::new, |container| format!("{container}/"));
+    ClientError::Broken(format!(
+        "property {property} points to {container}{}, {what}",
+        pointer.name
+    ))
 }
 
 fn failed(property: &str) -> impl FnOnce(StoreError) -> ClientError {

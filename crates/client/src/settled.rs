@@ -36,7 +36,12 @@ pub struct InStep {
 
 impl InStep {
     const fn yes(requests: u64) -> Self {
-        Self { in_step: true, missing: false, carrying: false, requests }
+        Self {
+            in_step: true,
+            missing: false,
+            carrying: false,
+            requests,
+        }
     }
 }
 
@@ -51,7 +56,12 @@ impl Client {
     /// # Errors
     ///
     /// [`ClientError::Unknown`] for a table that the catalog does not know; [`ClientError::Store`] where a store does not answer.
-    pub async fn settled(&self, table: &TableName, key: &EntityKey, etag: Option<&ETag>) -> Result<InStep, ClientError> {
+    pub async fn settled(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        etag: Option<&ETag>,
+    ) -> Result<InStep, ClientError> {
         let source = self.table(table)?;
         if !self.catalog.has_views(source) {
             return Ok(InStep::yes(0));
@@ -60,9 +70,15 @@ impl Client {
         let found = self.last_settled(source, key).await?;
         let (has_footprint, (found, carrying)) = (found.is_some(), found.unwrap_or_default());
         if carrying && !planted(Bug::WaitTrustsAnOldFootprint) {
-            return Ok(InStep { in_step: false, carrying, ..InStep::yes(1) });
+            return Ok(InStep {
+                in_step: false,
+                carrying,
+                ..InStep::yes(1)
+            });
         }
-        if etag.is_some_and(|etag| found.is_at(etag, &views)) || (planted(Bug::WaitTrustsAnOldFootprint) && found.version().is_some()) {
+        if etag.is_some_and(|etag| found.is_at(etag, &views))
+            || (planted(Bug::WaitTrustsAnOldFootprint) && found.version().is_some())
+        {
             return Ok(InStep::yes(1));
         }
         // The primary after its footprint: a version that was in step before it was found to be the present one.
@@ -74,12 +90,22 @@ impl Client {
             Some(row) => (found.is_at(&row.etag, &views), false),
             None => (found == Settled::Absent, !has_footprint),
         };
-        Ok(InStep { in_step, missing, ..InStep::yes(2) })
+        Ok(InStep {
+            in_step,
+            missing,
+            ..InStep::yes(2)
+        })
     }
 
     /// Waits until [`settled`](Self::settled) says yes, and looks again after 50 ms, then twice as long each time, up to a second. Whether it
     /// did within this time.
-    pub async fn wait_for(&self, table: &TableName, key: &EntityKey, etag: Option<&ETag>, within: Duration) -> Result<InStep, ClientError> {
+    pub async fn wait_for(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        etag: Option<&ETag>,
+        within: Duration,
+    ) -> Result<InStep, ClientError> {
         // No deadline where the clock does not reach so far.
         let until = Instant::now().checked_add(within);
         let mut waits = LOOKS.waits(|| 0.5);
@@ -87,7 +113,9 @@ impl Client {
         loop {
             let now = self.settled(table, key, etag).await?;
             requests += now.requests;
-            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(Duration::MAX, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
             if now.in_step || left.is_zero() {
                 return Ok(InStep { requests, ..now });
             }
@@ -96,15 +124,35 @@ impl Client {
     }
 
     /// The footprint's state, and whether a range is still to be told; nothing where there is no footprint.
-    async fn last_settled(&self, source: &TableRef, key: &EntityKey) -> Result<Option<(Settled, bool)>, ClientError> {
-        let primary = Primary { table: source.table.clone(), key: key.clone() };
-        let (table, at) = (self.catalog.footprint_table(source), footprint_key(&primary));
+    async fn last_settled(
+        &self,
+        source: &TableRef,
+        key: &EntityKey,
+    ) -> Result<Option<(Settled, bool)>, ClientError> {
+        let primary = Primary {
+            table: source.table.clone(),
+            key: key.clone(),
+        };
+        let (table, at) = (
+            self.catalog.footprint_table(source),
+            footprint_key(&primary),
+        );
         let tables = &self.account(&source.account)?.tables;
-        let footprint = tables.get(&table, &at, Some(&[SETTLED.to_owned(), FINGERPRINT.to_owned()])).await;
-        let footprint = footprint.map_err(ClientError::store(format!("reading the footprint of {source}{key}")))?;
+        let footprint = tables
+            .get(
+                &table,
+                &at,
+                Some(&[SETTLED.to_owned(), FINGERPRINT.to_owned()]),
+            )
+            .await;
+        let footprint = footprint.map_err(ClientError::store(format!(
+            "reading the footprint of {source}{key}"
+        )))?;
         let settled = footprint.map(|row| Settled::read(&row.entity)).transpose();
         settled.map_err(|text| {
-            ClientError::Broken(format!("the footprint of {source}{key} is not as evenkeel writes it: Settled is {text:?}"))
+            ClientError::Broken(format!(
+                "the footprint of {source}{key} is not as evenkeel writes it: Settled is {text:?}"
+            ))
         })
     }
 }

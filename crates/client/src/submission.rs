@@ -6,7 +6,9 @@ use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
 use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
 use evenkeel_model::model::nearest::{listed, meant_or_known};
-use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
+use evenkeel_model::model::{
+    AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard,
+};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
 
@@ -83,32 +85,72 @@ impl Client {
         let queues = &self.account(&job.account)?.queues;
         let sealed = self.sealed_texts(job).await?;
         let mut ids = Vec::new();
-        for text in sealed.as_deref().unwrap_or_else(|| std::slice::from_ref(&job.text)) {
-            let sent = queues.put(&job.queue, text, Duration::ZERO, Ttl::Never).await;
-            ids.push(sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?.id);
+        for text in sealed
+            .as_deref()
+            .unwrap_or_else(|| std::slice::from_ref(&job.text))
+        {
+            let sent = queues
+                .put(&job.queue, text, Duration::ZERO, Ttl::Never)
+                .await;
+            ids.push(
+                sent.map_err(ClientError::store(format!(
+                    "sending the job to the queue {}",
+                    job.queue
+                )))?
+                .id,
+            );
         }
-        let (queue, message_id, op, id) = (job.queue.clone(), ids.swap_remove(0), job.op, job.id.clone());
-        Ok(Sent { queue, message_id, op, id, unknown_fields: job.unknown_fields.clone() })
+        let (queue, message_id, op, id) = (
+            job.queue.clone(),
+            ids.swap_remove(0),
+            job.op,
+            job.id.clone(),
+        );
+        Ok(Sent {
+            queue,
+            message_id,
+            op,
+            id,
+            unknown_fields: job.unknown_fields.clone(),
+        })
     }
 }
 
 /// Checks a job as the worker will, and says in words why it would be poisoned.
-fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], catalog: &Catalog) -> Result<Prepared, String> {
+fn prepare(
+    text: &str,
+    queue: Option<&QueueName>,
+    queues: &[QueueSettings],
+    catalog: &Catalog,
+) -> Result<Prepared, String> {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is.
-    let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
-    let object = job::decode_object(&message).map_err(|error| cause::chain(&error))?;
-    let (envelope, jobs) = match job::decode_request(object).map_err(|error| cause::chain(&error))? {
-        JobRequest::Job(envelope) => (envelope, 1),
-        JobRequest::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
+    let message = if trimmed.starts_with('{') {
+        packed(trimmed)?
+    } else {
+        trimmed.to_owned()
     };
+    let object = job::decode_object(&message).map_err(|error| cause::chain(&error))?;
+    let (envelope, jobs) =
+        match job::decode_request(object).map_err(|error| cause::chain(&error))? {
+            JobRequest::Job(envelope) => (envelope, 1),
+            JobRequest::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
+        };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(&envelope.job, queue, queues, catalog)?;
     // A job about a whole table has no key that decides: it goes to the first shard. A batch goes where its first job belongs.
-    let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
+    let shard = envelope
+        .job
+        .key()
+        .map_or(0, |key| shard(&table.table, key, queue.shards));
     let name = queue.shard_names().into_iter().nth(shard as usize);
-    let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
+    let name = name.ok_or_else(|| {
+        format!(
+            "the queue {} has no name for a shard of {}",
+            queue.name, queue.shards
+        )
+    })?;
     Ok(Prepared {
         account: queue.account.clone(),
         queue: name,
@@ -129,12 +171,22 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
     for at in 1..batch.len() {
-        let envelope = batch.job(at).map_err(|error| said(at, cause::chain(&error)))?;
+        let envelope = batch
+            .job(at)
+            .map_err(|error| said(at, cause::chain(&error)))?;
         table_of(&envelope.job, catalog).map_err(|problem| said(at, problem))?;
     }
-    let first = batch.job(0).map_err(|error| said(0, cause::chain(&error)))?;
-    let unknown_fields = batch.sample().map_err(|error| cause::chain(&error))?.unknown_fields;
-    Ok(JobEnvelope { unknown_fields, ..first })
+    let first = batch
+        .job(0)
+        .map_err(|error| said(0, cause::chain(&error)))?;
+    let unknown_fields = batch
+        .sample()
+        .map_err(|error| cause::chain(&error))?
+        .unknown_fields;
+    Ok(JobEnvelope {
+        unknown_fields,
+        ..first
+    })
 }
 
 /// The message that carries a job.
@@ -156,18 +208,28 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
     match job.operation().subject() {
         // Also an archived entity that has a document in the place of a row.
         JobSubject::Primary(table, _) => {
-            let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
+            let filing = catalog
+                .filings
+                .get(table)
+                .filter(|_| derives)
+                .map(|filing| filing.table.clone());
             filing.map_or_else(|| named_table(table, job, catalog), Ok)
         }
-        JobSubject::Moved(from, to) => named_table(&to.table, job, catalog).and_then(|_| named_table(&from.table, job, catalog)),
+        JobSubject::Moved(from, to) => named_table(&to.table, job, catalog)
+            .and_then(|_| named_table(&from.table, job, catalog)),
         JobSubject::Restored(archive, _)
-            if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
+            if catalog
+                .archives
+                .get(archive)
+                .is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
-            Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
+            Err(format!(
+                "the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"
+            ))
         }
-        JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) | JobSubject::Source(archive) => {
-            known_archive(archive, catalog)
-        }
+        JobSubject::Archived(archive, _)
+        | JobSubject::Restored(archive, _)
+        | JobSubject::Source(archive) => known_archive(archive, catalog),
         JobSubject::Table(table) => named_table(table, job, catalog),
         JobSubject::View(view) => known_view(view, catalog),
         JobSubject::Range(carry) => known_view(&carry.view, catalog),
@@ -184,12 +246,26 @@ fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> 
 
 fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     if let Some(view) = catalog.dated_views.get(name) {
-        return Err(format!("the view {name} is of the tables by date {}: name one of them by `table`, in place of `view`", view.source));
+        return Err(format!(
+            "the view {name} is of the tables by date {}: name one of them by `table`, in place of `view`",
+            view.source
+        ));
     }
-    catalog.views.get(name).map(|view| view.source.clone()).ok_or_else(|| {
-        let known: Vec<String> = catalog.declared().into_keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the view {name}; {}", meant_or_known(name.as_str(), &known))
-    })
+    catalog
+        .views
+        .get(name)
+        .map(|view| view.source.clone())
+        .ok_or_else(|| {
+            let known: Vec<String> = catalog
+                .declared()
+                .into_keys()
+                .map(ToString::to_string)
+                .collect();
+            format!(
+                "the catalog does not know the view {name}; {}",
+                meant_or_known(name.as_str(), &known)
+            )
+        })
 }
 
 /// A known table, where a job may be about it.
@@ -201,30 +277,58 @@ fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRe
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
         format!("the catalog does not know the table {name}; {}", meant_or_known(name.as_str(), &known))
     })?;
-    let refused = catalog.refuse_view_table(table).err().filter(|_| job.effect() != Effect::Derives);
+    let refused = catalog
+        .refuse_view_table(table)
+        .err()
+        .filter(|_| job.effect() != Effect::Derives);
     refused.map_or_else(|| Ok(table.clone()), |refused| Err(refused.to_string()))
 }
 
 fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
-    catalog.archives.get(name).map(|archive| archive.source.clone()).ok_or_else(|| {
-        let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the archive {name}; {}", meant_or_known(name.as_str(), &known))
-    })
+    catalog
+        .archives
+        .get(name)
+        .map(|archive| archive.source.clone())
+        .ok_or_else(|| {
+            let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
+            format!(
+                "the catalog does not know the archive {name}; {}",
+                meant_or_known(name.as_str(), &known)
+            )
+        })
 }
 
 /// The queue that was asked for, or the first that carries the job.
-fn carrier<'a>(job: &Job, asked: Option<&QueueName>, queues: &'a [QueueSettings], catalog: &Catalog) -> Result<&'a QueueSettings, String> {
+fn carrier<'a>(
+    job: &Job,
+    asked: Option<&QueueName>,
+    queues: &'a [QueueSettings],
+    catalog: &Catalog,
+) -> Result<&'a QueueSettings, String> {
     let op = job.op();
-    let reaches = |queue: &&QueueSettings| queue.reaches(catalog.tables_of(job.operation().subject()));
+    let reaches =
+        |queue: &&QueueSettings| queue.reaches(catalog.tables_of(job.operation().subject()));
     let Some(name) = asked else {
-        let carrier = queues.iter().filter(reaches).find(|queue| queue.carries(op));
-        return carrier.ok_or_else(|| format!("no declared queue carries {op} jobs of this table (`allow`, `tables`)"));
+        let carrier = queues
+            .iter()
+            .filter(reaches)
+            .find(|queue| queue.carries(op));
+        return carrier.ok_or_else(|| {
+            format!("no declared queue carries {op} jobs of this table (`allow`, `tables`)")
+        });
     };
-    let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
+    let queue = queues
+        .iter()
+        .find(|queue| queue.name == *name)
+        .ok_or_else(|| format!("no queue {name} is declared"))?;
     match (queue.carries(op), reaches(&queue)) {
         (true, true) => Ok(queue),
-        (false, _) => Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")),
-        (true, false) => Err(format!("the queue {name} does not carry jobs of this table (its `tables`)")),
+        (false, _) => Err(format!(
+            "the queue {name} does not carry {op} jobs (its `allow`)"
+        )),
+        (true, false) => Err(format!(
+            "the queue {name} does not carry jobs of this table (its `tables`)"
+        )),
     }
 }
 
@@ -237,16 +341,25 @@ mod tests {
     use std::sync::Arc;
 
     fn table(name: &str) -> TableRef {
-        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        }
     }
 
     fn catalog() -> Catalog {
         let mut catalog = Catalog::default();
         for name in ["Employees", "FormerEmployees"] {
-            catalog.tables.insert(TableName::new(name).unwrap(), table(name));
+            catalog
+                .tables
+                .insert(TableName::new(name).unwrap(), table(name));
         }
         let name = ViewName::new("former_employees").unwrap();
-        let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(table("FormerEmployees")) };
+        let archive = Archive {
+            name: name.clone(),
+            source: table("Employees"),
+            target: ArchiveTarget::Table(table("FormerEmployees")),
+        };
         catalog.archives.insert(name, Arc::new(archive));
         let name = ViewName::new("the_log").unwrap();
         let target = ArchiveTarget::Log(LogTarget {
@@ -257,21 +370,37 @@ mod tests {
             spread: 1,
             roll_at: LogTarget::ROLL_AT,
         });
-        catalog.archives.insert(name.clone(), Arc::new(Archive { name, source: table("Employees"), target }));
+        catalog.archives.insert(
+            name.clone(),
+            Arc::new(Archive {
+                name,
+                source: table("Employees"),
+                target,
+            }),
+        );
         catalog
     }
 
     fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Vec<QueueSettings> {
         let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
             shards: *shards,
-            allowed: JobAllowance { ops: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()), tables: None },
+            allowed: JobAllowance {
+                ops: allow.map(|ops| {
+                    ops.iter()
+                        .map(|op| (*op).to_owned())
+                        .collect::<BTreeSet<_>>()
+                }),
+                tables: None,
+            },
             ..QueueSettings::plain(QueueName::new(*name).unwrap())
         });
         queues.collect()
     }
 
-    const SYNC: &str = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","id":"mine"}"#;
-    const ARCHIVE: &str = r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
+    const SYNC: &str =
+        r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","id":"mine"}"#;
+    const ARCHIVE: &str =
+        r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
 
     #[test]
     fn jobs_of_one_primary_meet_in_one_shard_whatever_they_are() {
@@ -284,9 +413,14 @@ mod tests {
 
     #[test]
     fn fields_that_the_operation_does_not_have_are_counted_and_sent_along() {
-        let mistyped = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","trace_parent":"x"}"#;
-        let prepared = prepare(mistyped, None, &settings(&[("jobs", 1, None)]), &catalog()).unwrap();
-        assert_eq!((prepared.unknown_fields.len(), prepared.text), (1, body::encode(mistyped)));
+        let mistyped =
+            r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","trace_parent":"x"}"#;
+        let prepared =
+            prepare(mistyped, None, &settings(&[("jobs", 1, None)]), &catalog()).unwrap();
+        assert_eq!(
+            (prepared.unknown_fields.len(), prepared.text),
+            (1, body::encode(mistyped))
+        );
     }
 
     #[test]
@@ -296,13 +430,20 @@ mod tests {
         assert_eq!(plain.text, body::encode(SYNC));
         let encoded = prepare(&body::encode(SYNC), None, &settings, &catalog()).unwrap();
         assert_eq!(encoded, plain);
-        assert_eq!((plain.queue.as_str(), plain.id.as_deref()), ("jobs", Some("mine")));
+        assert_eq!(
+            (plain.queue.as_str(), plain.id.as_deref()),
+            ("jobs", Some("mine"))
+        );
     }
 
     #[test]
     fn a_long_job_is_compressed_and_one_that_is_too_long_says_what_to_do() {
         let settings = settings(&[("jobs", 1, None)]);
-        let job = |note: &str| format!(r#"{{"op":"sync","table":"employees","pk":"Sales","rk":"000223","note":"{note}"}}"#);
+        let job = |note: &str| {
+            format!(
+                r#"{{"op":"sync","table":"employees","pk":"Sales","rk":"000223","note":"{note}"}}"#
+            )
+        };
         let prepared = prepare(&job(&"x".repeat(60_000)), None, &settings, &catalog()).unwrap();
         assert!(prepared.text.len() < 1_000);
         let error = prepare(&job(&"x".repeat(2_000_000)), None, &settings, &catalog()).unwrap_err();
@@ -312,8 +453,20 @@ mod tests {
     #[test]
     fn the_first_queue_that_carries_the_operation_gets_it() {
         let settings = settings(&[("archives", 1, Some(&["archive"])), ("jobs", 1, None)]);
-        assert_eq!(prepare(SYNC, None, &settings, &catalog()).unwrap().queue.as_str(), "jobs");
-        assert_eq!(prepare(ARCHIVE, None, &settings, &catalog()).unwrap().queue.as_str(), "archives");
+        assert_eq!(
+            prepare(SYNC, None, &settings, &catalog())
+                .unwrap()
+                .queue
+                .as_str(),
+            "jobs"
+        );
+        assert_eq!(
+            prepare(ARCHIVE, None, &settings, &catalog())
+                .unwrap()
+                .queue
+                .as_str(),
+            "archives"
+        );
         let asked = QueueName::new("archives").unwrap();
         let error = prepare(SYNC, Some(&asked), &settings, &catalog()).unwrap_err();
         assert!(error.contains("does not carry sync"), "{error}");
@@ -325,10 +478,22 @@ mod tests {
         for (text, word) in [
             ("no job at all", "neither a JSON object nor Base64"),
             (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
-            (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "the table Employee; did you mean Employees?"),
-            (r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
-            (r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#, "it knows former_employees"),
-            (r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#, "`evenkeel logs the_log` reads it"),
+            (
+                r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#,
+                "the table Employee; did you mean Employees?",
+            ),
+            (
+                r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"7"}"#,
+                "it knows Employees, FormerEmployees",
+            ),
+            (
+                r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#,
+                "it knows former_employees",
+            ),
+            (
+                r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#,
+                "`evenkeel logs the_log` reads it",
+            ),
         ] {
             let error = prepare(text, None, &settings, &catalog()).unwrap_err();
             assert!(error.contains(word), "{error}");

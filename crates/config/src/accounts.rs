@@ -13,14 +13,25 @@ use super::section::{Reported, Section};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::connection_string::names_more;
-use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints};
+use evenkeel_model::settings::{
+    AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints,
+};
 
-const CONNECTION_STRING: SecretKeys = SecretKeys { env: "connection_string_env", file: "connection_string_file" };
+const CONNECTION_STRING: SecretKeys = SecretKeys {
+    env: "connection_string_env",
+    file: "connection_string_file",
+};
 /// The connection string of the emulator, which is no secret.
 const EMULATOR: &str = "connection_string";
 /// Of a storage account, or of a search service.
-pub(super) const KEY: SecretKeys = SecretKeys { env: "key_env", file: "key_file" };
-const SAS: SecretKeys = SecretKeys { env: "sas_env", file: "sas_file" };
+pub(super) const KEY: SecretKeys = SecretKeys {
+    env: "key_env",
+    file: "key_file",
+};
+const SAS: SecretKeys = SecretKeys {
+    env: "sas_env",
+    file: "sas_file",
+};
 
 /// Which keys go with which kind and auth.
 const EMBEDDED_KEYS: [&str; 1] = ["path"];
@@ -44,7 +55,10 @@ enum Auth {
 }
 
 /// Reads every account. `None` in place of one with a mistake.
-pub(super) fn read(root: &Section<'_>, check: Option<AccountCheck>) -> Vec<(AccountName, Option<AccountSettings>)> {
+pub(super) fn read(
+    root: &Section<'_>,
+    check: Option<AccountCheck>,
+) -> Vec<(AccountName, Option<AccountSettings>)> {
     let mut accounts = Vec::new();
     for (name, section) in root.named("accounts") {
         match AccountName::new(name) {
@@ -55,13 +69,27 @@ pub(super) fn read(root: &Section<'_>, check: Option<AccountCheck>) -> Vec<(Acco
     accounts
 }
 
-fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>) -> Option<AccountSettings> {
+fn account(
+    name: AccountName,
+    section: &Section<'_>,
+    check: Option<AccountCheck>,
+) -> Option<AccountSettings> {
     if !section.has("kind") {
         section.error("kind", "missing; expected \"embedded\" or \"azure\"");
     }
-    let kind = section.word("kind", &[("embedded", Backend::Embedded), ("azure", Backend::Azure)]);
+    let kind = section.word(
+        "kind",
+        &[("embedded", Backend::Embedded), ("azure", Backend::Azure)],
+    );
     section.also_known(&["auth"]);
-    for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS] {
+    for keys in [
+        &EMBEDDED_KEYS[..],
+        &CONNECTION_STRING_KEYS,
+        &NAMED_KEYS,
+        &KEY_KEYS,
+        &SAS_KEYS,
+        &identity::KEYS,
+    ] {
         section.also_known(keys);
     }
     section.finish();
@@ -70,14 +98,26 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
             section.refuse(
                 "kind",
                 "kind = \"embedded\"",
-                &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS],
+                &[
+                    &["auth"],
+                    &CONNECTION_STRING_KEYS,
+                    &NAMED_KEYS,
+                    &KEY_KEYS,
+                    &SAS_KEYS,
+                    &identity::KEYS,
+                ],
             );
-            let path = section.required_text("path", "the path of a database file, such as \"data/evenkeel.db\"")?;
+            let path = section.required_text(
+                "path",
+                "the path of a database file, such as \"data/evenkeel.db\"",
+            )?;
             if path.trim().is_empty() {
                 section.error("path", "expected the path of a database file, such as \"data/evenkeel.db\", found an empty string");
                 return None;
             }
-            AccountKind::Embedded { path: PathBuf::from(path) }
+            AccountKind::Embedded {
+                path: PathBuf::from(path),
+            }
         }
         Backend::Azure => {
             section.refuse("kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
@@ -99,33 +139,83 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
 }
 
 fn azure(section: &Section<'_>) -> Option<AzureAuth> {
-    let words = [("connection_string", Auth::ConnectionString), ("key", Auth::Key), ("sas", Auth::Sas), ("entra", Auth::Entra)];
-    let auth = if section.has("auth") { section.word("auth", &words)? } else { Auth::ConnectionString };
+    let words = [
+        ("connection_string", Auth::ConnectionString),
+        ("key", Auth::Key),
+        ("sas", Auth::Sas),
+        ("entra", Auth::Entra),
+    ];
+    let auth = if section.has("auth") {
+        section.word("auth", &words)?
+    } else {
+        Auth::ConnectionString
+    };
     match auth {
         Auth::ConnectionString => {
-            section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
+            section.refuse(
+                "auth",
+                "auth = \"connection_string\"",
+                &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS],
+            );
             let secret = connection_string(section)?;
-            let parts =
-                ConnectionString::parse(secret.text.expose_secret()).map_err(|problem| section.error(secret.setting, problem)).ok()?;
+            let parts = ConnectionString::parse(secret.text.expose_secret())
+                .map_err(|problem| section.error(secret.setting, problem))
+                .ok()?;
             if let Some(host) = plain_host(&parts) {
                 section.warning(secret.setting, unencrypted(&host));
             }
             Some(AzureAuth::ConnectionString(secret))
         }
         Auth::Key => {
-            section.refuse("auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS]);
-            let (account, endpoints, key) = (storage_name(section), endpoints(section), KEY.required(section, "an account key in Base64"));
-            Some(AzureAuth::Key { account: account?, key: key?, endpoints: endpoints? })
+            section.refuse(
+                "auth",
+                "auth = \"key\"",
+                &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS],
+            );
+            let (account, endpoints, key) = (
+                storage_name(section),
+                endpoints(section),
+                KEY.required(section, "an account key in Base64"),
+            );
+            Some(AzureAuth::Key {
+                account: account?,
+                key: key?,
+                endpoints: endpoints?,
+            })
         }
         Auth::Sas => {
-            section.refuse("auth", "auth = \"sas\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &identity::KEYS]);
-            let (account, endpoints, token) = (storage_name(section), endpoints(section), SAS.required(section, "an account SAS"));
-            Some(AzureAuth::Sas { account: account?, token: token?, endpoints: endpoints? })
+            section.refuse(
+                "auth",
+                "auth = \"sas\"",
+                &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &identity::KEYS],
+            );
+            let (account, endpoints, token) = (
+                storage_name(section),
+                endpoints(section),
+                SAS.required(section, "an account SAS"),
+            );
+            Some(AzureAuth::Sas {
+                account: account?,
+                token: token?,
+                endpoints: endpoints?,
+            })
         }
         Auth::Entra => {
-            section.refuse("auth", "auth = \"entra\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &SAS_KEYS]);
-            let (account, endpoints, identity) = (storage_name(section), endpoints(section), identity::read(section));
-            Some(AzureAuth::Entra { account: account?, identity: identity?, endpoints: endpoints? })
+            section.refuse(
+                "auth",
+                "auth = \"entra\"",
+                &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &SAS_KEYS],
+            );
+            let (account, endpoints, identity) = (
+                storage_name(section),
+                endpoints(section),
+                identity::read(section),
+            );
+            Some(AzureAuth::Entra {
+                account: account?,
+                identity: identity?,
+                endpoints: endpoints?,
+            })
         }
     }
 }
@@ -141,19 +231,34 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
         Ok(_) => Err(EXPECTED.to_owned()),
         Err(problem) => Err(problem.to_string()),
     })?;
-    let later = CONNECTION_STRING.all().iter().all(|key| section.rank(key) < section.rank(EMULATOR));
-    if later { Some(emulator) } else { CONNECTION_STRING.configured(section).or(Some(emulator)) }
+    let later = CONNECTION_STRING
+        .all()
+        .iter()
+        .all(|key| section.rank(key) < section.rank(EMULATOR));
+    if later {
+        Some(emulator)
+    } else {
+        CONNECTION_STRING.configured(section).or(Some(emulator))
+    }
 }
 
 /// The first of some keys that is there, else the first.
 fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
-    keys.iter().rev().copied().find(|key| section.has(key)).unwrap_or("kind")
+    keys.iter()
+        .rev()
+        .copied()
+        .find(|key| section.has(key))
+        .unwrap_or("kind")
 }
 
 fn storage_name(section: &Section<'_>) -> Option<String> {
     let name = section.required_text("name", "the storage account's own name")?;
     // Storage accounts: 3 to 24 lower-case letters and digits.
-    if (3..=24).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+    if (3..=24).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    {
         return Some(name.to_owned());
     }
     section.error("name", format!("expected the storage account's own name, 3 to 24 lower-case letters and digits, found {name:?}"));
@@ -165,7 +270,14 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
         return (!section.has("endpoints")).then(Endpoints::default);
     };
     let read = |key: &'static str| {
-        if section.has(key) { section.parsed(key, check_endpoint).map(Some).ok_or(Reported) } else { Ok(None) }
+        if section.has(key) {
+            section
+                .parsed(key, check_endpoint)
+                .map(Some)
+                .ok_or(Reported)
+        } else {
+            Ok(None)
+        }
     };
     let (table, queue, blob) = (read("table"), read("queue"), read("blob"));
     section.finish();
@@ -176,38 +288,63 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
             section.warning(key, unencrypted(&host));
         }
     }
-    Some(Endpoints { table: table.ok()?, queue: queue.ok()?, blob: blob.ok()? })
+    Some(Endpoints {
+        table: table.ok()?,
+        queue: queue.ok()?,
+        blob: blob.ok()?,
+    })
 }
 
 fn unencrypted(host: &str) -> String {
-    format!("{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https")
+    format!(
+        "{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https"
+    )
 }
 
 /// The host of a URL without encryption that is not this machine.
 fn plain_elsewhere(url: &str) -> Option<String> {
-    let url = Url::parse(url.trim()).ok().filter(|url| url.scheme() == "http")?;
-    url.host_str().filter(|host| !is_local_host(host)).map(str::to_owned)
+    let url = Url::parse(url.trim())
+        .ok()
+        .filter(|url| url.scheme() == "http")?;
+    url.host_str()
+        .filter(|host| !is_local_host(host))
+        .map(str::to_owned)
 }
 
 /// Checks an endpoint.
 fn check_endpoint(text: &str) -> Result<String, String> {
-    let url = address::plain(text, "an address such as https://contoso.table.core.windows.net")?;
+    let url = address::plain(
+        text,
+        "an address such as https://contoso.table.core.windows.net",
+    )?;
     if names_more(&url, None) {
-        return Err("it names a container, table or queue; expected the address of the account alone".to_owned());
+        return Err(
+            "it names a container, table or queue; expected the address of the account alone"
+                .to_owned(),
+        );
     }
     Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
 /// The first host of a connection string that is asked without encryption, and that is not this machine.
 fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
-    let is_plain = parts.get("DefaultEndpointsProtocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
-    [("table", "TableEndpoint"), ("queue", "QueueEndpoint"), ("blob", "BlobEndpoint")].into_iter().find_map(|(service, name)| {
-        match (parts.get(name), parts.get("AccountName")) {
+    let is_plain = parts
+        .get("DefaultEndpointsProtocol")
+        .is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
+    [
+        ("table", "TableEndpoint"),
+        ("queue", "QueueEndpoint"),
+        ("blob", "BlobEndpoint"),
+    ]
+    .into_iter()
+    .find_map(
+        |(service, name)| match (parts.get(name), parts.get("AccountName")) {
             (Some(endpoint), _) => plain_elsewhere(endpoint),
-            (None, Some(account)) if is_plain => {
-                Some(format!("{account}.{service}.{}", parts.get("EndpointSuffix").unwrap_or("core.windows.net")))
-            }
+            (None, Some(account)) if is_plain => Some(format!(
+                "{account}.{service}.{}",
+                parts.get("EndpointSuffix").unwrap_or("core.windows.net")
+            )),
             (None, _) => None,
-        }
-    })
+        },
+    )
 }

@@ -7,7 +7,10 @@ use evenkeel_model::model::local::is_local_host;
 /// An address over http or https, with nothing beside it that may be a secret. `expected` describes it where it is none.
 pub(super) fn plain(text: &str, expected: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("expected {expected}: {error}"))?;
-    let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+    let is_plain = url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
     if is_plain && url.has_host() && matches!(url.scheme(), "http" | "https") {
         Ok(url)
     } else {
@@ -21,6 +24,8 @@ pub(super) fn trusted(text: &str, expected: &str) -> Result<Url, String> {
     if url.scheme() == "https" || url.host_str().is_some_and(is_local_host) {
         Ok(url)
     } else {
-        Err(format!("expected {expected}: over http everybody on the way would read the credential"))
+        Err(format!(
+            "expected {expected}: over http everybody on the way would read the credential"
+        ))
     }
 }

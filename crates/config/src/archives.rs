@@ -53,12 +53,25 @@ impl ArchiveDraft<'_> {
 
 /// Reads the archives.
 pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
-    root.named("archives").into_iter().filter_map(|(name, section)| archive(name, section, accounts)).collect()
+    root.named("archives")
+        .into_iter()
+        .filter_map(|(name, section)| archive(name, section, accounts))
+        .collect()
 }
 
-fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ArchiveDraft<'a>> {
-    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
+fn archive<'a>(
+    name: &str,
+    section: Section<'a>,
+    accounts: &[AccountName],
+) -> Option<ArchiveDraft<'a>> {
+    let name = ViewName::new(name)
+        .map_err(|error| section.error("", error))
+        .ok();
+    let source = section.required(
+        "source",
+        "the table of the primaries",
+        str::parse::<TableName>,
+    );
     let to = section.section("to");
     if !section.has("to") {
         section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" }, { kind = \"file\", dir = \"…\" } or { kind = \"append_blob\", container = \"…\" }");
@@ -72,7 +85,13 @@ fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Op
         _ => table(&to, accounts),
     };
     to.finish();
-    Some(ArchiveDraft { name: name?, source: source?, target: target?, section, to })
+    Some(ArchiveDraft {
+        name: name?,
+        source: source?,
+        target: target?,
+        section,
+        to,
+    })
 }
 
 /// The kind of a target that this version has.
@@ -83,26 +102,46 @@ fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
         return Some(kind);
     }
     let hint = nearest(kind, TARGETS).map(|known| format!("; did you mean {known:?}?"));
-    to.error("kind", format!("expected {known}, found {kind:?}{}", hint.unwrap_or_default()));
+    to.error(
+        "kind",
+        format!(
+            "expected {known}, found {kind:?}{}",
+            hint.unwrap_or_default()
+        ),
+    );
     None
 }
 
 fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
-    let target = to.required("table", "the table that archived entities lie in", str::parse::<TableName>);
-    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
+    let target = to.required(
+        "table",
+        "the table that archived entities lie in",
+        str::parse::<TableName>,
+    );
+    refuse_accounts(
+        to,
+        "what is archived stays where it was written, and is not derived anew when an account is added",
+    );
     let account = account(to, accounts, "account");
     Some(TargetDraft::Table(target?, account.ok()?))
 }
 
 fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let container = to.required("container", "the container of the documents", container);
-    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
+    refuse_accounts(
+        to,
+        "what is archived stays where it was written, and is not derived anew when an account is added",
+    );
     let account = account(to, accounts, "account");
     let path = path(to);
     let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
     for (name, text) in to.pairs("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
-        if let Some(same) = metadata.iter().flat_map(BTreeMap::keys).find(|known| known.eq_ignore_ascii_case(name)) {
+        if let Some(same) = metadata
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .find(|known| known.eq_ignore_ascii_case(name))
+        {
             to.error("metadata", format!("{name:?} and {same:?} differ in upper and lower case alone, which headers do not tell apart"));
         }
         match (&mut metadata, template) {
@@ -110,38 +149,71 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
             _ => metadata = None,
         }
     }
-    Some(BlobTarget { account: account.ok()?.unwrap_or_else(AccountName::main), container: container?, path: path?, metadata: metadata? })
+    Some(BlobTarget {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        path: path?,
+        metadata: metadata?,
+    })
 }
 
 /// Expected value of a folder for documents.
-pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
+pub(super) const SHARED_FOLDER: &str =
+    "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
 /// A folder that is the same one for every worker, in one spelling, in which footprints list its files: without repeated slashes, `.` and a
 /// slash at the end.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
-        return Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"));
+        return Err(format!(
+            "expected an absolute path, which is the same folder for every worker, found {text:?}"
+        ));
     }
-    if path.components().any(|component| component == Component::ParentDir) {
+    if path
+        .components()
+        .any(|component| component == Component::ParentDir)
+    {
         return Err(format!("expected a path without \"..\", found {text:?}"));
     }
-    Ok(path.components().collect::<PathBuf>().to_string_lossy().into_owned())
+    Ok(path
+        .components()
+        .collect::<PathBuf>()
+        .to_string_lossy()
+        .into_owned())
 }
 
 fn file(to: &Section<'_>) -> Option<FileTarget> {
     let dir = to.required("dir", SHARED_FOLDER, shared_folder);
     let path = path(to);
-    Some(FileTarget { dir: dir?, path: path? })
+    Some(FileTarget {
+        dir: dir?,
+        path: path?,
+    })
 }
 
 fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let container = to.required("container", "the container of the logs", container);
-    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
+    refuse_accounts(
+        to,
+        "what is archived stays where it was written, and is not derived anew when an account is added",
+    );
     let account = account(to, accounts, "account");
-    let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
-    let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
-    let spread = if to.has("spread") { to.integer("spread", 1..=64) } else { Some(1) };
+    let path = if to.has("path") {
+        to.parsed("path", LogPath::parse)
+    } else {
+        LogPath::parse(LOG_PATH).ok()
+    };
+    let time = if to.has("time") {
+        Some(to.parsed("time", property))
+    } else {
+        None
+    };
+    let spread = if to.has("spread") {
+        to.integer("spread", 1..=64)
+    } else {
+        Some(1)
+    };
     Some(LogTarget {
         account: account.ok()?.unwrap_or_else(AccountName::main),
         container: container?,
@@ -156,27 +228,40 @@ fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
 }
 
 fn property(text: &str) -> Result<String, String> {
-    if valid_property_name(text) { Ok(text.to_owned()) } else { Err(format!("expected the name of a property, found {text:?}")) }
+    if valid_property_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected the name of a property, found {text:?}"))
+    }
 }
 
 /// A container other than the program's own: staged blobs in those are deleted, and their content is trusted.
 fn container(text: &str) -> Result<ContainerName, String> {
     if OWN_CONTAINERS.contains(&text) {
-        return Err(format!("{text} is the program's own; expected another container"));
+        return Err(format!(
+            "{text} is the program's own; expected another container"
+        ));
     }
     text.parse().map_err(|error: NameError| error.to_string())
 }
 
 fn path(to: &Section<'_>) -> Option<DocumentPath> {
-    if to.has("path") { to.parsed("path", DocumentPath::parse) } else { DocumentPath::parse(DEFAULT_PATH).ok() }
+    if to.has("path") {
+        to.parsed("path", DocumentPath::parse)
+    } else {
+        DocumentPath::parse(DEFAULT_PATH).ok()
+    }
 }
 
 fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
-    let identifier =
-        !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let identifier = !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !identifier {
         to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
         return None;
     }
-    Template::parse_text(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
+    Template::parse_text(text)
+        .map_err(|error| to.error("metadata", format!("{name}: {error}")))
+        .ok()
 }

@@ -9,7 +9,10 @@ use super::section::Section;
 use super::sinks::Sinks;
 use super::views::{self, ACCOUNTS, Named, TableDraft, ViewDraft};
 use super::{catalog_rules, dated_rules, encryption, retention, rules, spread_rules};
-use evenkeel_model::catalog::{AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, TableRef, TargetRef, View};
+use evenkeel_model::catalog::{
+    AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, TableRef,
+    TargetRef, View,
+};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, TableName};
 use evenkeel_model::settings::EncryptionSettings;
@@ -20,8 +23,17 @@ struct NamedTables(BTreeMap<TableName, Option<AccountSet>>);
 
 impl NamedTables {
     /// Adds a table. The first spelling stays. A table has one account, or one list of them.
-    fn declare(&mut self, name: &TableName, accounts: Option<&AccountSet>, section: &Section<'_>, key: &str) {
-        let known = self.0.entry(name.clone()).or_insert_with(|| accounts.cloned());
+    fn declare(
+        &mut self,
+        name: &TableName,
+        accounts: Option<&AccountSet>,
+        section: &Section<'_>,
+        key: &str,
+    ) {
+        let known = self
+            .0
+            .entry(name.clone())
+            .or_insert_with(|| accounts.cloned());
         match (&known, accounts) {
             (Some(first), Some(second)) if first != second => {
                 let message = if first.is_spread() || second.is_spread() {
@@ -42,8 +54,14 @@ impl NamedTables {
 
     /// Where a table lies that views may write.
     fn target(&self, name: &TableName) -> TargetRef {
-        let (table, accounts) = self.0.get_key_value(name).map_or((name, None), |(name, accounts)| (name, accounts.clone()));
-        TargetRef { accounts: accounts.unwrap_or_else(|| AccountName::main().into()), table: table.clone() }
+        let (table, accounts) = self
+            .0
+            .get_key_value(name)
+            .map_or((name, None), |(name, accounts)| (name, accounts.clone()));
+        TargetRef {
+            accounts: accounts.unwrap_or_else(|| AccountName::main().into()),
+            table: table.clone(),
+        }
     }
 
     /// Where a table lies that is in one account; the rules report another one.
@@ -52,58 +70,127 @@ impl NamedTables {
     }
 
     /// The tables in one account, and those in several.
-    fn all(&self) -> (BTreeMap<TableName, TableRef>, BTreeMap<TableName, TargetRef>) {
-        let (spread, one): (Vec<_>, Vec<_>) = self.0.keys().partition(|name| self.target(name).accounts.is_spread());
-        let one = one.into_iter().map(|name| (name.clone(), self.place(name))).collect();
-        (one, spread.into_iter().map(|name| (name.clone(), self.target(name))).collect())
+    fn all(
+        &self,
+    ) -> (
+        BTreeMap<TableName, TableRef>,
+        BTreeMap<TableName, TargetRef>,
+    ) {
+        let (spread, one): (Vec<_>, Vec<_>) = self
+            .0
+            .keys()
+            .partition(|name| self.target(name).accounts.is_spread());
+        let one = one
+            .into_iter()
+            .map(|name| (name.clone(), self.place(name)))
+            .collect();
+        (
+            one,
+            spread
+                .into_iter()
+                .map(|name| (name.clone(), self.target(name)))
+                .collect(),
+        )
     }
 }
 
 /// Reads the catalog. With a mistake in it, the result is incomplete and not to be used.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_>, keys: &EncryptionSettings) -> Catalog {
+pub(super) fn read(
+    root: &Section<'_>,
+    accounts: &[AccountName],
+    sinks: Sinks<'_>,
+    keys: &EncryptionSettings,
+) -> Catalog {
     let declared = views::tables(root, accounts);
     let (views, dated_views) = views::views(root, accounts, sinks);
     let archives = archives::archives(root, accounts);
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
-    let wide = declared.iter().filter(|table| table.wide).map(|table| tables.place(&table.name)).collect();
+    let wide = declared
+        .iter()
+        .filter(|table| table.wide)
+        .map(|table| tables.place(&table.name))
+        .collect();
     let hashed = declared.iter().filter(|table| !table.hash.is_empty());
-    let hashed = hashed.map(|table| (tables.place(&table.name), table.hash.clone())).collect();
+    let hashed = hashed
+        .map(|table| (tables.place(&table.name), table.hash.clone()))
+        .collect();
     let encrypted = declared.iter().filter(|table| !table.encrypt.is_empty());
-    let encrypted = encrypted.map(|table| (tables.place(&table.name), table.encrypt.clone())).collect();
-    let encrypted_when = declared.iter().filter_map(|table| Some((tables.place(&table.name), table.when.clone()?))).collect();
+    let encrypted = encrypted
+        .map(|table| (tables.place(&table.name), table.encrypt.clone()))
+        .collect();
+    let encrypted_when = declared
+        .iter()
+        .filter_map(|table| Some((tables.place(&table.name), table.when.clone()?)))
+        .collect();
     let (one, spread) = tables.all();
     let catalog = Catalog {
-        declared: declared.iter().filter(|table| !spread.contains_key(&table.name)).map(|table| tables.place(&table.name)).collect(),
+        declared: declared
+            .iter()
+            .filter(|table| !spread.contains_key(&table.name))
+            .map(|table| tables.place(&table.name))
+            .collect(),
         wide,
         encrypted,
         encrypted_when,
         hashed,
         tables: one,
         spread,
-        views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
-        dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
-        archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
+        views: views
+            .iter()
+            .map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables))))
+            .collect(),
+        dated_views: dated_views
+            .iter()
+            .filter_map(|draft| {
+                Some((
+                    draft.name.clone(),
+                    Arc::new(dated_view(draft, &retentions)?),
+                ))
+            })
+            .collect(),
+        archives: archives
+            .iter()
+            .map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables))))
+            .collect(),
         filings: BTreeMap::new(),
-        retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
+        retentions: retentions
+            .iter()
+            .map(|draft| {
+                (
+                    draft.retention.name.clone(),
+                    Arc::new(draft.retention.clone()),
+                )
+            })
+            .collect(),
         rules: BTreeMap::new(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
     }
     .filed();
     retention::check(&retentions, &declared);
-    let names = views.iter().map(|view| &view.name).chain(dated_views.iter().map(|view| &view.name));
+    let names = views
+        .iter()
+        .map(|view| &view.name)
+        .chain(dated_views.iter().map(|view| &view.name));
     catalog_rules::names_of_their_own(names, &archives);
     catalog_rules::check(&catalog, &declared, &views, &archives);
     spread_rules::check(&catalog, &declared, &views, &archives);
     encryption::check(keys, &catalog, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
-    Catalog { rules: rules::rules(root, &catalog), ..catalog }
+    Catalog {
+        rules: rules::rules(root, &catalog),
+        ..catalog
+    }
 }
 
 /// Declared tables first, so that their spelling is the one that counts; then sources, then targets.
-fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> NamedTables {
+fn tables(
+    declared: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) -> NamedTables {
     let mut tables = NamedTables::default();
     for table in declared {
         let key = account_key(&table.section, table.accounts.as_ref());
@@ -117,12 +204,22 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     }
     for view in views {
         if let Some(target) = view.form().target() {
-            tables.declare(&target.tables, target.accounts.as_ref(), &view.section, account_key(&view.section, target.accounts.as_ref()));
+            tables.declare(
+                &target.tables,
+                target.accounts.as_ref(),
+                &view.section,
+                account_key(&view.section, target.accounts.as_ref()),
+            );
         }
     }
     for archive in archives {
         if let TargetDraft::Table(target, account) = &archive.target {
-            tables.declare(target, account.clone().map(AccountSet::from).as_ref(), &archive.to, "account");
+            tables.declare(
+                target,
+                account.clone().map(AccountSet::from).as_ref(),
+                &archive.to,
+                "account",
+            );
         }
     }
     tables
@@ -139,25 +236,56 @@ fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static st
 
 fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     let source = tables.place(&draft.source);
-    let kind = draft.declared.kind.map(&|target| tables.target(&target.tables));
+    let kind = draft
+        .declared
+        .kind
+        .map(&|target| tables.target(&target.tables));
     let kind = match draft.declared.settle {
         Some(settle) => settle(kind, &source),
         None => kind,
     };
-    View { name: draft.name.clone(), source, when: draft.when.clone(), kind, on_conflict: draft.declared.on_conflict.unwrap_or_default() }
+    View {
+        name: draft.name.clone(),
+        source,
+        when: draft.when.clone(),
+        kind,
+        on_conflict: draft.declared.on_conflict.unwrap_or_default(),
+    }
 }
 
 /// A view of tables by date. Without an account of its own it lies in the account of its source; nothing where that has no retention,
 /// which is reported with the rules.
-fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'_>]) -> Option<View<DatedRef>> {
-    let source = retentions.iter().find(|retention| retention.retention.tables == draft.source)?.retention.source();
+fn dated_view(
+    draft: &ViewDraft<'_, DatedTables>,
+    retentions: &[RetentionDraft<'_>],
+) -> Option<View<DatedRef>> {
+    let source = retentions
+        .iter()
+        .find(|retention| retention.retention.tables == draft.source)?
+        .retention
+        .source();
     let place = |target: &Named<DatedTables>| {
-        let named = target.accounts.as_ref().and_then(|accounts| accounts.iter().next());
+        let named = target
+            .accounts
+            .as_ref()
+            .and_then(|accounts| accounts.iter().next());
         let account = named.unwrap_or(&source.account).clone();
-        DatedRef { account, tables: target.tables.clone() }
+        DatedRef {
+            account,
+            tables: target.tables.clone(),
+        }
     };
-    let (kind, on_conflict) = (draft.declared.kind.map(&place), draft.declared.on_conflict.unwrap_or_default());
-    Some(View { name: draft.name.clone(), source: source.clone(), when: draft.when.clone(), kind, on_conflict })
+    let (kind, on_conflict) = (
+        draft.declared.kind.map(&place),
+        draft.declared.on_conflict.unwrap_or_default(),
+    );
+    Some(View {
+        name: draft.name.clone(),
+        source: source.clone(),
+        when: draft.when.clone(),
+        kind,
+        on_conflict,
+    })
 }
 
 fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {
@@ -167,5 +295,9 @@ fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {
         TargetDraft::File(target) => ArchiveTarget::File(target.clone()),
         TargetDraft::Log(target) => ArchiveTarget::Log(target.clone()),
     };
-    Archive { name: draft.name.clone(), source: tables.place(&draft.source), target }
+    Archive {
+        name: draft.name.clone(),
+        source: tables.place(&draft.source),
+        target,
+    }
 }

@@ -4,7 +4,9 @@ use super::archives::{ArchiveDraft, TargetDraft};
 use super::circles;
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
-use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm};
+use evenkeel_model::catalog::{
+    Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm,
+};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
@@ -17,7 +19,12 @@ use evenkeel_model::sealing::KEYS;
 const RESERVED_TABLES: [&str; 4] = [CLAIMS, MIGRATIONS, "EvenkeelAudits", KEYS];
 
 /// Checks the catalog as a whole.
-pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+pub(super) fn check(
+    catalog: &Catalog,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
     for table in tables {
         reserved(&table.name, &table.section, "");
     }
@@ -33,7 +40,10 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
         if let Some(target) = archive.table() {
             reserved(target, &archive.to, "table");
             if archive.source == *target {
-                archive.to.error("table", format!("the archive of {} cannot be the same table", archive.source));
+                archive.to.error(
+                    "table",
+                    format!("the archive of {} cannot be the same table", archive.source),
+                );
             }
         }
     }
@@ -50,14 +60,24 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
 
 fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
     if is_reserved(table.as_str()) {
-        section.error(key, format!("the table {table} holds evenkeel's own records; expected another one"));
+        section.error(
+            key,
+            format!("the table {table} holds evenkeel's own records; expected another one"),
+        );
     }
 }
 
 /// Whether a name is one of evenkeel's own tables, or could be that of footprints of tables by date or of entities kept as documents.
 pub(super) fn is_reserved(name: &str) -> bool {
-    let begins = |with: &str| name.get(..with.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(with));
-    begins(FOOTPRINTS) || begins(FILING_PREFIX) || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
+    let begins = |with: &str| {
+        name.get(..with.len())
+            .is_some_and(|begins| begins.eq_ignore_ascii_case(with))
+    };
+    begins(FOOTPRINTS)
+        || begins(FILING_PREFIX)
+        || RESERVED_TABLES
+            .iter()
+            .any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
 /// Rules on the keys of a view.
@@ -67,11 +87,26 @@ pub(super) fn keys<T: ViewTables>(view: &ViewDraft<'_, T>) {
         collisions(view, &rows);
         // What tells the members of a row apart would take it to pieces.
         let has_members = matches!(view.form(), Form::Lists { .. });
-        let apart = if has_members { properties([rows.row_key]).first().cloned() } else { Some("RowKey".to_owned()) };
-        crowding(&view.section, "partition_key", rows.partition_key, apart.as_deref());
-        for (key, template) in [("partition_key", rows.partition_key), ("row_key", rows.row_key)] {
+        let apart = if has_members {
+            properties([rows.row_key]).first().cloned()
+        } else {
+            Some("RowKey".to_owned())
+        };
+        crowding(
+            &view.section,
+            "partition_key",
+            rows.partition_key,
+            apart.as_deref(),
+        );
+        for (key, template) in [
+            ("partition_key", rows.partition_key),
+            ("row_key", rows.row_key),
+        ] {
             if let Some(Unranged { problem, .. }) = unranged(template) {
-                view.section.warning(key, format!("no lookup can ask for a range here: {problem}"));
+                view.section.warning(
+                    key,
+                    format!("no lookup can ask for a range here: {problem}"),
+                );
             }
         }
     }
@@ -105,9 +140,13 @@ fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>)
 fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
     for view in views {
-        let others = |target: &&TableName| is_wide(target) && (**target != view.source || view.sets().is_some());
+        let others = |target: &&TableName| {
+            is_wide(target) && (**target != view.source || view.sets().is_some())
+        };
         if let Some(target) = view.target().filter(others) {
-            let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
+            let message = format!(
+                "{target} is wide, and what views write lies in single rows; expected another table"
+            );
             view.section.error(view.declared.table_key, message);
         }
         if is_wide(&view.source) && matches!(view.form(), Form::Copies { select: None, .. }) {
@@ -118,8 +157,14 @@ fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>
         }
     }
     for archive in archives {
-        if let Some(target) = archive.table().filter(|target| is_wide(&archive.source) && !is_wide(target)) {
-            let message = format!("the entities of {} may take several rows; expected wide = true in [tables.{target}]", archive.source);
+        if let Some(target) = archive
+            .table()
+            .filter(|target| is_wide(&archive.source) && !is_wide(target))
+        {
+            let message = format!(
+                "the entities of {} may take several rows; expected wide = true in [tables.{target}]",
+                archive.source
+            );
             archive.to.error("table", message);
         }
     }
@@ -139,28 +184,59 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
     if view.declared.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
     }
-    let covered = |property: &str| keys_tell(&[rows.partition_key, rows.row_key], property, Apart::Texts, None);
-    let named = |property: &&str| rows.partition_key.properties().contains(property) || rows.row_key.properties().contains(property);
-    let (blurred, missing): (Vec<&str>, Vec<&str>) =
-        ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).partition(named);
+    let covered = |property: &str| {
+        keys_tell(
+            &[rows.partition_key, rows.row_key],
+            property,
+            Apart::Texts,
+            None,
+        )
+    };
+    let named = |property: &&str| {
+        rows.partition_key.properties().contains(property)
+            || rows.row_key.properties().contains(property)
+    };
+    let (blurred, missing): (Vec<&str>, Vec<&str>) = ["PartitionKey", "RowKey"]
+        .into_iter()
+        .filter(|property| !covered(property))
+        .partition(named);
     if blurred.is_empty() && missing.is_empty() {
         return;
     }
-    let why = if missing.is_empty() { ambiguous(rows, &blurred) } else { format!("it lacks their {}", missing.join(" and ")) };
+    let why = if missing.is_empty() {
+        ambiguous(rows, &blurred)
+    } else {
+        format!("it lacks their {}", missing.join(" and "))
+    };
     let adds = (!missing.is_empty()).then(|| format!("add {} to a key", missing.join(" and ")));
-    let whole = blurred.first().map(|property| format!("write {{{property}|hash:64}}"));
-    let remedy = adds.into_iter().chain(whole).collect::<Vec<_>>().join(", and ");
-    view.section.warning("row_key", format!("two entities can get the same key: {why}. Set on_conflict, or {remedy}"));
+    let whole = blurred
+        .first()
+        .map(|property| format!("write {{{property}|hash:64}}"));
+    let remedy = adds
+        .into_iter()
+        .chain(whole)
+        .collect::<Vec<_>>()
+        .join(", and ");
+    view.section.warning(
+        "row_key",
+        format!("two entities can get the same key: {why}. Set on_conflict, or {remedy}"),
+    );
 }
 
 /// Says which key has properties that its reader cannot tell from what is beside them.
 fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> String {
-    let key = [rows.row_key, rows.partition_key].into_iter().find(|key| blurred.iter().any(|property| key.properties().contains(property)));
+    let key = [rows.row_key, rows.partition_key].into_iter().find(|key| {
+        blurred
+            .iter()
+            .any(|property| key.properties().contains(property))
+    });
     let key = key.unwrap_or(rows.row_key);
     let example = match key.parts() {
-        [TemplatePart::Field(one), TemplatePart::Literal(between), TemplatePart::Field(other)]
-            if [one, other].iter().all(|field| field.filters().is_empty()) =>
-        {
+        [
+            TemplatePart::Field(one),
+            TemplatePart::Literal(between),
+            TemplatePart::Field(other),
+        ] if [one, other].iter().all(|field| field.filters().is_empty()) => {
             format!(" (`a{between}b`+`c`, `a`+`b{between}c`)")
         }
         _ => String::new(),
@@ -195,23 +271,57 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template, apart: Option
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
 fn spelling<T: ViewTables>(view: &ViewDraft<'_, T>) {
-    let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
+    let keys = view.rows().into_iter().flat_map(|rows| {
+        [
+            ("partition_key", rows.partition_key),
+            ("row_key", rows.row_key),
+        ]
+    });
     let keys = keys.map(|(key, template)| (key, properties([template])));
-    let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
+    let when = view.when.iter().map(|when| {
+        (
+            "when",
+            when.properties().into_iter().map(str::to_owned).collect(),
+        )
+    });
     let own: Vec<(&str, Vec<String>)> = match view.form() {
         Form::Copies { .. } | Form::Values(_) => Vec::new(),
-        Form::Lists { members: Members::Rendered { templates, .. }, .. } => vec![("member", properties(templates))],
-        Form::Lists { members: Members::Contributions(set), .. } => {
-            vec![("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())]
+        Form::Lists {
+            members: Members::Rendered { templates, .. },
+            ..
+        } => vec![("member", properties(templates))],
+        Form::Lists {
+            members: Members::Contributions(set),
+            ..
+        } => {
+            vec![(
+                "set",
+                set.values()
+                    .filter_map(Figure::property)
+                    .map(str::to_owned)
+                    .collect(),
+            )]
         }
         Form::BlobLists(lists) => {
-            let name = lists.name.properties().into_iter().map(str::to_owned).collect();
+            let name = lists
+                .name
+                .properties()
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
             vec![("member", properties(&lists.member)), ("name", name)]
         }
         Form::Properties { set, .. } => vec![("set", properties(set.values()))],
         Form::Claims(range) => vec![("set", properties(range.set.values()))],
         Form::Documents(Documents { fields, types, .. }) => {
-            vec![(if types.is_empty() { "fields" } else { "columns" }, properties(fields.values()))]
+            vec![(
+                if types.is_empty() {
+                    "fields"
+                } else {
+                    "columns"
+                },
+                properties(fields.values()),
+            )]
         }
     };
     let all: Vec<(&str, Vec<String>)> = keys.chain(when).chain(own).collect();
@@ -219,7 +329,10 @@ fn spelling<T: ViewTables>(view: &ViewDraft<'_, T>) {
         for property in &properties {
             for known in ["PartitionKey", "RowKey"] {
                 if property != known && property.eq_ignore_ascii_case(known) {
-                    view.section.warning(key, format!("{property:?} is a property of its own; did you mean {known}?"));
+                    view.section.warning(
+                        key,
+                        format!("{property:?} is a property of its own; did you mean {known}?"),
+                    );
                 }
             }
         }
@@ -227,7 +340,11 @@ fn spelling<T: ViewTables>(view: &ViewDraft<'_, T>) {
 }
 
 fn properties<'t>(templates: impl IntoIterator<Item = &'t Template>) -> Vec<String> {
-    templates.into_iter().flat_map(Template::properties).map(str::to_owned).collect()
+    templates
+        .into_iter()
+        .flat_map(Template::properties)
+        .map(str::to_owned)
+        .collect()
 }
 
 pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
@@ -238,11 +355,22 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
                 let same = |other: &&ViewDraft<'_, T>| matches!(other.form(), Form::BlobLists(others) if (&others.accounts, &others.container, &others.name) == (&lists.accounts, &lists.container, &lists.name));
                 if let Some(other) = before.iter().find(same) {
                     let container = &lists.container;
-                    view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
+                    view.section.error(
+                        "name",
+                        format!(
+                            "the view {} writes the same blobs into the container {container}",
+                            other.name
+                        ),
+                    );
                 }
             }
             Form::Documents(documents) => {
-                let Documents { sink, collection, types, .. } = documents;
+                let Documents {
+                    sink,
+                    collection,
+                    types,
+                    ..
+                } = documents;
                 // A table of a database has the columns of one view.
                 let same = |other: &&ViewDraft<'_, T>| {
                     (other.source == view.source || !types.is_empty())
@@ -252,34 +380,64 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
                     let source = &view.source;
                     let (key, message) = if types.is_empty() {
                         (
-                            if view.section.has("topic") { "topic" } else { "index" },
-                            format!("the view {} writes the documents of {source} into the index {collection}", other.name),
+                            if view.section.has("topic") {
+                                "topic"
+                            } else {
+                                "index"
+                            },
+                            format!(
+                                "the view {} writes the documents of {source} into the index {collection}",
+                                other.name
+                            ),
                         )
                     } else {
-                        ("table", format!("the view {} writes the table {collection} of {sink}; expected a table of its own", other.name))
+                        (
+                            "table",
+                            format!(
+                                "the view {} writes the table {collection} of {sink}; expected a table of its own",
+                                other.name
+                            ),
+                        )
                     };
                     view.section.error(key, message);
                 }
             }
-            Form::Copies { rows, .. } | Form::Lists { rows, .. } | Form::Properties { rows, .. } => same_keys(view, &rows, before),
+            Form::Copies { rows, .. }
+            | Form::Lists { rows, .. }
+            | Form::Properties { rows, .. } => same_keys(view, &rows, before),
             Form::Values(_) | Form::Claims(_) => {}
         }
     }
 }
 
-fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
+fn same_keys<T: ViewTables>(
+    view: &ViewDraft<'_, T>,
+    rows: &RowForm<'_, Named<T>>,
+    before: &[ViewDraft<'_, T>],
+) {
     let target = &rows.target.tables;
-    for (other, there) in before.iter().filter_map(|other| Some((other, other.rows()?))) {
+    for (other, there) in before
+        .iter()
+        .filter_map(|other| Some((other, other.rows()?)))
+    {
         if there.target.tables != *target || !may_meet(rows, &there) {
             continue;
         }
-        let same =
-            [rows.partition_key, rows.row_key].map(ToString::to_string) == [there.partition_key, there.row_key].map(ToString::to_string);
+        let same = [rows.partition_key, rows.row_key].map(ToString::to_string)
+            == [there.partition_key, there.row_key].map(ToString::to_string);
         match (view.sets(), other.sets()) {
             (Some(set), Some(others)) => {
-                let Some(name) = set.keys().find(|name| others.contains_key(*name)) else { continue };
+                let Some(name) = set.keys().find(|name| others.contains_key(*name)) else {
+                    continue;
+                };
                 if same {
-                    view.section.error("set", format!("the view {} sets {name} on the same entities of {target}", other.name));
+                    view.section.error(
+                        "set",
+                        format!(
+                            "the view {} sets {name} on the same entities of {target}",
+                            other.name
+                        ),
+                    );
                     return;
                 }
                 // What the values of keys keep apart cannot be seen here.
@@ -292,7 +450,13 @@ fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>
                 );
             }
             _ if same => {
-                view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name));
+                view.section.error(
+                    "row_key",
+                    format!(
+                        "the view {} writes the same keys into the same table {target}",
+                        other.name
+                    ),
+                );
                 return;
             }
             (Some(_), None) => on_copies(view, other, target),
@@ -318,8 +482,12 @@ fn on_copies<T: ViewTables>(setting: &ViewDraft<'_, T>, making: &ViewDraft<'_, T
 
 /// Whether rows of two views may have one key: not where one of their keys begins with different literals.
 fn may_meet<T>(one: &RowForm<'_, Named<T>>, other: &RowForm<'_, Named<T>>) -> bool {
-    let keys = [(one.partition_key, other.partition_key), (one.row_key, other.row_key)];
-    keys.into_iter().all(|(one, other)| may_begin(one, other) && may_begin(other, one))
+    let keys = [
+        (one.partition_key, other.partition_key),
+        (one.row_key, other.row_key),
+    ];
+    keys.into_iter()
+        .all(|(one, other)| may_begin(one, other) && may_begin(other, one))
 }
 
 /// Whether a key of the first template may begin as those of the second do.
@@ -335,9 +503,15 @@ fn may_begin(one: &Template, other: &Template) -> bool {
 /// Properties that ranges of entities have of a view lie on entities of the user's own, and nothing else sets them.
 fn ranges(views: &[ViewDraft<'_>]) {
     for (at, view) in views.iter().enumerate() {
-        let Form::Claims(range) = view.form() else { continue };
+        let Form::Claims(range) = view.form() else {
+            continue;
+        };
         let (target, set) = (&range.target.tables, &range.set);
-        for (other_at, other) in views.iter().enumerate().filter(|(_, other)| other.target() == Some(target)) {
+        for (other_at, other) in views
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| other.target() == Some(target))
+        {
             let Some(others) = other.sets() else {
                 // Rows that a view makes beside its primaries are no primaries, and no range has them.
                 if other.source == *target {
@@ -351,8 +525,18 @@ fn ranges(views: &[ViewDraft<'_>]) {
             };
             // Two ranges are told once.
             let told = other_at >= at && matches!(other.form(), Form::Claims(_));
-            if let Some(name) = set.keys().find(|name| others.contains_key(*name)).filter(|_| !told) {
-                view.section.error("set", format!("the view {} sets {name} on entities of {target} too", other.name));
+            if let Some(name) = set
+                .keys()
+                .find(|name| others.contains_key(*name))
+                .filter(|_| !told)
+            {
+                view.section.error(
+                    "set",
+                    format!(
+                        "the view {} sets {name} on entities of {target} too",
+                        other.name
+                    ),
+                );
             }
         }
     }
@@ -361,18 +545,28 @@ fn ranges(views: &[ViewDraft<'_>]) {
 /// Pointers and their blobs go together: a target that takes in an entity with pointers has to keep its blobs.
 fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let mut sources: Vec<(&TableName, &ViewName)> = Vec::new();
-    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(_))) {
+    for view in views
+        .iter()
+        .filter(|view| matches!(view.form(), Form::Values(_)))
+    {
         match sources.iter().find(|(source, _)| **source == view.source) {
             Some((_, first)) => {
-                let message =
-                    format!("the view {first} keeps the large values of {} already; expected one such view for a table", view.source);
+                let message = format!(
+                    "the view {first} keeps the large values of {} already; expected one such view for a table",
+                    view.source
+                );
                 view.section.error("source", message);
             }
             None => sources.push((&view.source, &view.name)),
         }
     }
     for archive in archives {
-        let Some((source, view)) = sources.iter().find(|(source, _)| **source == archive.source) else { continue };
+        let Some((source, view)) = sources
+            .iter()
+            .find(|(source, _)| **source == archive.source)
+        else {
+            continue;
+        };
         match &archive.target {
             TargetDraft::Table(target, _) if !sources.iter().any(|(source, _)| *source == target) => archive.to.error(
                 "table",
@@ -392,9 +586,19 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
 /// Nothing is computed from a pointer. (A value that has to go, though not declared, is refused by its job.)
 fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
     for view in views {
-        let Form::Values(large) = view.form() else { continue };
-        for other in catalog.views.values().filter(|other| other.source.table == view.source) {
-            if let Some(name) = other.computed().into_iter().find(|name| large.properties.contains(*name)) {
+        let Form::Values(large) = view.form() else {
+            continue;
+        };
+        for other in catalog
+            .views
+            .values()
+            .filter(|other| other.source.table == view.source)
+        {
+            if let Some(name) = other
+                .computed()
+                .into_iter()
+                .find(|name| large.properties.contains(*name))
+            {
                 let message = format!(
                     "the view {} computes from {name}, and from a pointer in its place nothing can be; expected properties that views copy whole, or do not name",
                     other.name
@@ -402,8 +606,17 @@ fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
                 view.section.error("properties", message);
             }
         }
-        for archive in catalog.archives.values().filter(|archive| archive.source.table == view.source) {
-            if let Some(name) = archive.target.properties().into_iter().find(|name| large.properties.contains(*name)) {
+        for archive in catalog
+            .archives
+            .values()
+            .filter(|archive| archive.source.table == view.source)
+        {
+            if let Some(name) = archive
+                .target
+                .properties()
+                .into_iter()
+                .find(|name| large.properties.contains(*name))
+            {
                 let message = format!(
                     "the archive {} makes metadata of {name}, and of a pointer in its place nothing can be made; expected other properties",
                     archive.name
@@ -419,27 +632,49 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
         if let Some(target) = archive.table()
             && let Some(view) = views.iter().find(|view| view.target() == Some(target))
         {
-            view.section
-                .error("table", format!("{target} is the archive {:?}; copies need a table that is no archive", archive.name.as_str()));
+            view.section.error(
+                "table",
+                format!(
+                    "{target} is the archive {:?}; copies need a table that is no archive",
+                    archive.name.as_str()
+                ),
+            );
         }
         for other in &archives[..at] {
             let (key, what) = match (&archive.target, &other.target) {
-                (TargetDraft::Table(one, _), TargetDraft::Table(two, _)) if one == two => ("table", one.to_string()),
+                (TargetDraft::Table(one, _), TargetDraft::Table(two, _)) if one == two => {
+                    ("table", one.to_string())
+                }
                 (TargetDraft::Blob(one), TargetDraft::Blob(two))
-                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                    if (&one.account, &one.container, &one.path)
+                        == (&two.account, &two.container, &two.path) =>
                 {
-                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                    (
+                        "container",
+                        format!("{}/{}", one.container, one.path.as_str()),
+                    )
                 }
                 (TargetDraft::Log(one), TargetDraft::Log(two))
-                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                    if (&one.account, &one.container, &one.path)
+                        == (&two.account, &two.container, &two.path) =>
                 {
-                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                    (
+                        "container",
+                        format!("{}/{}", one.container, one.path.as_str()),
+                    )
                 }
                 // A folder may be named whole, or in part by the path below another one.
-                (TargetDraft::File(one), TargetDraft::File(two)) if documents(one) == documents(two) => ("dir", documents(one)),
+                (TargetDraft::File(one), TargetDraft::File(two))
+                    if documents(one) == documents(two) =>
+                {
+                    ("dir", documents(one))
+                }
                 _ => continue,
             };
-            archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
+            archive.to.error(
+                key,
+                format!("{what} is the archive {:?} already", other.name.as_str()),
+            );
         }
     }
 }
@@ -469,8 +704,10 @@ fn archive_circles(archives: &[ArchiveDraft<'_>]) {
             at += 1;
         }
         let back = std::iter::successors(reached.get(at), |(_, before)| reached.get((*before)?));
-        let mut way: Vec<String> =
-            back.filter(|(_, before)| before.is_some()).map(|(last, _)| format!("{:?}", last.name.as_str())).collect();
+        let mut way: Vec<String> = back
+            .filter(|(_, before)| before.is_some())
+            .map(|(last, _)| format!("{:?}", last.name.as_str()))
+            .collect();
         if !way.is_empty() {
             way.reverse();
             archive.to.error(
@@ -486,7 +723,10 @@ fn archive_circles(archives: &[ArchiveDraft<'_>]) {
 }
 
 /// One word must not mean two things: `lookup` takes a view or an archive.
-pub(super) fn names_of_their_own<'a>(views: impl Iterator<Item = &'a ViewName>, archives: &[ArchiveDraft<'_>]) {
+pub(super) fn names_of_their_own<'a>(
+    views: impl Iterator<Item = &'a ViewName>,
+    archives: &[ArchiveDraft<'_>],
+) {
     for name in views {
         for archive in archives.iter().filter(|archive| archive.name == *name) {
             archive.section.warning(
@@ -498,18 +738,48 @@ pub(super) fn names_of_their_own<'a>(views: impl Iterator<Item = &'a ViewName>, 
 }
 
 /// A source is known by being named, so a misspelt one is only suspicious: when nothing else names it, and something close exists.
-fn likely_typos(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+fn likely_typos(
+    catalog: &Catalog,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
     let uses = |table: &TableName| {
         tables.iter().filter(|other| other.name == *table).count()
-            + views.iter().flat_map(|view| [Some(&view.source), view.target()]).flatten().filter(|other| *other == table).count()
-            + archives.iter().flat_map(|archive| [Some(&archive.source), archive.table()]).flatten().filter(|other| *other == table).count()
+            + views
+                .iter()
+                .flat_map(|view| [Some(&view.source), view.target()])
+                .flatten()
+                .filter(|other| *other == table)
+                .count()
+            + archives
+                .iter()
+                .flat_map(|archive| [Some(&archive.source), archive.table()])
+                .flatten()
+                .filter(|other| *other == table)
+                .count()
     };
-    let sources =
-        views.iter().map(|view| (&view.section, &view.source)).chain(archives.iter().map(|archive| (&archive.section, &archive.source)));
+    let sources = views
+        .iter()
+        .map(|view| (&view.section, &view.source))
+        .chain(
+            archives
+                .iter()
+                .map(|archive| (&archive.section, &archive.source)),
+        );
     for (section, source) in sources.filter(|(_, source)| uses(source) == 1) {
-        let others = catalog.tables.keys().filter(|other| *other != source && uses(other) > 1).map(TableName::as_str);
-        if let Some(known) = nearest(source.as_str(), others).filter(|known| known.len().abs_diff(source.as_str().len()) <= 1) {
-            section.warning("source", format!("nothing else names the table {source}; did you mean {known:?}?"));
+        let others = catalog
+            .tables
+            .keys()
+            .filter(|other| *other != source && uses(other) > 1)
+            .map(TableName::as_str);
+        if let Some(known) = nearest(source.as_str(), others)
+            .filter(|known| known.len().abs_diff(source.as_str().len()) <= 1)
+        {
+            section.warning(
+                "source",
+                format!("nothing else names the table {source}; did you mean {known:?}?"),
+            );
         }
     }
 }

@@ -24,12 +24,18 @@ pub(super) fn check(views: &[ViewDraft<'_>]) {
 /// Copies in another table are primaries of the views there, so views that lead back to where they began would copy
 /// copies for ever. (A copy in its primary's own table is never a primary.)
 fn of_tables(views: &[ViewDraft<'_>]) {
-    let leads_on = |view: &ViewDraft<'_>| !is_range(view) && view.target().is_some_and(|target| *target != view.source);
+    let leads_on = |view: &ViewDraft<'_>| {
+        !is_range(view) && view.target().is_some_and(|target| *target != view.source)
+    };
     for view in views.iter().filter(|view| leads_on(view)) {
         let mut reached: Vec<&TableName> = view.target().into_iter().collect();
         let mut at = 0;
         while let Some(table) = reached.get(at).copied() {
-            for next in views.iter().filter(|next| next.source == *table && leads_on(next)).filter_map(ViewDraft::target) {
+            for next in views
+                .iter()
+                .filter(|next| next.source == *table && leads_on(next))
+                .filter_map(ViewDraft::target)
+            {
                 if !reached.contains(&next) {
                     reached.push(next);
                 }
@@ -53,7 +59,10 @@ fn of_properties(views: &[ViewDraft<'_>]) {
     for view in views.iter().filter(|view| is_range(view)) {
         if let Some(way) = way_back(views, view) {
             let way = way.join(" and sets ");
-            let message = format!("the views go round in a circle: {} sets {way}; expected a property that none of them reads", view.name);
+            let message = format!(
+                "the views go round in a circle: {} sets {way}; expected a property that none of them reads",
+                view.name
+            );
             view.section.error("set", message);
         }
     }
@@ -76,8 +85,11 @@ fn way_back(views: &[ViewDraft<'_>], first: &ViewDraft<'_>) -> Option<Vec<String
         let at = last.map_or(0, |last| last + 1);
         let (reader, ..) = reached.get(at)?;
         if reader.name == first.name {
-            let back = std::iter::successors(reached.get(at), |(.., before)| reached.get((*before)?));
-            let mut way: Vec<String> = back.map(|(reader, property, _)| format!("{property}, which {} reads", reader.name)).collect();
+            let back =
+                std::iter::successors(reached.get(at), |(.., before)| reached.get((*before)?));
+            let mut way: Vec<String> = back
+                .map(|(reader, property, _)| format!("{property}, which {} reads", reader.name))
+                .collect();
             way.reverse();
             return Some(way);
         }
@@ -93,7 +105,10 @@ fn is_range(view: &ViewDraft<'_>) -> bool {
 fn passed_on(from: &ViewDraft<'_>, to: &ViewDraft<'_>) -> Option<String> {
     let target = from.target().filter(|target| **target == to.source)?;
     match (from.sets(), reads(to)) {
-        (Some(set), Some(reads)) => set.keys().find(|name| reads.contains(name.as_str())).cloned(),
+        (Some(set), Some(reads)) => set
+            .keys()
+            .find(|name| reads.contains(name.as_str()))
+            .cloned(),
         (Some(set), None) => set.keys().next().cloned(),
         // Rows of its own, with any properties; in the primaries' table they are no primaries.
         (None, _) => (*target != from.source).then(|| format!("the rows of {target}")),
@@ -103,11 +118,23 @@ fn passed_on(from: &ViewDraft<'_>, to: &ViewDraft<'_>) -> Option<String> {
 /// The properties of its primaries that a view derives from; `None` for all.
 fn reads<'v>(view: &'v ViewDraft<'_>) -> Option<BTreeSet<&'v str>> {
     // Which of several primaries was written last depends on all of each.
-    if view.declared.on_conflict == Some(OnConflict::LastWriter) || matches!(view.form(), Form::Copies { select: None, .. }) {
+    if view.declared.on_conflict == Some(OnConflict::LastWriter)
+        || matches!(view.form(), Form::Copies { select: None, .. })
+    {
         return None;
     }
-    let mut names = view.when.as_ref().map(Condition::properties).unwrap_or_default();
-    let keys = view.rows().into_iter().flat_map(|RowForm { partition_key, row_key, .. }| [partition_key, row_key]);
+    let mut names = view
+        .when
+        .as_ref()
+        .map(Condition::properties)
+        .unwrap_or_default();
+    let keys = view.rows().into_iter().flat_map(
+        |RowForm {
+             partition_key,
+             row_key,
+             ..
+         }| [partition_key, row_key],
+    );
     names.extend(keys.flat_map(Template::properties));
     names.extend(view.form().properties());
     Some(names)

@@ -16,7 +16,9 @@ pub(super) fn check(views: &[ViewDraft<'_, DatedTables>], retentions: &[Retentio
     }
     for (at, view) in views.iter().enumerate() {
         keys(view);
-        let Some(retention) = source(view, views, retentions) else { continue };
+        let Some(retention) = source(view, views, retentions) else {
+            continue;
+        };
         if let Some(named) = view.form().target() {
             target(view, named, retention, retentions);
             shared(view, named, &views[..at]);
@@ -27,7 +29,10 @@ pub(super) fn check(views: &[ViewDraft<'_, DatedTables>], retentions: &[Retentio
 
 fn reserved(tables: &DatedTables, section: &Section<'_>, key: &str) {
     if is_reserved(tables.prefix()) {
-        section.error(key, format!("the tables {tables} hold evenkeel's own records; expected others"));
+        section.error(
+            key,
+            format!("the tables {tables} hold evenkeel's own records; expected others"),
+        );
     }
 }
 
@@ -42,7 +47,10 @@ fn source<'r>(
         view.section.error("source", message);
         None
     };
-    let Some(RetentionDraft { retention, .. }) = retentions.iter().find(|draft| draft.retention.tables == *tables) else {
+    let Some(RetentionDraft { retention, .. }) = retentions
+        .iter()
+        .find(|draft| draft.retention.tables == *tables)
+    else {
         let writes = |other: &&ViewDraft<'_, DatedTables>| other.target() == Some(tables);
         if let Some(other) = views.iter().find(writes) {
             let message = "is what the view";
@@ -51,9 +59,18 @@ fn source<'r>(
                 other.name
             ));
         }
-        let known: Vec<String> = retentions.iter().map(|draft| format!("{:?}", draft.retention.tables.to_string())).collect();
-        let known = if known.is_empty() { "there are none".to_owned() } else { format!("known are {}", known.join(", ")) };
-        return wrong(format!("no [retention] has the tables {tables}; expected the very text of its `tables`, and {known}"));
+        let known: Vec<String> = retentions
+            .iter()
+            .map(|draft| format!("{:?}", draft.retention.tables.to_string()))
+            .collect();
+        let known = if known.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("known are {}", known.join(", "))
+        };
+        return wrong(format!(
+            "no [retention] has the tables {tables}; expected the very text of its `tables`, and {known}"
+        ));
     };
     if retention.tables.to_string() != tables.to_string() {
         return wrong(format!(
@@ -71,7 +88,12 @@ fn source<'r>(
 }
 
 /// The target of a view belongs to its source, or follows it and nothing else.
-fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retention: &Retention, retentions: &[RetentionDraft<'_>]) {
+fn target(
+    view: &ViewDraft<'_, DatedTables>,
+    named: &Named<DatedTables>,
+    retention: &Retention,
+    retentions: &[RetentionDraft<'_>],
+) {
     let key = view.declared.table_key;
     let (target, source) = (&named.tables, &view.source);
     let wrong = |message: String| view.section.error(key, message);
@@ -84,13 +106,26 @@ fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retenti
         ));
     } else if target == source {
         if target.to_string() != source.to_string() {
-            wrong(format!("the source is spelled {:?}; expected the very same text", source.to_string()));
+            wrong(format!(
+                "the source is spelled {:?}; expected the very same text",
+                source.to_string()
+            ));
         }
-        if let Some(account) = named.accounts.as_ref().filter(|account| **account != retention.account.clone().into()) {
-            let message = format!("the tables {source} are in account {}, and {account} is named here", retention.account);
+        if let Some(account) = named
+            .accounts
+            .as_ref()
+            .filter(|account| **account != retention.account.clone().into())
+        {
+            let message = format!(
+                "the tables {source} are in account {}, and {account} is named here",
+                retention.account
+            );
             view.section.error("account", message);
         }
-    } else if let Some(other) = retentions.iter().find(|other| other.retention.tables == *target) {
+    } else if let Some(other) = retentions
+        .iter()
+        .find(|other| other.retention.tables == *target)
+    {
         wrong(format!(
             "{target} is kept by [retention.{}], and what is derived from {source} goes with {source}; expected tables of no [retention]",
             other.retention.name
@@ -99,29 +134,57 @@ fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retenti
 }
 
 /// Views that write into the same tables read the same ones, and mean the same.
-fn shared(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, before: &[ViewDraft<'_, DatedTables>]) {
+fn shared(
+    view: &ViewDraft<'_, DatedTables>,
+    named: &Named<DatedTables>,
+    before: &[ViewDraft<'_, DatedTables>],
+) {
     let target = &named.tables;
     for other in before {
-        let Some(others) = other.form().target().filter(|others| others.tables == *target) else { continue };
+        let Some(others) = other
+            .form()
+            .target()
+            .filter(|others| others.tables == *target)
+        else {
+            continue;
+        };
         if other.source != view.source {
             let message = "tables that follow others have one source";
             view.section.error(
                 view.declared.table_key,
-                format!("the view {} writes into {target} from {}; {message}, expected others", other.name, other.source),
+                format!(
+                    "the view {} writes into {target} from {}; {message}, expected others",
+                    other.name, other.source
+                ),
             );
         } else if others.tables.to_string() != target.to_string() {
             view.section.error(
                 view.declared.table_key,
-                format!("the view {} spells it {:?}; expected the very same text", other.name, others.tables.to_string()),
+                format!(
+                    "the view {} spells it {:?}; expected the very same text",
+                    other.name,
+                    others.tables.to_string()
+                ),
             );
         } else if others.accounts != named.accounts && *target != view.source {
-            view.section.error("account", format!("the view {} writes into {target} in another account; expected the same", other.name));
+            view.section.error(
+                "account",
+                format!(
+                    "the view {} writes into {target} in another account; expected the same",
+                    other.name
+                ),
+            );
         }
     }
 }
 
 /// A table that is one of a pattern's is dropped with its period, and is therefore named by the pattern only.
-pub(super) fn named_one_by_one(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+pub(super) fn named_one_by_one(
+    catalog: &Catalog,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
     for view in views {
         one_of_a_retention(catalog, &view.section, "source", &view.source);
         if let Some(target) = view.target().filter(|target| **target != view.source) {
@@ -155,8 +218,13 @@ fn one_of_a_retention(catalog: &Catalog, section: &Section<'_>, key: &str, table
 
 fn one_that_follows(catalog: &Catalog, section: &Section<'_>, key: &str, table: &TableName) {
     let writes = |tables: &DatedTables| tables.period(table).is_some();
-    let follows =
-        |retention: &&std::sync::Arc<Retention>| catalog.followers(retention).targets.iter().any(|follower| writes(&follower.tables));
+    let follows = |retention: &&std::sync::Arc<Retention>| {
+        catalog
+            .followers(retention)
+            .targets
+            .iter()
+            .any(|follower| writes(&follower.tables))
+    };
     if let Some(retention) = catalog.retentions.values().find(follows) {
         section.error(
             key,

@@ -4,7 +4,9 @@
 pub(super) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
 /// The profiles of the source tree, for when the folder has none of that name.
-pub(super) const PROFILES: [(&str, &str); 1] = [("azurite", include_str!("../../../config/azurite.toml"))];
+pub(super) const PROFILES: [(&str, &str); 1] =
+    [("azurite", include_str!("../../../config/azurite.toml"))];
 
 /// The sections that describe data. The built-in ones are an example, not a default.
-pub(super) const CATALOG_SECTIONS: [&str; 5] = ["tables", "views", "archives", "retention", "events"];
+pub(super) const CATALOG_SECTIONS: [&str; 5] =
+    ["tables", "views", "archives", "retention", "events"];

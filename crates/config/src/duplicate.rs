@@ -28,15 +28,29 @@ impl<'a> TextLines<'a> {
         let named = header.and_then(|at| table(self.0[at]));
         if let (Some(name), true) = (&named, header == Some(at)) {
             let first = (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name))?;
-            return Some(Again { header, is_header: true, key: name.clone(), first: first + 1 });
+            return Some(Again {
+                header,
+                is_header: true,
+                key: name.clone(),
+                first: first + 1,
+            });
         }
         let key = key(self.0[at])?;
         // In the same table, which may have begun further above where its header stands twice.
-        let begins = named.as_ref().map_or(0, |name| (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name)).unwrap_or(0));
+        let begins = named.as_ref().map_or(0, |name| {
+            (0..at)
+                .find(|at| table(self.0[*at]).as_ref() == Some(name))
+                .unwrap_or(0)
+        });
         let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
         let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
         // Without one of its own, the table is declared twice (`[a.b]` after `a.b.c = 1`).
-        Some(Again { header, is_header: false, key: full, first: first.unwrap_or(begins) + 1 })
+        Some(Again {
+            header,
+            is_header: false,
+            key: full,
+            first: first.unwrap_or(begins) + 1,
+        })
     }
 }
 
@@ -55,7 +69,9 @@ fn key(line: &str) -> Option<String> {
 
 /// A name without blanks and quotes.
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'')).collect()
+    name.chars()
+        .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))
+        .collect()
 }
 
 #[cfg(test)]
@@ -64,10 +80,28 @@ mod tests {
 
     #[test]
     fn the_first_one_is_found_whatever_blanks_and_quotes_there_are() {
-        let lines = TextLines::of("a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n");
+        let lines = TextLines::of(
+            "a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n",
+        );
         let again = |line| lines.again(line).unwrap();
-        assert_eq!(again(4), Again { header: Some(3), is_header: true, key: "views.v".to_owned(), first: 2 });
-        assert_eq!(again(5), Again { header: Some(3), is_header: false, key: "views.v.kind".to_owned(), first: 3 });
+        assert_eq!(
+            again(4),
+            Again {
+                header: Some(3),
+                is_header: true,
+                key: "views.v".to_owned(),
+                first: 2
+            }
+        );
+        assert_eq!(
+            again(5),
+            Again {
+                header: Some(3),
+                is_header: false,
+                key: "views.v.kind".to_owned(),
+                first: 3
+            }
+        );
         assert_eq!(lines.again(2), None);
         assert_eq!((lines.again(0), lines.again(99)), (None, None));
     }

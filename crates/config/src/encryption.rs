@@ -11,7 +11,9 @@ use evenkeel_model::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_p
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{TableName, ViewName};
-use evenkeel_model::settings::{EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText};
+use evenkeel_model::settings::{
+    EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText,
+};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
@@ -24,20 +26,32 @@ use super::views::{TableDraft, ViewDraft};
 
 const VAULT_KEY: &str = "vault_key";
 const WRAPPED_KEY: &str = "wrapped_key";
-const KEY: SecretKeys = SecretKeys { env: "key_env", file: "key_file" };
+const KEY: SecretKeys = SecretKeys {
+    env: "key_env",
+    file: "key_file",
+};
 
 /// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
 pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     if !root.has("encryption") {
         return EncryptionSettings::default();
     }
-    let Some(section) = root.section("encryption") else { return EncryptionSettings::default() };
+    let Some(section) = root.section("encryption") else {
+        return EncryptionSettings::default();
+    };
     let named = section.named("keys");
     let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
     let current = section.required("current", "the name of one of [encryption.keys]", |text| {
-        if names.contains(&text) { Ok(text.to_owned()) } else { Err(format!("expected one of [encryption.keys], found {text:?}")) }
+        if names.contains(&text) {
+            Ok(text.to_owned())
+        } else {
+            Err(format!("expected one of [encryption.keys], found {text:?}"))
+        }
     });
-    let mut settings = EncryptionSettings { current, ..EncryptionSettings::default() };
+    let mut settings = EncryptionSettings {
+        current,
+        ..EncryptionSettings::default()
+    };
     for (name, section) in named {
         if let Err(error) = ViewName::new(name) {
             section.error("", error);
@@ -79,7 +93,9 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
     section.refuse(VAULT_KEY, "a key of a vault", &[&KEY.all()]);
     let address = section.parsed(VAULT_KEY, vault_key);
     let identity = identity::read(section);
-    let (Some(address), Some(identity)) = (address, identity) else { return };
+    let (Some(address), Some(identity)) = (address, identity) else {
+        return;
+    };
     let by = VaultKey { address, identity };
     if !section.has(WRAPPED_KEY) {
         section.warning(
@@ -88,7 +104,9 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
         );
         settings.unused.insert(name.to_owned(), by);
     } else if let Some(wrapped) = section.parsed(WRAPPED_KEY, WrappedText::parse) {
-        settings.keys.insert(name.to_owned(), KeySource::Wrapped { by, wrapped });
+        settings
+            .keys
+            .insert(name.to_owned(), KeySource::Wrapped { by, wrapped });
     }
 }
 
@@ -100,8 +118,16 @@ fn vault_key(text: &str) -> Result<Url, String> {
     if !matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) {
         return Err(format!("expected {EXPECTED}"));
     }
-    let is_vault = url.host_str().is_some_and(|host| is_local_host(host) || VAULT_DOMAINS.iter().any(|domain| host.ends_with(domain)));
-    if is_vault { Ok(url) } else { Err(format!("expected {EXPECTED}: a token for Azure's vaults is sent to no other host")) }
+    let is_vault = url.host_str().is_some_and(|host| {
+        is_local_host(host) || VAULT_DOMAINS.iter().any(|domain| host.ends_with(domain))
+    });
+    if is_vault {
+        Ok(url)
+    } else {
+        Err(format!(
+            "expected {EXPECTED}: a token for Azure's vaults is sent to no other host"
+        ))
+    }
 }
 
 /// The key `encrypt` of a table.
@@ -111,11 +137,17 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     }
     let names = section.each("encrypt", |name| {
         if name.starts_with(RESERVED_PREFIX) {
-            Err(format!("{name:?} is one of evenkeel's own properties, which are never encrypted"))
+            Err(format!(
+                "{name:?} is one of evenkeel's own properties, which are never encrypted"
+            ))
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
-            Err(format!("the service has to read {name}; expected a property of your own"))
+            Err(format!(
+                "the service has to read {name}; expected a property of your own"
+            ))
         } else if !valid_property_name(&name) {
-            Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
+            Err(format!(
+                "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+            ))
         } else {
             Ok(name)
         }
@@ -124,14 +156,24 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
 }
 
 /// The key `hash` of a table: `{ SsnHash = "{Ssn|trim}" }`.
-pub(super) fn hashes(section: &Section<'_>, encrypted: &BTreeSet<String>) -> BTreeMap<String, Template> {
+pub(super) fn hashes(
+    section: &Section<'_>,
+    encrypted: &BTreeSet<String>,
+) -> BTreeMap<String, Template> {
     if !section.has("hash") {
         return BTreeMap::new();
     }
-    let Some((inner, texts)) = section.texts_by_name("hash") else { return BTreeMap::new() };
+    let Some((inner, texts)) = section.texts_by_name("hash") else {
+        return BTreeMap::new();
+    };
     let hash = |(name, text): (&str, &str)| {
-        let name = own_property(name)
-            .and_then(|name| if encrypted.contains(&name) { Err(format!("{name:?} is encrypted itself")) } else { Ok(name) });
+        let name = own_property(name).and_then(|name| {
+            if encrypted.contains(&name) {
+                Err(format!("{name:?} is encrypted itself"))
+            } else {
+                Ok(name)
+            }
+        });
         let template = Template::parse_text(text).map_err(|error| error.to_string()).and_then(|template| {
             let properties = template.properties();
             let is_of_one = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
@@ -171,7 +213,9 @@ pub(super) fn check(
     }
     let everywhere = catalog.sealed_properties();
     for view in views {
-        let Some(sealed) = everywhere.get(&view.source) else { continue };
+        let Some(sealed) = everywhere.get(&view.source) else {
+            continue;
+        };
         for (key, names) in computed(view) {
             if let Some(name) = names.into_iter().find(|name| sealed.contains(*name)) {
                 view.section.error(key, format!("{name} is encrypted in the rows of {}: views may copy it whole (a secondary_index, a large_entity), and nothing is computed from it", view.source));
@@ -179,10 +223,16 @@ pub(super) fn check(
         }
     }
     for archive in archives {
-        let Some(sealed) = everywhere.get(&archive.source) else { continue };
+        let Some(sealed) = everywhere.get(&archive.source) else {
+            continue;
+        };
         let computed = match &archive.target {
             TargetDraft::Table(..) | TargetDraft::File(_) => BTreeSet::new(),
-            TargetDraft::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
+            TargetDraft::Blob(target) => target
+                .metadata
+                .values()
+                .flat_map(Template::properties)
+                .collect(),
             TargetDraft::Log(target) => target.time.iter().map(String::as_str).collect(),
         };
         if let Some(name) = computed.into_iter().find(|name| sealed.contains(*name)) {
@@ -199,31 +249,65 @@ fn condition(table: &TableDraft<'_>, views: &[ViewDraft<'_>]) {
     let Some(when) = &table.when else { return };
     let error = |problem: String| table.section.error("when", problem);
     if table.encrypt.is_empty() {
-        error("says when properties are encrypted, and none is; expected encrypt beside it".to_owned());
+        error(
+            "says when properties are encrypted, and none is; expected encrypt beside it"
+                .to_owned(),
+        );
     }
     for name in when.properties() {
         if table.encrypt.contains(name) {
-            error(format!("{name} is encrypted itself: sealed values compare with nothing; expected another property"));
+            error(format!(
+                "{name} is encrypted itself: sealed values compare with nothing; expected another property"
+            ));
         }
         if table.hash.contains_key(name) {
-            error(format!("{name} is the keyed hash of an encrypted property; expected another property"));
+            error(format!(
+                "{name} is the keyed hash of an encrypted property; expected another property"
+            ));
         }
-        let sets = |view: &&ViewDraft<'_>| view.target() == Some(&table.name) && view.sets().is_some_and(|set| set.contains_key(name));
+        let sets = |view: &&ViewDraft<'_>| {
+            view.target() == Some(&table.name)
+                && view.sets().is_some_and(|set| set.contains_key(name))
+        };
         if let Some(view) = views.iter().find(sets) {
-            error(format!("{name} is kept by the view {}, which seals nothing; expected a property that jobs write", view.name));
+            error(format!(
+                "{name} is kept by the view {}, which seals nothing; expected a property that jobs write",
+                view.name
+            ));
         }
     }
-    if views.iter().any(|view| view.source == table.name && matches!(view.form(), Form::Values(_))) {
-        error(format!("a large_entity view keeps values of {} in blobs, where none is sealed later; expected one of the two", table.name));
+    if views
+        .iter()
+        .any(|view| view.source == table.name && matches!(view.form(), Form::Values(_)))
+    {
+        error(format!(
+            "a large_entity view keeps values of {} in blobs, where none is sealed later; expected one of the two",
+            table.name
+        ));
     }
 }
 
 /// A row that is brought from elsewhere has values sealed for the entity there, and a table that encrypts has its own.
-fn sources(table: &TableDraft<'_>, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
-    let encrypts =
-        |source: &TableName| *source != table.name && tables.iter().any(|table| table.name == *source && !table.encrypt.is_empty());
-    let copies = views.iter().filter(|view| view.form().carries_values() && view.target() == Some(&table.name)).map(|view| &view.source);
-    let archived = archives.iter().filter(|archive| archive.table() == Some(&table.name)).map(|archive| &archive.source);
+fn sources(
+    table: &TableDraft<'_>,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
+    let encrypts = |source: &TableName| {
+        *source != table.name
+            && tables
+                .iter()
+                .any(|table| table.name == *source && !table.encrypt.is_empty())
+    };
+    let copies = views
+        .iter()
+        .filter(|view| view.form().carries_values() && view.target() == Some(&table.name))
+        .map(|view| &view.source);
+    let archived = archives
+        .iter()
+        .filter(|archive| archive.table() == Some(&table.name))
+        .map(|archive| &archive.source);
     if let Some(source) = copies.chain(archived).find(|source| encrypts(source)) {
         table.section.error(
             "encrypt",
@@ -234,9 +318,22 @@ fn sources(table: &TableDraft<'_>, tables: &[TableDraft<'_>], views: &[ViewDraft
 
 /// The properties that a view computes something from, by the keys that name them.
 fn computed<'v>(view: &'v ViewDraft<'_>) -> Vec<(&'static str, BTreeSet<&'v str>)> {
-    let when = view.when.as_ref().map(Condition::properties).unwrap_or_default();
-    let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
+    let when = view
+        .when
+        .as_ref()
+        .map(Condition::properties)
+        .unwrap_or_default();
+    let keys = view.rows().into_iter().flat_map(|rows| {
+        [
+            ("partition_key", rows.partition_key),
+            ("row_key", rows.row_key),
+        ]
+    });
     let keys = keys.map(|(key, template)| (key, template.properties().into_iter().collect()));
-    let own = if view.form().carries_values() { BTreeSet::new() } else { view.form().properties() };
+    let own = if view.form().carries_values() {
+        BTreeSet::new()
+    } else {
+        view.form().properties()
+    };
     keys.chain([("when", when), ("kind", own)]).collect()
 }

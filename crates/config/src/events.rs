@@ -14,23 +14,45 @@ use evenkeel_model::settings::QueueSettings;
 const JOB: &str = "the job, such as { op = \"sync\", table = \"Employees\", pk = \"{data.department}\", rk = \"{data.number}\" }";
 
 /// Reads every mapping, and checks the names in it against the catalog.
-pub(super) fn read(root: &Section<'_>, catalog: &Catalog, queues: &[QueueSettings]) -> EventMappings {
-    EventMappings(root.named("events").into_iter().filter_map(|(name, section)| mapping(name, &section, catalog, queues)).collect())
+pub(super) fn read(
+    root: &Section<'_>,
+    catalog: &Catalog,
+    queues: &[QueueSettings],
+) -> EventMappings {
+    EventMappings(
+        root.named("events")
+            .into_iter()
+            .filter_map(|(name, section)| mapping(name, &section, catalog, queues))
+            .collect(),
+    )
 }
 
-fn mapping(name: &str, section: &Section<'_>, catalog: &Catalog, queues: &[QueueSettings]) -> Option<EventMapping> {
-    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let when = section.optional("when", |section| section.parsed("when", Condition::parse_of_event));
+fn mapping(
+    name: &str,
+    section: &Section<'_>,
+    catalog: &Catalog,
+    queues: &[QueueSettings],
+) -> Option<EventMapping> {
+    let name = ViewName::new(name)
+        .map_err(|error| section.error("", error))
+        .ok();
+    let when = section.optional("when", |section| {
+        section.parsed("when", Condition::parse_of_event)
+    });
     let job = section.section("job");
     if !section.has("job") {
         section.error("job", format!("missing; expected {JOB}"));
     }
     section.finish();
     let (job, name, when) = (job?, name?, when.ok()?);
-    let json: Map<String, Value> = job.nodes().map(|(key, node)| (key.to_owned(), json(node))).collect();
+    let json: Map<String, Value> = job
+        .nodes()
+        .map(|(key, node)| (key.to_owned(), json(node)))
+        .collect();
     let mapping = EventMapping::new(name, when, json).map_err(|error| {
-        let within =
-            ["entity", "newer_by"].into_iter().find_map(|field| Some((field, error.field.strip_prefix(field)?.strip_prefix('.')?)));
+        let within = ["entity", "newer_by"]
+            .into_iter()
+            .find_map(|field| Some((field, error.field.strip_prefix(field)?.strip_prefix('.')?)));
         match within {
             Some((field, property)) => {
                 if let Some(section) = job.section(field) {
@@ -60,12 +82,21 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
             _ => TableName::new(name).is_ok_and(|name| catalog.table(&name).is_some()),
         };
         if !known {
-            let section = if field == "archive" { "archives" } else { "tables" };
+            let section = if field == "archive" {
+                "archives"
+            } else {
+                "tables"
+            };
             job.error(field, format!("{name:?} is not declared: add [{section}.{name}], or a view or an archive of it"));
         }
-        let table = TableName::new(name).ok().and_then(|name| catalog.table(&name));
+        let table = TableName::new(name)
+            .ok()
+            .and_then(|name| catalog.table(&name));
         let encrypted = table.and_then(|table| catalog.encrypted.get(table));
-        if let Some(property) = mapping.properties().find(|property| encrypted.is_some_and(|encrypted| encrypted.contains(*property))) {
+        if let Some(property) = mapping
+            .properties()
+            .find(|property| encrypted.is_some_and(|encrypted| encrypted.contains(*property)))
+        {
             job.error(
                 "entity",
                 format!("{property:?} is encrypted in {name}, and an event holds it in plain text: in its queue, and in the poison queue"),
@@ -77,10 +108,23 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
 /// Reports where events about two things can make one key: where no field of the row key, or of the partition key of a fixed row key, is told
 /// whole. Spellings of one text are meant to meet.
 fn meeting(mapping: &EventMapping, job: &Section<'_>) {
-    let Some([partition_key, row_key]) = mapping.key_templates() else { return };
+    let Some([partition_key, row_key]) = mapping.key_templates() else {
+        return;
+    };
     let row_decides = row_key.fields().next().is_some();
-    let fields = if row_decides { row_key.properties() } else { partition_key.properties() };
-    let is_told = |field: &&str| keys_tell(&[partition_key, row_key], field, Apart::Spellings, mapping.beginning(field));
+    let fields = if row_decides {
+        row_key.properties()
+    } else {
+        partition_key.properties()
+    };
+    let is_told = |field: &&str| {
+        keys_tell(
+            &[partition_key, row_key],
+            field,
+            Apart::Spellings,
+            mapping.beginning(field),
+        )
+    };
     if fields.is_empty() || fields.iter().any(is_told) {
         return;
     }
@@ -89,7 +133,14 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
         fields.into_iter().collect::<Vec<_>>().join(" and ")
     );
     match job.section("entity").filter(|entity| entity.has("RowKey")) {
-        Some(entity) => entity.warning(if row_decides { "RowKey" } else { "PartitionKey" }, message),
+        Some(entity) => entity.warning(
+            if row_decides {
+                "RowKey"
+            } else {
+                "PartitionKey"
+            },
+            message,
+        ),
         None => job.warning(if row_decides { "rk" } else { "pk" }, message),
     }
 }
@@ -101,6 +152,11 @@ fn json(node: &Node) -> Value {
         Toml::Float(number) => Value::from(*number),
         Toml::Text(text) => Value::from(text.as_str()),
         Toml::List(items) => items.iter().map(json).collect(),
-        Toml::Table(table) => Value::Object(table.iter().map(|(key, node)| (key.clone(), json(node))).collect()),
+        Toml::Table(table) => Value::Object(
+            table
+                .iter()
+                .map(|(key, node)| (key.clone(), json(node)))
+                .collect(),
+        ),
     }
 }

@@ -20,9 +20,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(origin: Option<&Origin>, key: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn new(
+        origin: Option<&Origin>,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
-            file: origin.map(|origin| Origin { line: None, ..origin.clone() }.to_string()),
+            file: origin.map(|origin| {
+                Origin {
+                    line: None,
+                    ..origin.clone()
+                }
+                .to_string()
+            }),
             line: origin.and_then(|origin| origin.line),
             key: key.into(),
             message: message.into(),
@@ -59,6 +69,8 @@ struct FindingList<'a>(&'a [Finding]);
 
 impl fmt::Display for FindingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|finding| write!(f, "\n  {finding}"))
+        self.0
+            .iter()
+            .try_for_each(|finding| write!(f, "\n  {finding}"))
     }
 }

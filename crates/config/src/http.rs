@@ -10,7 +10,10 @@ use evenkeel_model::model::ViewName;
 use evenkeel_model::model::local::is_loopback;
 use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken};
 
-const TOKEN: SecretKeys = SecretKeys { env: "token_env", file: "token_file" };
+const TOKEN: SecretKeys = SecretKeys {
+    env: "token_env",
+    file: "token_file",
+};
 /// The name of the token of `[http]` itself, which sees contents.
 const UNNAMED: &str = "token";
 
@@ -25,7 +28,16 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     let mut tokens = Vec::new();
     let mut is_whole = true;
     if let Some(secret) = TOKEN.configured(&section) {
-        is_whole &= add(&mut tokens, &section, HttpToken { name: UNNAMED.to_owned(), secret, role: HttpRole::Operate, contents: true });
+        is_whole &= add(
+            &mut tokens,
+            &section,
+            HttpToken {
+                name: UNNAMED.to_owned(),
+                secret,
+                role: HttpRole::Operate,
+                contents: true,
+            },
+        );
     }
     for (name, token) in section.named("tokens") {
         match named(name, &token) {
@@ -39,53 +51,91 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     if !is_loopback(listen.ip()) && tokens.is_empty() {
         let hint = match TOKEN.variable(&section) {
             Some(variable) => format!("set {variable}"),
-            None => "name an environment variable with token_env or a file with token_file".to_owned(),
+            None => {
+                "name an environment variable with token_env or a file with token_file".to_owned()
+            }
         };
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
         return None;
     }
-    Some(HttpSettings { listen, tokens, open_reads: open_reads? }).filter(|_| is_whole)
+    Some(HttpSettings {
+        listen,
+        tokens,
+        open_reads: open_reads?,
+    })
+    .filter(|_| is_whole)
 }
 
 /// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
 fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reported> {
-    let valid = ViewName::new(name).map_err(|error| section.error("", error)).is_ok();
+    let valid = ViewName::new(name)
+        .map_err(|error| section.error("", error))
+        .is_ok();
     let is_taken = name == UNNAMED;
     if is_taken {
-        section.error("", format!("audit lines call the token of http.{name} so: expected another name"));
+        section.error(
+            "",
+            format!("audit lines call the token of http.{name} so: expected another name"),
+        );
     }
     if !section.has("role") {
         section.error("role", "missing; expected \"read\" or \"operate\"");
     }
-    let role = section.word("role", &[("read", HttpRole::Read), ("operate", HttpRole::Operate)]);
-    let contents = section.optional("contents", |section| section.truth("contents"))?.unwrap_or(false);
+    let role = section.word(
+        "role",
+        &[("read", HttpRole::Read), ("operate", HttpRole::Operate)],
+    );
+    let contents = section
+        .optional("contents", |section| section.truth("contents"))?
+        .unwrap_or(false);
     let secret = TOKEN.configured(section);
     section.finish();
-    let (Some(role), true, false) = (role, valid, is_taken) else { return Err(Reported) };
+    let (Some(role), true, false) = (role, valid, is_taken) else {
+        return Err(Reported);
+    };
     if let Some(secret) = secret {
-        return Ok(Some(HttpToken { name: name.to_owned(), secret, role, contents }));
+        return Ok(Some(HttpToken {
+            name: name.to_owned(),
+            secret,
+            role,
+            contents,
+        }));
     }
     let Some(variable) = TOKEN.variable(section) else {
         // Problems of a file have been reported.
         if !section.has("token_file") {
-            section.error("token_env", "missing; expected the name of an environment variable, or a file with token_file");
+            section.error(
+                "token_env",
+                "missing; expected the name of an environment variable, or a file with token_file",
+            );
         }
         return Err(Reported);
     };
-    section.warning("token_env", format!("{variable} is not set: nobody is let in with this token"));
+    section.warning(
+        "token_env",
+        format!("{variable} is not set: nobody is let in with this token"),
+    );
     Ok(None)
 }
 
 /// Adds a token; false where it is none, or another one's, which is reported.
 fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
     let text = &token.secret.text;
-    let same = tokens.iter().find(|other| other.secret.text.expose_secret() == text.expose_secret());
-    let problem = HttpToken::refusal(text).or_else(|| same.map(|other| format!("the token of {:?} as well: each has its own", other.name)));
+    let same = tokens
+        .iter()
+        .find(|other| other.secret.text.expose_secret() == text.expose_secret());
+    let problem = HttpToken::refusal(text).or_else(|| {
+        same.map(|other| format!("the token of {:?} as well: each has its own", other.name))
+    });
     let is_token = problem.is_none();
     match problem {
         Some(problem) => {
-            let variable = section.text(token.secret.setting).filter(|_| token.secret.setting.ends_with("_env"));
-            let of = variable.map(|name| format!(" (environment variable {name})")).unwrap_or_default();
+            let variable = section
+                .text(token.secret.setting)
+                .filter(|_| token.secret.setting.ends_with("_env"));
+            let of = variable
+                .map(|name| format!(" (environment variable {name})"))
+                .unwrap_or_default();
             section.error(token.secret.setting, format!("{problem}{of}"));
         }
         None => tokens.push(token),

@@ -16,7 +16,13 @@ use super::section::Section;
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
 
 /// All keys of an identity.
-pub(super) const KEYS: [&str; 5] = ["credential", "tenant_id", "client_id", "client_secret_file", "client_certificate_file"];
+pub(super) const KEYS: [&str; 5] = [
+    "credential",
+    "tenant_id",
+    "client_id",
+    "client_secret_file",
+    "client_certificate_file",
+];
 
 const CREDENTIAL: &str = "credential";
 const SECRET_FILE: &str = "client_secret_file";
@@ -28,19 +34,31 @@ struct IdentitySetting {
     expected: &'static str,
 }
 
-const TENANT: IdentitySetting =
-    IdentitySetting { key: Some("tenant_id"), variable: "AZURE_TENANT_ID", expected: "the id or domain of the tenant" };
-const CLIENT: IdentitySetting =
-    IdentitySetting { key: Some("client_id"), variable: "AZURE_CLIENT_ID", expected: "the client id of the application" };
-const SECRET: IdentitySetting =
-    IdentitySetting { key: Some(SECRET_FILE), variable: "AZURE_CLIENT_SECRET", expected: "a file with an application's secret" };
+const TENANT: IdentitySetting = IdentitySetting {
+    key: Some("tenant_id"),
+    variable: "AZURE_TENANT_ID",
+    expected: "the id or domain of the tenant",
+};
+const CLIENT: IdentitySetting = IdentitySetting {
+    key: Some("client_id"),
+    variable: "AZURE_CLIENT_ID",
+    expected: "the client id of the application",
+};
+const SECRET: IdentitySetting = IdentitySetting {
+    key: Some(SECRET_FILE),
+    variable: "AZURE_CLIENT_SECRET",
+    expected: "a file with an application's secret",
+};
 const CERTIFICATE: IdentitySetting = IdentitySetting {
     key: Some("client_certificate_file"),
     variable: "AZURE_CLIENT_CERTIFICATE_PATH",
     expected: "a PEM file with an application's certificate and private key",
 };
-const FEDERATED_TOKEN: IdentitySetting =
-    IdentitySetting { key: None, variable: "AZURE_FEDERATED_TOKEN_FILE", expected: "the file with the token that the application trusts" };
+const FEDERATED_TOKEN: IdentitySetting = IdentitySetting {
+    key: None,
+    variable: "AZURE_FEDERATED_TOKEN_FILE",
+    expected: "the file with the token that the application trusts",
+};
 const AUTHORITY: IdentitySetting = IdentitySetting {
     key: None,
     variable: "AZURE_AUTHORITY_HOST",
@@ -65,7 +83,10 @@ const COMPLETE: [CredentialKind; 3] = [
         own: &["client_secret_file"],
         read: |from| {
             let (application, secret) = (from.application(), from.secret());
-            Some(vec![EntraCredential::ClientSecret { application: application?, secret: secret? }])
+            Some(vec![EntraCredential::ClientSecret {
+                application: application?,
+                secret: secret?,
+            }])
         },
     },
     CredentialKind {
@@ -74,7 +95,10 @@ const COMPLETE: [CredentialKind; 3] = [
         own: &["client_certificate_file"],
         read: |from| {
             let (application, certificate) = (from.application(), from.required(&CERTIFICATE));
-            Some(vec![EntraCredential::ClientCertificate { application: application?, certificate: PathBuf::from(certificate?) }])
+            Some(vec![EntraCredential::ClientCertificate {
+                application: application?,
+                certificate: PathBuf::from(certificate?),
+            }])
         },
     },
     CredentialKind {
@@ -83,7 +107,10 @@ const COMPLETE: [CredentialKind; 3] = [
         own: &[],
         read: |from| {
             let (application, token) = (from.application(), from.required(&FEDERATED_TOKEN));
-            Some(vec![EntraCredential::WorkloadIdentity { application: application?, token: PathBuf::from(token?) }])
+            Some(vec![EntraCredential::WorkloadIdentity {
+                application: application?,
+                token: PathBuf::from(token?),
+            }])
         },
     },
 ];
@@ -94,7 +121,11 @@ const TRIED: [CredentialKind; 2] = [
         word: "managed_identity",
         keys: &["client_id"],
         own: &[],
-        read: |from| Some(vec![EntraCredential::ManagedIdentity { client: CLIENT.read(from.section) }]),
+        read: |from| {
+            Some(vec![EntraCredential::ManagedIdentity {
+                client: CLIENT.read(from.section),
+            }])
+        },
     },
     CredentialKind {
         word: "developer_tools",
@@ -102,7 +133,12 @@ const TRIED: [CredentialKind; 2] = [
         own: &[],
         read: |from| {
             let tenant = TENANT.read(from.section);
-            Some(vec![EntraCredential::AzureCli { tenant: tenant.clone() }, EntraCredential::AzureDeveloperCli { tenant }])
+            Some(vec![
+                EntraCredential::AzureCli {
+                    tenant: tenant.clone(),
+                },
+                EntraCredential::AzureDeveloperCli { tenant },
+            ])
         },
     },
 ];
@@ -111,23 +147,43 @@ const TRIED: [CredentialKind; 2] = [
 pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
     section.also_known(&KEYS);
     let mut words = vec![("auto", None)];
-    words.extend(COMPLETE.iter().chain(&TRIED).map(|kind| (kind.word, Some(kind))));
-    let chosen = if section.has("credential") { section.word("credential", &words)? } else { None };
+    words.extend(
+        COMPLETE
+            .iter()
+            .chain(&TRIED)
+            .map(|kind| (kind.word, Some(kind))),
+    );
+    let chosen = if section.has("credential") {
+        section.word("credential", &words)?
+    } else {
+        None
+    };
     let authority = match AUTHORITY.read(section) {
-        Some(text) => Some(authority(&text).map_err(|expected| section.error(CREDENTIAL, expected)).ok()?),
+        Some(text) => Some(
+            authority(&text)
+                .map_err(|expected| section.error(CREDENTIAL, expected))
+                .ok()?,
+        ),
         None => None,
     };
     let (credentials, ruled_out) = match chosen {
         Some(kind) => (kind.alone(section)?, Vec::new()),
         None => auto(section)?,
     };
-    Some(Arc::new(Identity { credentials, ruled_out, authority }))
+    Some(Arc::new(Identity {
+        credentials,
+        ruled_out,
+        authority,
+    }))
 }
 
 fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
     let mut ruled_out = Vec::new();
     for kind in &COMPLETE {
-        let mut reader = Reader { section, missing: Vec::new() };
+        let mut reader = Reader {
+            section,
+            missing: Vec::new(),
+        };
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
             // Half of its settings are there: a mistake, and not another credential's turn.
@@ -139,22 +195,44 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
                 let missing: Vec<String> = reader
                     .missing
                     .iter()
-                    .map(|setting| setting.key.into_iter().chain([setting.variable]).collect::<Vec<_>>().join(" or "))
+                    .map(|setting| {
+                        setting
+                            .key
+                            .into_iter()
+                            .chain([setting.variable])
+                            .collect::<Vec<_>>()
+                            .join(" or ")
+                    })
                     .collect();
                 ruled_out.push(format!("{} without {}", kind.word, missing.join(", ")));
             }
         }
     }
-    let tried = TRIED.iter().filter_map(|kind| (kind.read)(&mut Reader { section, missing: Vec::new() }));
+    let tried = TRIED.iter().filter_map(|kind| {
+        (kind.read)(&mut Reader {
+            section,
+            missing: Vec::new(),
+        })
+    });
     Some((tried.flatten().collect(), ruled_out))
 }
 
 impl CredentialKind {
     /// The credential, chosen by its word.
     fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
-        let others: Vec<&'static str> = KEYS.into_iter().filter(|key| *key != CREDENTIAL && !self.keys.contains(key)).collect();
-        section.refuse(CREDENTIAL, &format!("credential = {:?}", self.word), &[&others]);
-        let mut reader = Reader { section, missing: Vec::new() };
+        let others: Vec<&'static str> = KEYS
+            .into_iter()
+            .filter(|key| *key != CREDENTIAL && !self.keys.contains(key))
+            .collect();
+        section.refuse(
+            CREDENTIAL,
+            &format!("credential = {:?}", self.word),
+            &[&others],
+        );
+        let mut reader = Reader {
+            section,
+            missing: Vec::new(),
+        };
         let credentials = (self.read)(&mut reader);
         reader.report();
         credentials
@@ -167,11 +245,18 @@ impl IdentitySetting {
             Some(key) => section.text(key),
             None => self.of_environment(section),
         };
-        given.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+        given
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
     }
 
     fn of_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
-        section.cx.environment.get(self.variable).map(String::as_str)
+        section
+            .cx
+            .environment
+            .get(self.variable)
+            .map(String::as_str)
     }
 }
 
@@ -193,16 +278,34 @@ impl Reader<'_> {
     fn application(&mut self) -> Option<Application> {
         let (tenant, client) = (self.required(&TENANT), self.required(&CLIENT));
         let tenant = tenant?;
-        if !tenant.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')) {
-            self.section.error("tenant_id", format!("expected {}, found {tenant:?}", TENANT.expected));
+        if !tenant
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
+        {
+            self.section.error(
+                "tenant_id",
+                format!("expected {}, found {tenant:?}", TENANT.expected),
+            );
             return None;
         }
-        Some(Application { tenant, client: client? })
+        Some(Application {
+            tenant,
+            client: client?,
+        })
     }
 
     fn secret(&mut self) -> Option<SecretString> {
-        let of_environment = || SECRET.of_environment(self.section).filter(|secret| !secret.is_empty()).map(SecretString::from);
-        let found = if self.section.has(SECRET_FILE) { secret::of_file(self.section, SECRET_FILE) } else { of_environment() };
+        let of_environment = || {
+            SECRET
+                .of_environment(self.section)
+                .filter(|secret| !secret.is_empty())
+                .map(SecretString::from)
+        };
+        let found = if self.section.has(SECRET_FILE) {
+            secret::of_file(self.section, SECRET_FILE)
+        } else {
+            of_environment()
+        };
         // Problems of a file have been reported.
         if found.is_none() && !self.section.has(SECRET_FILE) {
             self.missing.push(&SECRET);
@@ -211,7 +314,12 @@ impl Reader<'_> {
     }
 
     fn report(&self) {
-        for IdentitySetting { key, variable, expected } in &self.missing {
+        for IdentitySetting {
+            key,
+            variable,
+            expected,
+        } in &self.missing
+        {
             match key {
                 Some(key) => self.section.error(key, format!("missing; expected {expected}, or the environment variable {variable}")),
                 None => {
@@ -223,7 +331,11 @@ impl Reader<'_> {
 }
 
 fn authority(text: &str) -> Result<Url, String> {
-    let IdentitySetting { variable, expected, .. } = AUTHORITY;
-    let url = address::plain(text, expected).ok().filter(|url| url.scheme() == "https");
+    let IdentitySetting {
+        variable, expected, ..
+    } = AUTHORITY;
+    let url = address::plain(text, expected)
+        .ok()
+        .filter(|url| url.scheme() == "https");
     url.ok_or_else(|| format!("expected {expected} in the environment variable {variable}"))
 }

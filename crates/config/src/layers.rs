@@ -32,18 +32,35 @@ pub(super) struct Layers<'a> {
 impl<'a> Layers<'a> {
     /// Everything below the environment: built-in defaults and files.
     pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
-        let mut layers = Self { values: Vec::new(), findings: Vec::new(), warnings: Vec::new(), origins, read: BTreeSet::new() };
+        let mut layers = Self {
+            values: Vec::new(),
+            findings: Vec::new(),
+            warnings: Vec::new(),
+            origins,
+            read: BTreeSet::new(),
+        };
         let (folder, named) = match &request.folder {
             Folder::Named(folder) => (folder, true),
             Folder::Usual(folder) => (folder, false),
         };
         let found = folder.is_dir();
         if named && !found {
-            let problem = if folder.is_file() { "is a file; expected the folder that it lies in" } else { "does not exist" };
-            layers.mistake(format!("the configuration folder {} {problem}", folder.display()));
+            let problem = if folder.is_file() {
+                "is a file; expected the folder that it lies in"
+            } else {
+                "does not exist"
+            };
+            layers.mistake(format!(
+                "the configuration folder {} {problem}",
+                folder.display()
+            ));
         }
         let defaults = layers.toml(defaults::DEFAULT, Layer::Default, "built-in default.toml");
-        layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });
+        layers.values.push(if found {
+            defaults.without(&defaults::CATALOG_SECTIONS)
+        } else {
+            defaults
+        });
         let at = layers.values.len();
         let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
         if named && found && default.is_none() {
@@ -52,7 +69,11 @@ impl<'a> Layers<'a> {
                 folder.display()
             ));
         }
-        if let Some(profile) = request.profile.as_deref().filter(|profile| !profile.is_empty()) {
+        if let Some(profile) = request
+            .profile
+            .as_deref()
+            .filter(|profile| !profile.is_empty())
+        {
             layers.profile(profile, folder);
         }
         if found {
@@ -83,12 +104,18 @@ impl<'a> Layers<'a> {
         if self.file_if_there(&path) {
             return;
         }
-        match defaults::PROFILES.into_iter().find(|(name, _)| *name == profile) {
+        match defaults::PROFILES
+            .into_iter()
+            .find(|(name, _)| *name == profile)
+        {
             Some((name, text)) => {
                 let values = self.toml(text, Layer::Default, &format!("built-in {name}.toml"));
                 self.values.push(values);
             }
-            None => self.mistake(format!("the profile {profile:?} has no file {}", path.display())),
+            None => self.mistake(format!(
+                "the profile {profile:?} has no file {}",
+                path.display()
+            )),
         }
     }
 
@@ -105,7 +132,12 @@ impl<'a> Layers<'a> {
                 self.values.push(values);
             }
             Err(problem) => {
-                let origin = Origin { layer: Layer::File, rank: self.values.len(), name, line: None };
+                let origin = Origin {
+                    layer: Layer::File,
+                    rank: self.values.len(),
+                    name,
+                    line: None,
+                };
                 self.findings.push(Finding::new(Some(&origin), "", problem));
             }
         }
@@ -118,11 +150,15 @@ impl<'a> Layers<'a> {
             return;
         }
         let mut paths: Vec<PathBuf> = match std::fs::read_dir(folder) {
-            Ok(entries) => {
-                entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
-            }
+            Ok(entries) => entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+                .collect(),
             Err(error) => {
-                self.mistake(format!("the folder {} cannot be read: {error}", folder.display()));
+                self.mistake(format!(
+                    "the folder {} cannot be read: {error}",
+                    folder.display()
+                ));
                 return;
             }
         };
@@ -138,14 +174,23 @@ impl<'a> Layers<'a> {
     /// over another.
     fn declared_twice(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
-        let files = default.and_then(|at| self.values.get(at)).into_iter().chain(&self.values[first..]);
+        let files = default
+            .and_then(|at| self.values.get(at))
+            .into_iter()
+            .chain(&self.values[first..]);
         for values in files {
             for section in defaults::CATALOG_SECTIONS {
                 for (name, value) in values.names_in(section) {
-                    let Some(origin) = self.origins.get(value.origin()) else { continue };
+                    let Some(origin) = self.origins.get(value.origin()) else {
+                        continue;
+                    };
                     let key = format!("{section}.{name}");
                     if let Some(other) = declared.insert(key.clone(), origin.clone()) {
-                        self.findings.push(Finding::new(Some(origin), key, format!("declared before, in {other}")));
+                        self.findings.push(Finding::new(
+                            Some(origin),
+                            key,
+                            format!("declared before, in {other}"),
+                        ));
                     }
                 }
             }
@@ -156,8 +201,16 @@ impl<'a> Layers<'a> {
     /// names in it are matched with those that the files have.
     pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
         for (name, value) in &request.environment {
-            let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else { continue };
-            self.assign(rest.split("__"), below, value, Layer::Environment, name.clone());
+            let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else {
+                continue;
+            };
+            self.assign(
+                rest.split("__"),
+                below,
+                value,
+                Layer::Environment,
+                name.clone(),
+            );
         }
         for flag in &request.overrides {
             match flag.split_once('=') {
@@ -179,9 +232,16 @@ impl<'a> Layers<'a> {
         name: String,
     ) {
         let segments: Vec<&str> = segments.take(MAX_SEGMENTS + 1).collect();
-        let origin = Origin { layer, rank: self.values.len(), name, line: None };
+        let origin = Origin {
+            layer,
+            rank: self.values.len(),
+            name,
+            line: None,
+        };
         match path(&segments, below) {
-            Ok(path) => self.values.push(LayerMap::one(path, value, origin, self.origins)),
+            Ok(path) => self
+                .values
+                .push(LayerMap::one(path, value, origin, self.origins)),
             Err(problem) => self.findings.push(Finding::new(Some(&origin), "", problem)),
         }
     }
@@ -190,7 +250,10 @@ impl<'a> Layers<'a> {
 /// The path that some segments mean, spelled as it is spelled below where it is there already.
 fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
     if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
-        return Err("not the name of a key: expected names such as WORKER__LEASE (worker.lease as a flag)".to_owned());
+        return Err(
+            "not the name of a key: expected names such as WORKER__LEASE (worker.lease as a flag)"
+                .to_owned(),
+        );
     }
     let mut path = String::new();
     let mut table = Some(below);
@@ -198,11 +261,20 @@ fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, Str
     for segment in segments {
         let node = if let Some(items) = list {
             let at = segment.parse::<usize>().ok().filter(|at| *at < items.len());
-            let at = at.ok_or_else(|| format!("expected a number below {} after {path}, found {segment:?}", items.len()))?;
+            let at = at.ok_or_else(|| {
+                format!(
+                    "expected a number below {} after {path}, found {segment:?}",
+                    items.len()
+                )
+            })?;
             let _ = write!(path, "[{at}]");
             items.get(at)
         } else {
-            let found = table.and_then(|table| table.iter().find(|(key, _)| key.eq_ignore_ascii_case(segment)));
+            let found = table.and_then(|table| {
+                table
+                    .iter()
+                    .find(|(key, _)| key.eq_ignore_ascii_case(segment))
+            });
             if !path.is_empty() {
                 path.push('.');
             }

@@ -7,7 +7,18 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
 /// Beginnings of the modules that the process can have lines of, beside its own.
-const LIBRARIES: [&str; 10] = ["azure_", "typespec", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
+const LIBRARIES: [&str; 10] = [
+    "azure_",
+    "typespec",
+    "reqwest",
+    "hyper",
+    "h2",
+    "rustls",
+    "opentelemetry",
+    "axum",
+    "tokio",
+    "tower",
+];
 
 /// The program, and the beginning of its crates' names.
 const OWN: &str = "evenkeel";
@@ -34,17 +45,32 @@ pub fn levels(text: &str) -> Result<EnvFilter, LevelsError> {
     if text.len() > MOST_BYTES {
         let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
         let problem = format!("it has {} bytes, and may have {MOST_BYTES}", text.len());
-        return Err(LevelsError { text: format!("{beginning}…"), problem });
+        return Err(LevelsError {
+            text: format!("{beginning}…"),
+            problem,
+        });
     }
-    let failed = |problem: String| LevelsError { text: text.to_owned(), problem };
-    let directives: Vec<&str> = text.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
+    let failed = |problem: String| LevelsError {
+        text: text.to_owned(),
+        problem,
+    };
+    let directives: Vec<&str> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|directive| !directive.is_empty())
+        .collect();
     if directives.is_empty() {
         return Err(failed("it is empty".to_owned()));
     }
-    if let Some(problem) = directives.iter().find_map(|directive| problem(directive).err()) {
+    if let Some(problem) = directives
+        .iter()
+        .find_map(|directive| problem(directive).err())
+    {
         return Err(failed(problem));
     }
-    EnvFilter::builder().parse(directives.join(",")).map_err(|error| failed(error.to_string()))
+    EnvFilter::builder()
+        .parse(directives.join(","))
+        .map_err(|error| failed(error.to_string()))
 }
 
 fn problem(directive: &str) -> Result<(), String> {
@@ -58,11 +84,15 @@ fn problem(directive: &str) -> Result<(), String> {
         _ => (directive, None),
     };
     let module = target.split(['[', ':']).next().unwrap_or_default().trim();
-    let exists = module == OWN || module.starts_with(OWN_CRATES) || LIBRARIES.iter().any(|library| module.starts_with(library));
+    let exists = module == OWN
+        || module.starts_with(OWN_CRATES)
+        || LIBRARIES.iter().any(|library| module.starts_with(library));
     let any_module = module.is_empty() && target.starts_with('[');
     if !exists && !any_module {
         let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
-        return Err(format!("{module:?} is no module; those of this program begin with evenkeel"));
+        return Err(format!(
+            "{module:?} is no module; those of this program begin with evenkeel"
+        ));
     }
     match level {
         Some(level) if !is_level(level) => Err(format!("{level:?} is no level")),
@@ -88,7 +118,11 @@ mod tests {
             "info,evenkeel[job{op=\"sync\"}]=debug",
             "[job]=trace",
         ] {
-            assert!(levels(text).is_ok(), "{text}: {}", levels(text).unwrap_err());
+            assert!(
+                levels(text).is_ok(),
+                "{text}: {}",
+                levels(text).unwrap_err()
+            );
         }
     }
 
@@ -96,7 +130,10 @@ mod tests {
     fn a_text_that_is_too_long_is_refused_whole() {
         let text = format!("info,{}", "evenkeel::worker=trace,".repeat(30));
         let error = levels(&text).unwrap_err().to_string();
-        assert!(error.contains("it has 695 bytes, and may have 512") && error.len() < 300, "{error}");
+        assert!(
+            error.contains("it has 695 bytes, and may have 512") && error.len() < 300,
+            "{error}"
+        );
         assert!(levels(&text[..510]).is_ok());
     }
 
@@ -113,7 +150,11 @@ mod tests {
             (" , ", "empty"),
         ] {
             let error = levels(text).expect_err(text).to_string();
-            assert!(error.contains("(error, warn, info, debug, trace, off)") && error.contains(misspelt), "{text}: {error}");
+            assert!(
+                error.contains("(error, warn, info, debug, trace, off)")
+                    && error.contains(misspelt),
+                "{text}: {error}"
+            );
         }
     }
 }

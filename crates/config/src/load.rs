@@ -38,17 +38,32 @@ pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
 fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
-    let below = if layers.findings.is_empty() { merge(&layers.values, layers.origins).unwrap_or_default() } else { BTreeMap::new() };
+    let below = if layers.findings.is_empty() {
+        merge(&layers.values, layers.origins).unwrap_or_default()
+    } else {
+        BTreeMap::new()
+    };
     if layers.findings.is_empty() {
         layers.add_assignments(request, &below);
     }
-    let Layers { values, findings, warnings, .. } = layers;
+    let Layers {
+        values,
+        findings,
+        warnings,
+        ..
+    } = layers;
     if !findings.is_empty() {
-        return Err(ConfigErrors { errors: findings, warnings });
+        return Err(ConfigErrors {
+            errors: findings,
+            warnings,
+        });
     }
     match merge(&values, &origins) {
         Ok(tree) => Ok((tree, warnings)),
-        Err(message) => Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings }),
+        Err(message) => Err(ConfigErrors {
+            errors: vec![Finding::new(None, "", message)],
+            warnings,
+        }),
     }
 }
 
@@ -58,33 +73,51 @@ pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let cx = ReaderContext::new(&request.environment);
     let http = super::http::http(&Section::new(&cx, String::new(), &tree, None));
     let (errors, warnings) = cx.into_findings();
-    http.filter(|_| errors.is_empty()).ok_or(ConfigErrors { errors, warnings })
+    http.filter(|_| errors.is_empty())
+        .ok_or(ConfigErrors { errors, warnings })
 }
 
 /// Merges layers with the `config` crate.
 fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
-    let builder = layers.iter().fold(config::Config::builder(), |builder, layer| builder.add_source(layer.clone()));
-    let merged = builder.build().map_err(|error| format!("the layers cannot be merged: {error}"))?;
+    let builder = layers
+        .iter()
+        .fold(config::Config::builder(), |builder, layer| {
+            builder.add_source(layer.clone())
+        });
+    let merged = builder
+        .build()
+        .map_err(|error| format!("the layers cannot be merged: {error}"))?;
     match Node::of(merged.cache, origins).map(|node| node.kind) {
         Some(Toml::Table(table)) => Ok(table),
         _ => Ok(BTreeMap::new()),
     }
 }
 
-fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
+fn read(
+    request: &Request,
+    tree: &BTreeMap<String, Node>,
+    unread: Vec<Finding>,
+) -> Result<Loaded, ConfigErrors> {
     let cx = ReaderContext::new(&request.environment);
     let root = Section::new(&cx, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);
     let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
     if !names.contains(&AccountName::main()) {
-        root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
+        root.error(
+            "accounts",
+            "missing; expected [accounts.main], the account used where none is named",
+        );
     }
     let sinks = sinks::read(&root, &names);
     let queues = queues::read(&root, &names);
     let worker = settings::worker(&root);
     let http = super::http::http(&root);
     let migrate = settings::migrate(&root);
-    let (log, traces, pace) = (settings::log(&root), settings::traces(&root), settings::pace(&root));
+    let (log, traces, pace) = (
+        settings::log(&root),
+        settings::traces(&root),
+        settings::pace(&root),
+    );
     let sas = sas::read(&root, &names);
     sas::check(&root, &sas, &queues);
     let encryption = encryption::read(&root);
@@ -100,11 +133,36 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);
     sort(&mut warnings);
-    match (accounts.zip(sinks), worker, http, migrate, log.zip(traces).zip(pace)) {
-        (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some(((log, traces), pace))) if errors.is_empty() => {
+    match (
+        accounts.zip(sinks),
+        worker,
+        http,
+        migrate,
+        log.zip(traces).zip(pace),
+    ) {
+        (
+            Some((accounts, sinks)),
+            Some(worker),
+            Some(http),
+            Some(migrate),
+            Some(((log, traces), pace)),
+        ) if errors.is_empty() => {
             let events = Arc::new(events);
             Ok(Loaded {
-                settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, pace, sas, encryption, events },
+                settings: Settings {
+                    accounts,
+                    worker,
+                    sinks,
+                    queues,
+                    http,
+                    migrate,
+                    log,
+                    traces,
+                    pace,
+                    sas,
+                    encryption,
+                    events,
+                },
                 catalog,
                 origins,
                 warnings,

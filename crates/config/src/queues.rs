@@ -18,26 +18,40 @@ const MAX_SHARDS: u32 = 100;
 /// Reads every queue, and checks that no two queues share a name, those derived from it included.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
     let sections = root.listed("queues");
-    if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty()) {
-        root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
+    if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty())
+    {
+        root.error(
+            "queues",
+            "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"",
+        );
     }
     let mut taken: BTreeMap<(AccountName, QueueName), String> = BTreeMap::new();
     let mut queues = Vec::new();
     for section in sections {
-        let Some(queue) = queue(&section, accounts) else { continue };
+        let Some(queue) = queue(&section, accounts) else {
+            continue;
+        };
         let derived = |suffix: &str| queue.name.with_suffix(suffix).ok();
         let mut names = queue.shard_names();
-        names.extend([derived("-poison"), derived("-recheck")].into_iter().flatten());
+        names.extend(
+            [derived("-poison"), derived("-recheck")]
+                .into_iter()
+                .flatten(),
+        );
         names.push(queue.name.clone());
         names.sort();
         names.dedup();
         for name in names {
             let owner = format!("queue {:?}", queue.name.as_str());
-            if let Some(first) = taken.insert((queue.account.clone(), name.clone()), owner.clone()) {
+            if let Some(first) = taken.insert((queue.account.clone(), name.clone()), owner.clone())
+            {
                 let message = if first == owner {
                     format!("{owner} is declared twice")
                 } else {
-                    format!("{owner} would share the queue {:?} with {first}", name.as_str())
+                    format!(
+                        "{owner} would share the queue {:?} with {first}",
+                        name.as_str()
+                    )
                 };
                 section.error("name", message);
                 break;
@@ -49,14 +63,24 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSet
 }
 
 fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSettings> {
-    let name = section.required("name", "a queue name, such as \"evenkeel-jobs\"", str::parse::<QueueName>);
+    let name = section.required(
+        "name",
+        "a queue name, such as \"evenkeel-jobs\"",
+        str::parse::<QueueName>,
+    );
     let account = super::views::account(section, accounts, "account");
     let concurrency = match section.glance("concurrency") {
         Some("auto") => Some(Concurrency::Auto),
         None if !section.has("concurrency") => Some(Concurrency::Auto),
-        Some(_) | None => section.integer("concurrency", 1..=MAX_CONCURRENCY).map(|jobs| Concurrency::Fixed(jobs as usize)),
+        Some(_) | None => section
+            .integer("concurrency", 1..=MAX_CONCURRENCY)
+            .map(|jobs| Concurrency::Fixed(jobs as usize)),
     };
-    let shards = if section.has("shards") { section.integer("shards", 1..=MAX_SHARDS) } else { Some(1) };
+    let shards = if section.has("shards") {
+        section.integer("shards", 1..=MAX_SHARDS)
+    } else {
+        Some(1)
+    };
     let (allow, tables) = (allow(section), tables(section));
     section.finish();
     let (name, shards) = (name?, shards?);
@@ -78,7 +102,10 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         account: account.ok()?.unwrap_or_else(AccountName::main),
         concurrency: concurrency?,
         shards,
-        allowed: JobAllowance { ops: allow.ok()?, tables: tables.ok()? },
+        allowed: JobAllowance {
+            ops: allow.ok()?,
+            tables: tables.ok()?,
+        },
     })
 }
 
@@ -86,9 +113,14 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, Reported> {
     if !section.has("tables") {
         return Ok(None);
     }
-    let tables = section.each("tables", |text| AllowedTable::parse(&text)).ok_or(Reported)?;
+    let tables = section
+        .each("tables", |text| AllowedTable::parse(&text))
+        .ok_or(Reported)?;
     if tables.is_empty() {
-        section.error("tables", "expected at least one table; leave the key out to allow all");
+        section.error(
+            "tables",
+            "expected at least one table; leave the key out to allow all",
+        );
         return Err(Reported);
     }
     Ok(Some(AllowedTables::new(tables)))
@@ -96,14 +128,30 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, Reported> {
 
 /// Reports tables of queues that the catalog does not know.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
-    for section in root.listed("queues").iter().filter(|section| section.has("tables")) {
+    for section in root
+        .listed("queues")
+        .iter()
+        .filter(|section| section.has("tables"))
+    {
         section.each("tables", |text| match AllowedTable::parse(&text) {
-            Ok(AllowedTable::One(table)) if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) => {
+            Ok(AllowedTable::One(table))
+                if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) =>
+            {
                 let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
-                let hint = nearest(&text, known.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", listed(&known)))
+                let hint = nearest(&text, known.iter().copied())
+                    .map(|known| format!("; did you mean {known:?}?"))
+                    .unwrap_or_default();
+                Err(format!(
+                    "the catalog does not know the table {text:?}; it knows {}{hint}",
+                    listed(&known)
+                ))
             }
-            Ok(AllowedTable::Dated(dated)) if !catalog.retentions.values().any(|retention| retention.tables == dated) => {
+            Ok(AllowedTable::Dated(dated))
+                if !catalog
+                    .retentions
+                    .values()
+                    .any(|retention| retention.tables == dated) =>
+            {
                 Err(format!("no [retention] has the tables {text:?}"))
             }
             // Mistakes have been reported.
@@ -120,12 +168,20 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
         if job::OPS.contains(&op.as_str()) {
             return Ok(op);
         }
-        let hint = nearest(&op, job::OPS.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-        Err(format!("unknown operation {op:?}; known are {}{hint}", job::OPS.join(", ")))
+        let hint = nearest(&op, job::OPS.iter().copied())
+            .map(|known| format!("; did you mean {known:?}?"))
+            .unwrap_or_default();
+        Err(format!(
+            "unknown operation {op:?}; known are {}{hint}",
+            job::OPS.join(", ")
+        ))
     };
     let allowed = section.each("allow", known).ok_or(Reported)?;
     if allowed.is_empty() {
-        section.error("allow", "expected at least one operation; leave the key out to allow all");
+        section.error(
+            "allow",
+            "expected at least one operation; leave the key out to allow all",
+        );
         return Err(Reported);
     }
     Ok(Some(allowed.into_iter().collect()))

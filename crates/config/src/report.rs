@@ -33,7 +33,9 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
                 "an idle worker asks each queue every {}: about ${dollars:.2} a month (worker.poll)",
                 duration_text(slowest)
             );
-            let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+            let count = |number: usize, what: &str| {
+                format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+            };
             let _ = write!(
                 text,
                 "the configuration is valid: {}, {}, {}, {}, {}, {}",
@@ -46,8 +48,12 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
             );
         }
         Err(errors) => {
-            let _ =
-                write!(text, "the configuration has {} mistake{}", errors.errors.len(), if errors.errors.len() == 1 { "" } else { "s" });
+            let _ = write!(
+                text,
+                "the configuration has {} mistake{}",
+                errors.errors.len(),
+                if errors.errors.len() == 1 { "" } else { "s" }
+            );
         }
     }
     text
@@ -56,24 +62,47 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
 /// Mistakes and warnings, as one JSON value.
 pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
-    let memory = result.as_ref().ok().map(|loaded| loaded.settings.worker.memory);
-    let polling = result.as_ref().ok().map(|loaded| (idle_cost(loaded).0 * 100.0).round() / 100.0);
+    let memory = result
+        .as_ref()
+        .ok()
+        .map(|loaded| loaded.settings.worker.memory);
+    let polling = result
+        .as_ref()
+        .ok()
+        .map(|loaded| (idle_cost(loaded).0 * 100.0).round() / 100.0);
     json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
 }
 
 /// Cost of polling for an idle worker, in US dollars a month, and its poll interval.
 fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
     let slowest = loaded.settings.worker.poll.max;
-    let queues: f64 = loaded.settings.queues.iter().map(QueueSettings::polled).sum();
+    let queues: f64 = loaded
+        .settings
+        .queues
+        .iter()
+        .map(QueueSettings::polled)
+        .sum();
     (prices::polling(slowest) * queues, slowest)
 }
 
 /// The effective values and where each came from, as TOML with comments. Ends without a line break.
 pub fn show_text(loaded: &Loaded) -> String {
-    let lines: Vec<String> = loaded.origins.iter().map(|value| format!("{} = {}", value.key, value.value)).collect();
+    let lines: Vec<String> = loaded
+        .origins
+        .iter()
+        .map(|value| format!("{} = {}", value.key, value.value))
+        .collect();
     // One long value must not push all comments out of sight.
-    let width = lines.iter().map(|line| line.chars().count()).filter(|width| *width <= 60).max().unwrap_or(0);
-    let lines = lines.iter().zip(&loaded.origins).map(|(line, value)| format!("{line:width$}  # {}", value.origin));
+    let width = lines
+        .iter()
+        .map(|line| line.chars().count())
+        .filter(|width| *width <= 60)
+        .max()
+        .unwrap_or(0);
+    let lines = lines
+        .iter()
+        .zip(&loaded.origins)
+        .map(|(line, value)| format!("{line:width$}  # {}", value.origin));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -39,7 +39,11 @@ impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Named(folder) | Self::Usual(folder)) = self;
         match self.absent() {
-            Some(folder) => write!(f, "the built-in configuration: there is no folder {}", folder.display()),
+            Some(folder) => write!(
+                f,
+                "the built-in configuration: there is no folder {}",
+                folder.display()
+            ),
             None => write!(f, "the folder {}", absolute(folder).display()),
         }
     }
@@ -66,9 +70,20 @@ pub struct Request {
 
 impl Request {
     /// A request in this process's environment. Variables that are not Unicode are left out.
-    pub fn of_process(folder: Option<PathBuf>, profile: Option<String>, overrides: Vec<String>) -> Self {
-        let environment =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
-        Self { folder: folder.map(Folder::Named).unwrap_or_default(), profile, environment, overrides, account_check: None }
+    pub fn of_process(
+        folder: Option<PathBuf>,
+        profile: Option<String>,
+        overrides: Vec<String>,
+    ) -> Self {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            folder: folder.map(Folder::Named).unwrap_or_default(),
+            profile,
+            environment,
+            overrides,
+            account_check: None,
+        }
     }
 }

@@ -19,23 +19,54 @@ pub(super) struct RetentionDraft<'a> {
 }
 
 /// Reads the retentions.
-pub(super) fn retentions<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<RetentionDraft<'a>> {
-    root.named("retention").into_iter().filter_map(|(name, section)| retention(name, section, accounts)).collect()
+pub(super) fn retentions<'a>(
+    root: &Section<'a>,
+    accounts: &[AccountName],
+) -> Vec<RetentionDraft<'a>> {
+    root.named("retention")
+        .into_iter()
+        .filter_map(|(name, section)| retention(name, section, accounts))
+        .collect()
 }
 
-fn retention<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<RetentionDraft<'a>> {
-    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let tables = section.required("tables", "a pattern of table names, such as \"LoginAttempts%Y%m%d\"", DatedTables::parse);
+fn retention<'a>(
+    name: &str,
+    section: Section<'a>,
+    accounts: &[AccountName],
+) -> Option<RetentionDraft<'a>> {
+    let name = ViewName::new(name)
+        .map_err(|error| section.error("", error))
+        .ok();
+    let tables = section.required(
+        "tables",
+        "a pattern of table names, such as \"LoginAttempts%Y%m%d\"",
+        DatedTables::parse,
+    );
     let keep = section.duration("keep", Duration::from_hours(1)..=LONGEST);
     let account = account(&section, accounts, "account");
-    let archive_to = if section.has("archive_to") { Some(section.section("archive_to").map(|to| archive_to(&to, accounts))) } else { None };
+    let archive_to = if section.has("archive_to") {
+        Some(
+            section
+                .section("archive_to")
+                .map(|to| archive_to(&to, accounts)),
+        )
+    } else {
+        None
+    };
     section.finish();
     let account = account.ok()?.unwrap_or_else(AccountName::main);
     let archive_to = match archive_to {
         None => None,
         Some(archive_to) => Some(archive_to??),
     };
-    let retention = Retention { name: name?, account, tables: tables?, keep: keep?, ahead: Retention::AHEAD, archive_to };
+    let retention = Retention {
+        name: name?,
+        account,
+        tables: tables?,
+        keep: keep?,
+        ahead: Retention::AHEAD,
+        archive_to,
+    };
     Some(RetentionDraft { section, retention })
 }
 
@@ -52,13 +83,22 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
     {
         None => None,
         Some(Medium::Blob) => {
-            let container = to.required("container", "the container of the files", str::parse::<ContainerName>);
+            let container = to.required(
+                "container",
+                "the container of the files",
+                str::parse::<ContainerName>,
+            );
             let account = account(to, accounts, "account");
-            account
-                .ok()
-                .and_then(|account| Some(TableArchive::Blob { account: account.unwrap_or_else(AccountName::main), container: container? }))
+            account.ok().and_then(|account| {
+                Some(TableArchive::Blob {
+                    account: account.unwrap_or_else(AccountName::main),
+                    container: container?,
+                })
+            })
         }
-        Some(Medium::File) => to.required("dir", SHARED_FOLDER, shared_folder).map(|dir| TableArchive::File { dir }),
+        Some(Medium::File) => to
+            .required("dir", SHARED_FOLDER, shared_folder)
+            .map(|dir| TableArchive::File { dir }),
     };
     to.finish();
     target
@@ -67,13 +107,29 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
 /// Checks the retentions among each other and against the tables that are declared one by one.
 pub(super) fn check(retentions: &[RetentionDraft<'_>], tables: &[TableDraft<'_>]) {
     for (at, RetentionDraft { section, retention }) in retentions.iter().enumerate() {
-        if let Some(other) = retentions[..at].iter().find(|other| other.retention.tables == retention.tables) {
-            section.error("tables", format!("[retention.{}] has the same tables; a table is kept by one rule", other.retention.name));
+        if let Some(other) = retentions[..at]
+            .iter()
+            .find(|other| other.retention.tables == retention.tables)
+        {
+            section.error(
+                "tables",
+                format!(
+                    "[retention.{}] has the same tables; a table is kept by one rule",
+                    other.retention.name
+                ),
+            );
         }
-        for table in tables.iter().filter(|table| retention.tables.period(&table.name).is_some()) {
-            table
-                .section
-                .error("", format!("this table is one of [retention.{}] and will be dropped when its time is over", retention.name));
+        for table in tables
+            .iter()
+            .filter(|table| retention.tables.period(&table.name).is_some())
+        {
+            table.section.error(
+                "",
+                format!(
+                    "this table is one of [retention.{}] and will be dropped when its time is over",
+                    retention.name
+                ),
+            );
         }
     }
 }

@@ -36,22 +36,38 @@ impl SecretKeys {
         let mut keys = self.all();
         section.also_known(&keys);
         keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
-        keys.into_iter().filter(|key| section.has(key)).find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
+        keys.into_iter()
+            .filter(|key| section.has(key))
+            .find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
     }
 
     /// The variable that is named, in words. A secret that was pasted in the place of its name is not repeated.
     pub(super) fn variable(&self, section: &Section<'_>) -> Option<String> {
-        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+        let is_name = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+        };
         let name = section.text(self.env)?;
-        Some(if is_name(name) { format!("the environment variable {name}") } else { "the environment variable named here".to_owned() })
+        Some(if is_name(name) {
+            format!("the environment variable {name}")
+        } else {
+            "the environment variable named here".to_owned()
+        })
     }
 
     fn read_key(&self, section: &Section<'_>, key: &'static str) -> Option<String> {
         let text = section.text(key)?;
         let value = if key == self.env {
-            section.cx.environment.get(text).map(|value| text_file::secret(value).to_owned()).unwrap_or_default()
+            section
+                .cx
+                .environment
+                .get(text)
+                .map(|value| text_file::secret(value).to_owned())
+                .unwrap_or_default()
         } else {
-            read_text(Path::new(text)).map_err(|problem| section.error(key, problem)).ok()?
+            read_text(Path::new(text))
+                .map_err(|problem| section.error(key, problem))
+                .ok()?
         };
         (!value.is_empty()).then_some(value)
     }
@@ -73,23 +89,42 @@ impl SecretKeys {
     }
 
     /// A secret that may be left out; an error where a key names one that is not there.
-    pub(super) fn given(&self, section: &Section<'_>) -> Result<Option<ConfiguredSecret>, Reported> {
+    pub(super) fn given(
+        &self,
+        section: &Section<'_>,
+    ) -> Result<Option<ConfiguredSecret>, Reported> {
         let is_named = self.all().iter().any(|key| section.has(key));
-        if is_named { self.required(section, "a secret").map(Some).ok_or(Reported) } else { Ok(None) }
+        if is_named {
+            self.required(section, "a secret").map(Some).ok_or(Reported)
+        } else {
+            Ok(None)
+        }
     }
 
     /// As [`read`](Self::read), with the file that it can be read from again.
     pub(super) fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
         let (setting, text) = self.find(section)?;
-        let path = section.text(setting).filter(|_| setting == self.file).map(PathBuf::from);
-        Some(ConfiguredSecret { text, setting, file: path.map(|path| SecretFile { path, read: read_file }) })
+        let path = section
+            .text(setting)
+            .filter(|_| setting == self.file)
+            .map(PathBuf::from);
+        Some(ConfiguredSecret {
+            text,
+            setting,
+            file: path.map(|path| SecretFile {
+                path,
+                read: read_file,
+            }),
+        })
     }
 }
 
 /// A secret of a file alone.
 pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
     let path = section.text(key)?;
-    read_file(Path::new(path)).map_err(|problem| section.error(key, problem)).ok()
+    read_file(Path::new(path))
+        .map_err(|problem| section.error(key, problem))
+        .ok()
 }
 
 fn read_file(path: &Path) -> Result<SecretString, String> {
@@ -100,8 +135,17 @@ fn read_text(path: &Path) -> Result<String, String> {
     let shown = path.to_string_lossy();
     // A secret that was pasted in the place of its path is not repeated.
     let is_path = shown.contains(['/', '\\', '.']) && !shown.contains(['=', ';']);
-    let file = if is_path { format!("the file {shown:?}") } else { "the file named here".to_owned() };
-    let text = text_file::read(path, MAX_FILE_BYTES, "a secret").map_err(|problem| format!("{file} {problem}"))?;
+    let file = if is_path {
+        format!("the file {shown:?}")
+    } else {
+        "the file named here".to_owned()
+    };
+    let text = text_file::read(path, MAX_FILE_BYTES, "a secret")
+        .map_err(|problem| format!("{file} {problem}"))?;
     let text = text_file::secret(&text);
-    if text.is_empty() { Err(format!("{file} is empty; expected a secret")) } else { Ok(text.to_owned()) }
+    if text.is_empty() {
+        Err(format!("{file} is empty; expected a secret"))
+    } else {
+        Ok(text.to_owned())
+    }
 }

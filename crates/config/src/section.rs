@@ -23,7 +23,11 @@ pub(super) struct ReaderContext<'a> {
 
 impl<'a> ReaderContext<'a> {
     pub(super) const fn new(environment: &'a BTreeMap<String, String>) -> Self {
-        Self { environment, errors: RefCell::new(Vec::new()), warnings: RefCell::new(Vec::new()) }
+        Self {
+            environment,
+            errors: RefCell::new(Vec::new()),
+            warnings: RefCell::new(Vec::new()),
+        }
     }
 
     pub(super) fn error(&self, finding: Finding) {
@@ -60,12 +64,23 @@ impl<'a> Section<'a> {
         table: &'a BTreeMap<String, Node>,
         origin: Option<&'a Origin>,
     ) -> Self {
-        Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()), abandoned: Cell::new(false) }
+        Self {
+            cx,
+            path,
+            table,
+            origin,
+            known: RefCell::new(BTreeSet::new()),
+            abandoned: Cell::new(false),
+        }
     }
 
     /// The full path of a key of this section.
     pub(super) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The value of a key, which is known from now on.
@@ -76,7 +91,9 @@ impl<'a> Section<'a> {
 
     /// Where a key stands; where the section does, if it is absent.
     pub(super) fn origin_of(&self, key: &str) -> Option<&'a Origin> {
-        self.table.get(key).map_or(self.origin, |node| node.origin.as_ref())
+        self.table
+            .get(key)
+            .map_or(self.origin, |node| node.origin.as_ref())
     }
 
     /// Whether a reader has asked for a key.
@@ -90,14 +107,24 @@ impl<'a> Section<'a> {
 
     /// Reports a mistake at a key.
     pub(super) fn error(&self, key: &str, message: impl Display) {
-        let path = if key.is_empty() { self.path.clone() } else { self.path_of(key) };
-        self.cx.error(Finding::new(self.origin_of(key), path, message.to_string()));
+        let path = if key.is_empty() {
+            self.path.clone()
+        } else {
+            self.path_of(key)
+        };
+        self.cx
+            .error(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
     /// Reports something worth a look at a key.
     pub(super) fn warning(&self, key: &str, message: impl Display) {
-        let path = if key.is_empty() { self.path.clone() } else { self.path_of(key) };
-        self.cx.warning(Finding::new(self.origin_of(key), path, message.to_string()));
+        let path = if key.is_empty() {
+            self.path.clone()
+        } else {
+            self.path_of(key)
+        };
+        self.cx
+            .warning(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
     fn missing(&self, key: &str, expected: &str) {
@@ -113,7 +140,9 @@ impl<'a> Section<'a> {
         let found = match &node.kind {
             Toml::Text(text) => format!("{text:?}"),
             Toml::Integer(number) => number.to_string(),
-            Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => node.what().to_owned(),
+            Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
+                node.what().to_owned()
+            }
         };
         self.error(key, format!("expected {expected}, found {found}"));
     }
@@ -122,7 +151,9 @@ impl<'a> Section<'a> {
     pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Toml::Text(text) => Some(text),
-            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => None,
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
+                None
+            }
         }
     }
 
@@ -147,38 +178,69 @@ impl<'a> Section<'a> {
     }
 
     /// A text parsed by its type's own rule; the error names the expected input.
-    pub(super) fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+    pub(super) fn parsed<T, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         let text = self.text(key)?;
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
     /// As [`parsed`](Self::parsed), of a key that must be there.
-    pub(super) fn required<T, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+    pub(super) fn required<T, E: Display>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         let text = self.required_text(key, expected)?;
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
     /// One of some words.
-    pub(super) fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+    pub(super) fn word<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Option<T> {
         let text = self.text(key)?;
-        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        let found = words
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value);
         if found.is_none() {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let hint = nearest(text, known.iter().copied()).map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
+            let hint = nearest(text, known.iter().copied())
+                .map(|word| format!("; did you mean {word:?}?"))
+                .unwrap_or_default();
             let known: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
-            self.error(key, format!("expected {}, found {text:?}{hint}", known.join(" or ")));
+            self.error(
+                key,
+                format!("expected {}, found {text:?}{hint}", known.join(" or ")),
+            );
         }
         found
     }
 
     /// A duration that must be there, within bounds.
-    pub(super) fn duration(&self, key: &'static str, bounds: RangeInclusive<Duration>) -> Option<Duration> {
+    pub(super) fn duration(
+        &self,
+        key: &'static str,
+        bounds: RangeInclusive<Duration>,
+    ) -> Option<Duration> {
         let duration = self.measure(key, "a duration such as \"60s\"", "s", parse_duration)?;
         if bounds.contains(&duration) {
             return Some(duration);
         }
         let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
-        self.error(key, format!("expected {least} to {most}, found {}", duration_text(duration)));
+        self.error(
+            key,
+            format!(
+                "expected {least} to {most}, found {}",
+                duration_text(duration)
+            ),
+        );
         None
     }
 
@@ -190,7 +252,11 @@ impl<'a> Section<'a> {
         unit: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        if let Some(Node { kind: Toml::Integer(number), .. }) = self.node(key) {
+        if let Some(Node {
+            kind: Toml::Integer(number),
+            ..
+        }) = self.node(key)
+        {
             self.error(key, format!("expected {expected}, found the number {number} without a unit; did you mean \"{number}{unit}\"?"));
             return None;
         }
@@ -203,7 +269,15 @@ impl<'a> Section<'a> {
         if bounds.contains(&size) {
             return Some(size);
         }
-        self.error(key, format!("expected {} to {}, found {}", size_text(*bounds.start()), size_text(*bounds.end()), size_text(size)));
+        self.error(
+            key,
+            format!(
+                "expected {} to {}, found {}",
+                size_text(*bounds.start()),
+                size_text(*bounds.end()),
+                size_text(size)
+            ),
+        );
         None
     }
 
@@ -220,7 +294,9 @@ impl<'a> Section<'a> {
             Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
             Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
-        let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| bounds.contains(number));
+        let number = number
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| bounds.contains(number));
         if number.is_none() {
             self.unexpected(key, node, &expected);
         }
@@ -250,7 +326,11 @@ impl<'a> Section<'a> {
                     .iter()
                     .map(|item| match &item.kind {
                         Toml::Text(text) => Some((text.clone(), item.origin.clone())),
-                        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
+                        Toml::Bool(_)
+                        | Toml::Integer(_)
+                        | Toml::Float(_)
+                        | Toml::List(_)
+                        | Toml::Table(_) => {
                             self.cx.error(Finding::new(
                                 item.origin.as_ref(),
                                 self.path_of(key),
@@ -264,8 +344,15 @@ impl<'a> Section<'a> {
             }
             Toml::Text(text) if untyped(node) => {
                 let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-                let items = inner.split(',').map(|item| item.trim().trim_matches('"')).filter(|item| !item.is_empty());
-                Some(items.map(|item| (item.to_owned(), node.origin.clone())).collect())
+                let items = inner
+                    .split(',')
+                    .map(|item| item.trim().trim_matches('"'))
+                    .filter(|item| !item.is_empty());
+                Some(
+                    items
+                        .map(|item| (item.to_owned(), node.origin.clone()))
+                        .collect(),
+                )
             }
             Toml::Text(_) | Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Table(_) => {
                 self.mistyped(key, node, "a list of strings");
@@ -275,14 +362,22 @@ impl<'a> Section<'a> {
     }
 
     /// Each text of a list, read; every mistake is reported at its place.
-    pub(super) fn each<T>(&self, key: &'static str, mut read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {
-        let read = self.texts(key)?.into_iter().map(|(text, origin)| match read(text) {
-            Ok(value) => Some(value),
-            Err(problem) => {
-                self.cx.error(Finding::new(origin.as_ref(), self.path_of(key), problem));
-                None
-            }
-        });
+    pub(super) fn each<T>(
+        &self,
+        key: &'static str,
+        mut read: impl FnMut(String) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let read = self
+            .texts(key)?
+            .into_iter()
+            .map(|(text, origin)| match read(text) {
+                Ok(value) => Some(value),
+                Err(problem) => {
+                    self.cx
+                        .error(Finding::new(origin.as_ref(), self.path_of(key), problem));
+                    None
+                }
+            });
         // To the end, also after a mistake.
         let read: Vec<Option<T>> = read.collect();
         read.into_iter().collect()
@@ -302,11 +397,20 @@ impl<'a> Section<'a> {
     }
 
     /// The durations of a list, each within bounds. The error for a bare number names the missing unit.
-    pub(super) fn durations(&self, key: &'static str, bounds: RangeInclusive<Duration>) -> Option<Vec<Duration>> {
-        if let Some(Node { kind: Toml::List(items), .. }) = self.node(key)
+    pub(super) fn durations(
+        &self,
+        key: &'static str,
+        bounds: RangeInclusive<Duration>,
+    ) -> Option<Vec<Duration>> {
+        if let Some(Node {
+            kind: Toml::List(items),
+            ..
+        }) = self.node(key)
             && let Some((number, at)) = items.iter().find_map(|item| match item.kind {
                 Toml::Integer(number) => Some((number, item.origin.as_ref())),
-                Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
+                Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
+                    None
+                }
             })
         {
             let problem = format!(
@@ -318,7 +422,10 @@ impl<'a> Section<'a> {
         let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
         self.each(key, |text| match parse_duration(&text)? {
             duration if bounds.contains(&duration) => Ok(duration),
-            duration => Err(format!("expected {least} to {most}, found {}", duration_text(duration))),
+            duration => Err(format!(
+                "expected {least} to {most}, found {}",
+                duration_text(duration)
+            )),
         })
     }
 
@@ -330,23 +437,43 @@ impl<'a> Section<'a> {
 
     fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
         if let Toml::Table(table) = &node.kind {
-            return Some(Self::new(self.cx, self.path_of(key), table, node.origin.as_ref()));
+            return Some(Self::new(
+                self.cx,
+                self.path_of(key),
+                table,
+                node.origin.as_ref(),
+            ));
         }
-        let hint = if untyped(node) { "; set its keys one by one" } else { "" };
-        self.error(key, format!("expected a table, found {}{hint}", node.what()));
+        let hint = if untyped(node) {
+            "; set its keys one by one"
+        } else {
+            ""
+        };
+        self.error(
+            key,
+            format!("expected a table, found {}{hint}", node.what()),
+        );
         None
     }
 
     /// The tables of a table, by name: `[views.NAME]`.
     pub(super) fn named(&self, key: &'static str) -> Vec<(&'a str, Self)> {
-        let Some(outer) = self.section(key) else { return Vec::new() };
-        outer.table.iter().filter_map(|(name, node)| Some((name.as_str(), outer.section_of(name, node)?))).collect()
+        let Some(outer) = self.section(key) else {
+            return Vec::new();
+        };
+        outer
+            .table
+            .iter()
+            .filter_map(|(name, node)| Some((name.as_str(), outer.section_of(name, node)?)))
+            .collect()
     }
 
     /// The texts of a table with keys that are names of the user's own: `metadata = { … }`. Nothing in the place of
     /// other values.
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
-        let Some(table) = self.section(key) else { return Vec::new() };
+        let Some(table) = self.section(key) else {
+            return Vec::new();
+        };
         let text = |(name, node): (&'a String, &'a Node)| {
             let Toml::Text(text) = &node.kind else {
                 table.mistyped(name, node, "a string");
@@ -358,13 +485,20 @@ impl<'a> Section<'a> {
     }
 
     /// The texts of a table, by name: `set = { Name = "…" }`. With it the table itself, to report at its keys.
-    pub(super) fn texts_by_name(&self, key: &'static str) -> Option<(Self, Vec<(&'a str, &'a str)>)> {
+    pub(super) fn texts_by_name(
+        &self,
+        key: &'static str,
+    ) -> Option<(Self, Vec<(&'a str, &'a str)>)> {
         let inner = self.section(key)?;
         let mut texts = Vec::new();
         for (name, node) in inner.table {
             match &node.kind {
                 Toml::Text(text) => texts.push((name.as_str(), text.as_str())),
-                Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
+                Toml::Bool(_)
+                | Toml::Integer(_)
+                | Toml::Float(_)
+                | Toml::List(_)
+                | Toml::Table(_) => {
                     inner.mistyped(name, node, "a string");
                 }
             }
@@ -379,13 +513,20 @@ impl<'a> Section<'a> {
 
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
-        let Some(node) = self.node(key) else { return Vec::new() };
+        let Some(node) = self.node(key) else {
+            return Vec::new();
+        };
         let Toml::List(items) = &node.kind else {
             self.mistyped(key, node, "a list of tables, as in [[queues]]");
             return Vec::new();
         };
         let read = |(at, item): (usize, &'a Node)| match &item.kind {
-            Toml::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
+            Toml::Table(table) => Some(Self::new(
+                self.cx,
+                format!("{}[{at}]", self.path_of(key)),
+                table,
+                item.origin.as_ref(),
+            )),
             Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) => {
                 self.cx.error(Finding::new(
                     item.origin.as_ref(),
@@ -400,7 +541,10 @@ impl<'a> Section<'a> {
 
     /// The rank of the layer that a key came from.
     pub(super) fn rank(&self, key: &str) -> usize {
-        self.table.get(key).and_then(|node| node.origin.as_ref()).map_or(0, |origin| origin.rank)
+        self.table
+            .get(key)
+            .and_then(|node| node.origin.as_ref())
+            .map_or(0, |origin| origin.rank)
     }
 
     /// Keys that have no meaning beside a choice are mistakes where they were written along with it or later. Where they come from a
@@ -419,8 +563,16 @@ impl<'a> Section<'a> {
     }
 
     /// A key that may be absent.
-    pub(super) fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Self) -> Option<V>) -> Result<Option<V>, Reported> {
-        if self.has(key) { read(self).map(Some).ok_or(Reported) } else { Ok(None) }
+    pub(super) fn optional<V>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&Self) -> Option<V>,
+    ) -> Result<Option<V>, Reported> {
+        if self.has(key) {
+            read(self).map(Some).ok_or(Reported)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Gives up on the section after a mistake that leaves open which keys it may have.
@@ -434,13 +586,30 @@ impl<'a> Section<'a> {
             return;
         }
         let known = self.known.borrow();
-        for key in self.table.keys().filter(|key| !known.contains(key.as_str())) {
-            let names: Vec<&str> = known.iter().copied().filter(|name| names_secret(key, name)).collect();
-            let hint = match (gone::advice(&self.path, key), nearest(key, known.iter().copied())) {
+        for key in self
+            .table
+            .keys()
+            .filter(|key| !known.contains(key.as_str()))
+        {
+            let names: Vec<&str> = known
+                .iter()
+                .copied()
+                .filter(|name| names_secret(key, name))
+                .collect();
+            let hint = match (
+                gone::advice(&self.path, key),
+                nearest(key, known.iter().copied()),
+            ) {
                 (Some(advice), _) => advice.to_owned(),
-                (None, _) if !names.is_empty() => format!("no secret stands in a configuration; expected {}", names.join(" or ")),
+                (None, _) if !names.is_empty() => format!(
+                    "no secret stands in a configuration; expected {}",
+                    names.join(" or ")
+                ),
                 (None, Some(meant)) => format!("did you mean {meant:?}?"),
-                (None, None) => format!("known here are {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+                (None, None) => format!(
+                    "known here are {}",
+                    known.iter().copied().collect::<Vec<_>>().join(", ")
+                ),
             };
             self.error(key, format!("unknown key; {hint}"));
         }
@@ -449,9 +618,12 @@ impl<'a> Section<'a> {
 
 /// Whether a key names the environment variable or the file of a secret.
 fn names_secret(secret: &str, key: &str) -> bool {
-    key.strip_prefix(secret).is_some_and(|suffix| matches!(suffix, "_env" | "_file"))
+    key.strip_prefix(secret)
+        .is_some_and(|suffix| matches!(suffix, "_env" | "_file"))
 }
 
 fn untyped(node: &Node) -> bool {
-    node.origin.as_ref().is_some_and(|origin| matches!(origin.layer, Layer::Environment | Layer::Flag))
+    node.origin
+        .as_ref()
+        .is_some_and(|origin| matches!(origin.layer, Layer::Environment | Layer::Flag))
 }

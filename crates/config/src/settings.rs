@@ -10,8 +10,8 @@ use evenkeel_model::model::CatalogOwner;
 use evenkeel_model::model::limits::LATE_REQUEST;
 use evenkeel_model::model::units::duration_text;
 use evenkeel_model::settings::{
-    Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, RetryPolicy,
-    TraceSettings, WorkerSettings,
+    Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings,
+    PacedAccounts, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,7 +24,10 @@ const WEEK: Duration = Duration::from_hours(7 * 24);
 const LEAST_MEMORY: u64 = 64 << 20;
 const MOST_MEMORY: u64 = 1 << 40;
 
-const HEADERS: SecretKeys = SecretKeys { env: "headers_env", file: "headers_file" };
+const HEADERS: SecretKeys = SecretKeys {
+    env: "headers_env",
+    file: "headers_file",
+};
 
 const STORAGE_RETRY: &str = "storage_retry";
 /// With the margin for the close that follows, a second look is due within the week for which a queue hides a message.
@@ -48,9 +51,13 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     if let (Some(retry), Some(timeout)) = (storage_retry, job_timeout)
         && retry.longest_sum() >= timeout
     {
-        let (sum, timeout) = (duration_text(whole_millis(retry.longest_sum())), duration_text(timeout));
-        let reason =
-            format!("its waits may add up to {sum}, and job_timeout ({timeout}) ends a job before: expected shorter or fewer waits");
+        let (sum, timeout) = (
+            duration_text(whole_millis(retry.longest_sum())),
+            duration_text(timeout),
+        );
+        let reason = format!(
+            "its waits may add up to {sum}, and job_timeout ({timeout}) ends a job before: expected shorter or fewer waits"
+        );
         section.warning(STORAGE_RETRY, reason);
     }
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
@@ -88,8 +95,10 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         let waits = parent.durations(STORAGE_RETRY, MS..=LONGEST_RETRY_WAIT)?;
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
-                let expected =
-                    format!("expected 1 to {MOST_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing", waits.len());
+                let expected = format!(
+                    "expected 1 to {MOST_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing",
+                    waits.len()
+                );
                 parent.error(STORAGE_RETRY, expected);
                 None
             }
@@ -97,29 +106,54 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         };
     }
     if parent.glance(STORAGE_RETRY).is_some() {
-        let (none, fixed) = ("{ attempts = 1 } retries nothing", "[\"2s\", \"2s\", \"2s\"] waits the same each time");
+        let (none, fixed) = (
+            "{ attempts = 1 } retries nothing",
+            "[\"2s\", \"2s\", \"2s\"] waits the same each time",
+        );
         parent.error(STORAGE_RETRY, format!("expected {{ min, base, max, attempts }} or a list of waits, found a string; {none}, {fixed}"));
         return None;
     }
     let backoff = backoff(parent, STORAGE_RETRY, MS, LONGEST_RETRY_WAIT, &["attempts"]);
-    let attempts = parent.section(STORAGE_RETRY).and_then(|section| section.integer("attempts", 1..=20));
+    let attempts = parent
+        .section(STORAGE_RETRY)
+        .and_then(|section| section.integer("attempts", 1..=20));
     Some(RetryPolicy::growing(backoff?, attempts?))
 }
 
-fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Duration, beside: &[&'static str]) -> Option<Backoff> {
+fn backoff(
+    parent: &Section<'_>,
+    key: &'static str,
+    least: Duration,
+    most: Duration,
+    beside: &[&'static str],
+) -> Option<Backoff> {
     let Some(section) = parent.section(key) else {
         if !parent.has(key) {
             parent.error(key, "missing; expected { min, base, max }");
         }
         return None;
     };
-    let (min, base, max) =
-        (section.duration("min", Duration::ZERO..=most), section.duration("base", least..=most), section.duration("max", least..=most));
+    let (min, base, max) = (
+        section.duration("min", Duration::ZERO..=most),
+        section.duration("base", least..=most),
+        section.duration("max", least..=most),
+    );
     section.also_known(beside);
     section.finish();
-    let backoff = Backoff { min: min?, base: base?, max: max? };
+    let backoff = Backoff {
+        min: min?,
+        base: base?,
+        max: max?,
+    };
     if backoff.min > backoff.max {
-        section.error("max", format!("expected at least min ({}), found {}", duration_text(backoff.min), duration_text(backoff.max)));
+        section.error(
+            "max",
+            format!(
+                "expected at least min ({}), found {}",
+                duration_text(backoff.min),
+                duration_text(backoff.max)
+            ),
+        );
         return None;
     }
     Some(backoff)
@@ -127,11 +161,24 @@ fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Durat
 
 fn poll(parent: &Section<'_>) -> Option<PollInterval> {
     let section = parent.section("poll")?;
-    let (min, max) = (section.duration("min", 10 * MS..=DAY), section.duration("max", 10 * MS..=DAY));
+    let (min, max) = (
+        section.duration("min", 10 * MS..=DAY),
+        section.duration("max", 10 * MS..=DAY),
+    );
     section.finish();
-    let poll = PollInterval { min: min?, max: max? };
+    let poll = PollInterval {
+        min: min?,
+        max: max?,
+    };
     if poll.min > poll.max {
-        section.error("max", format!("expected at least min ({}), found {}", duration_text(poll.min), duration_text(poll.max)));
+        section.error(
+            "max",
+            format!(
+                "expected at least min ({}), found {}",
+                duration_text(poll.min),
+                duration_text(poll.max)
+            ),
+        );
         return None;
     }
     Some(poll)
@@ -145,18 +192,27 @@ fn whole_millis(duration: Duration) -> Duration {
 pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     let section = root.section("migrate")?;
     let auto = section.truth("auto");
-    let owner = section.required("owner", "a name such as \"bookings\"", |text| CatalogOwner::new(text).map_err(|error| error.to_string()));
+    let owner = section.required("owner", "a name such as \"bookings\"", |text| {
+        CatalogOwner::new(text).map_err(|error| error.to_string())
+    });
     let outdated_exit_after = section.duration("outdated_exit_after", Duration::ZERO..=DAY);
     section.finish();
-    Some(MigrateSettings { auto: auto?, owner: owner?, outdated_exit_after: outdated_exit_after? })
+    Some(MigrateSettings {
+        auto: auto?,
+        owner: owner?,
+        outdated_exit_after: outdated_exit_after?,
+    })
 }
 
 /// Reads `[log]`.
 pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
     const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel::worker=debug\"";
     let section = root.section("log")?;
-    let level = section
-        .required("level", EXPECTED, |text| levels(text).map(|_| text.to_owned()).map_err(|error| format!("expected {EXPECTED}: {error}")));
+    let level = section.required("level", EXPECTED, |text| {
+        levels(text)
+            .map(|_| text.to_owned())
+            .map_err(|error| format!("expected {EXPECTED}: {error}"))
+    });
     section.finish();
     Some(LogSettings { level: level? })
 }
@@ -165,7 +221,10 @@ pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
 pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     let section = root.section("traces")?;
     let endpoint = section.parsed("endpoint", |text| {
-        let mut url = address::plain(text, "the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"")?;
+        let mut url = address::plain(
+            text,
+            "the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"",
+        )?;
         if url.path() == "/" {
             url.set_path("/v1/traces");
         }
@@ -175,16 +234,34 @@ pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     let sample_percent = section.integer("sample_percent", 0..=100);
     let mistaken = section.has("endpoint") && endpoint.is_none();
     section.finish();
-    if mistaken { None } else { Some(TraceSettings { endpoint, headers, sample_percent: sample_percent? }) }
+    if mistaken {
+        None
+    } else {
+        Some(TraceSettings {
+            endpoint,
+            headers,
+            sample_percent: sample_percent?,
+        })
+    }
 }
 
 /// Reads `[pace]`.
 pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
     let section = root.section("pace")?;
-    let words = [("azure", PacedAccounts::Azure), ("all", PacedAccounts::All), ("none", PacedAccounts::None)];
+    let words = [
+        ("azure", PacedAccounts::Azure),
+        ("all", PacedAccounts::All),
+        ("none", PacedAccounts::None),
+    ];
     let accounts = section.word("accounts", &words);
     let account = section.integer("account", 1..=1_000_000).map(f64::from);
     section.finish();
-    let ceilings = PaceCeilings { account: account?, ..PaceCeilings::AZURE };
-    Some(PaceSettings { accounts: accounts?, ceilings })
+    let ceilings = PaceCeilings {
+        account: account?,
+        ..PaceCeilings::AZURE
+    };
+    Some(PaceSettings {
+        accounts: accounts?,
+        ceilings,
+    })
 }

@@ -33,24 +33,57 @@ impl config::Source for LayerMap {
 
 /// Whether a text can be one segment of a key: the `config` crate would read anything else as a path or an index.
 pub(super) fn is_segment(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 255 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    !text.is_empty()
+        && text.len() <= 255
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 impl LayerMap {
     /// One value at one path (`worker.lease`, `queues[0].concurrency`) with checked segments.
     pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
         let id = origins.add(origin);
-        Self(Map::from_iter([(path, Value::new(Some(&id), ValueKind::String(value.to_owned())))]))
+        Self(Map::from_iter([(
+            path,
+            Value::new(Some(&id), ValueKind::String(value.to_owned())),
+        )]))
     }
 
     /// The values of a TOML text, and the mistakes in it.
-    pub(super) fn toml(text: &str, layer: Layer, rank: usize, name: &str, origins: &mut Origins) -> (Self, Vec<Finding>) {
-        let mut reader = SourceReader { lines: line_starts(text), layer, rank, name, origins, findings: Vec::new() };
-        if let Some(line) =
-            text.lines().position(|line| !line.trim_start().starts_with('#') && line.bytes().filter(|b| *b == b'.').count() > MAX_DOTS)
-        {
-            let origin = Origin { layer, rank, name: name.to_owned(), line: Some(line + 1) };
-            return (Self(Map::new()), vec![Finding::new(Some(&origin), "", format!("more than {MAX_DOTS} dots in one line"))]);
+    pub(super) fn toml(
+        text: &str,
+        layer: Layer,
+        rank: usize,
+        name: &str,
+        origins: &mut Origins,
+    ) -> (Self, Vec<Finding>) {
+        let mut reader = SourceReader {
+            lines: line_starts(text),
+            layer,
+            rank,
+            name,
+            origins,
+            findings: Vec::new(),
+        };
+        if let Some(line) = text.lines().position(|line| {
+            !line.trim_start().starts_with('#')
+                && line.bytes().filter(|b| *b == b'.').count() > MAX_DOTS
+        }) {
+            let origin = Origin {
+                layer,
+                rank,
+                name: name.to_owned(),
+                line: Some(line + 1),
+            };
+            return (
+                Self(Map::new()),
+                vec![Finding::new(
+                    Some(&origin),
+                    "",
+                    format!("more than {MAX_DOTS} dots in one line"),
+                )],
+            );
         }
         let (table, errors) = DeTable::parse_recoverable(text);
         let lines = TextLines::of(text);
@@ -60,8 +93,15 @@ impl LayerMap {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
             let line = origin.line.unwrap_or(1);
             let (key, message) = match lines.again(line).filter(|_| error.message() == DUPLICATE) {
-                Some(again) if twice.is_some() && again.header == twice && !again.is_header => continue,
-                Some(Again { header, key, first, is_header }) => {
+                Some(again) if twice.is_some() && again.header == twice && !again.is_header => {
+                    continue;
+                }
+                Some(Again {
+                    header,
+                    key,
+                    first,
+                    is_header,
+                }) => {
                     if is_header {
                         twice = header;
                     }
@@ -69,7 +109,9 @@ impl LayerMap {
                 }
                 None => (String::new(), format!("not TOML: {}", error.message())),
             };
-            reader.findings.push(Finding::new(Some(&origin), key, message));
+            reader
+                .findings
+                .push(Finding::new(Some(&origin), key, message));
         }
         let mut values = Map::new();
         if reader.findings.is_empty() {
@@ -80,7 +122,9 @@ impl LayerMap {
                     values.insert(name.to_owned(), value);
                 } else {
                     let origin = reader.origin(&key.span());
-                    reader.findings.push(Finding::new(Some(&origin), name, "unknown section"));
+                    reader
+                        .findings
+                        .push(Finding::new(Some(&origin), name, "unknown section"));
                 }
             }
         }
@@ -99,7 +143,11 @@ impl LayerMap {
     /// The sections that a text has, as far as it can be read.
     pub(super) fn sections(text: &str) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(text);
-        table.get_ref().keys().map(|key| key.get_ref().to_string()).collect()
+        table
+            .get_ref()
+            .keys()
+            .map(|key| key.get_ref().to_string())
+            .collect()
     }
 
     /// Without some sections.
@@ -121,7 +169,12 @@ struct SourceReader<'a> {
 impl SourceReader<'_> {
     fn origin(&self, span: &Range<usize>) -> Origin {
         let line = self.lines.partition_point(|start| *start <= span.start);
-        Origin { layer: self.layer, rank: self.rank, name: self.name.to_owned(), line: Some(line.max(1)) }
+        Origin {
+            layer: self.layer,
+            rank: self.rank,
+            name: self.name.to_owned(),
+            line: Some(line.max(1)),
+        }
     }
 
     fn value(&mut self, value: &DeValue<'_>, span: Range<usize>, depth: usize) -> Value {
@@ -132,25 +185,42 @@ impl SourceReader<'_> {
             ValueKind::Nil
         };
         let kind = match value {
-            DeValue::Table(_) | DeValue::Array(_) if depth >= MAX_DEPTH => refuse("nested too deeply"),
+            DeValue::Table(_) | DeValue::Array(_) if depth >= MAX_DEPTH => {
+                refuse("nested too deeply")
+            }
             DeValue::String(text) => ValueKind::String(text.clone().into_owned()),
             DeValue::Boolean(truth) => ValueKind::Boolean(*truth),
-            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => ValueKind::I64(number),
-                Err(_) => refuse("the integer does not fit into 64 bits"),
-            },
-            DeValue::Float(number) => number.as_str().parse().map_or_else(|_| refuse("not a number"), ValueKind::Float),
-            DeValue::Datetime(moment) => ValueKind::String(moment.to_string()),
-            DeValue::Array(items) => {
-                ValueKind::Array(items.iter().map(|item| self.value(item.get_ref(), item.span(), depth + 1)).collect())
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => ValueKind::I64(number),
+                    Err(_) => refuse("the integer does not fit into 64 bits"),
+                }
             }
+            DeValue::Float(number) => number
+                .as_str()
+                .parse()
+                .map_or_else(|_| refuse("not a number"), ValueKind::Float),
+            DeValue::Datetime(moment) => ValueKind::String(moment.to_string()),
+            DeValue::Array(items) => ValueKind::Array(
+                items
+                    .iter()
+                    .map(|item| self.value(item.get_ref(), item.span(), depth + 1))
+                    .collect(),
+            ),
             DeValue::Table(table) => ValueKind::Table(
                 table
                     .iter()
                     .map(|(key, value)| {
                         // The key's own place, not the value's, is where a table's header line is.
-                        let span = if value.get_ref().is_table() { key.span() } else { value.span() };
-                        (key.get_ref().clone().into_owned(), self.value(value.get_ref(), span, depth + 1))
+                        let span = if value.get_ref().is_table() {
+                            key.span()
+                        } else {
+                            value.span()
+                        };
+                        (
+                            key.get_ref().clone().into_owned(),
+                            self.value(value.get_ref(), span, depth + 1),
+                        )
                     })
                     .collect(),
             ),
@@ -161,5 +231,12 @@ impl SourceReader<'_> {
 
 /// Where each line starts.
 fn line_starts(text: &str) -> Vec<usize> {
-    std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1)).collect()
+    std::iter::once(0)
+        .chain(
+            text.bytes()
+                .enumerate()
+                .filter(|(_, b)| *b == b'\n')
+                .map(|(at, _)| at + 1),
+        )
+        .collect()
 }

@@ -11,14 +11,22 @@ use evenkeel_model::model::TableName;
 const ONE: &str = "expected a table in one account";
 
 /// Checks the tables in several accounts.
-pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+pub(super) fn check(
+    catalog: &Catalog,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
     let is_spread = |table: &TableName| catalog.spread.contains_key(table);
     for table in tables.iter().filter(|table| is_spread(&table.name)) {
         alone(table, views);
     }
     for view in views {
         if is_spread(&view.source) {
-            let message = format!("{} lies in several accounts, and the primaries of views lie in one; {ONE}", view.source);
+            let message = format!(
+                "{} lies in several accounts, and the primaries of views lie in one; {ONE}",
+                view.source
+            );
             view.section.error("source", message);
         }
         if let Some(target) = view.target().filter(|target| is_spread(target)) {
@@ -27,10 +35,18 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     for archive in archives {
         if is_spread(&archive.source) {
-            archive.section.error("source", format!("{} lies in several accounts, and views write its rows; {ONE}", archive.source));
+            archive.section.error(
+                "source",
+                format!(
+                    "{} lies in several accounts, and views write its rows; {ONE}",
+                    archive.source
+                ),
+            );
         }
         if let Some(target) = archive.table().filter(|target| is_spread(target)) {
-            let message = format!("{target} lies in several accounts, and what is archived stays where it was written; {ONE}");
+            let message = format!(
+                "{target} lies in several accounts, and what is archived stays where it was written; {ONE}"
+            );
             archive.to.error("table", message);
         }
     }
@@ -39,7 +55,11 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
 /// A declared table in several accounts has rows of views, and those alone.
 fn alone(table: &TableDraft<'_>, views: &[ViewDraft<'_>]) {
     let name = &table.name;
-    let keys = [("wide", table.wide), ("encrypt", !table.encrypt.is_empty()), ("hash", !table.hash.is_empty())];
+    let keys = [
+        ("wide", table.wide),
+        ("encrypt", !table.encrypt.is_empty()),
+        ("hash", !table.hash.is_empty()),
+    ];
     for (key, _) in keys.into_iter().filter(|(_, given)| *given) {
         table.section.error(key, format!("is for entities of your own, and views alone write into {name}, which lies in several accounts"));
     }

@@ -5,10 +5,14 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret as _;
 
 use super::*;
-use evenkeel_model::catalog::{ArchiveTarget, OnConflict, RangeRows, SqlTable, TableArchive, ViewKind};
+use evenkeel_model::catalog::{
+    ArchiveTarget, OnConflict, RangeRows, SqlTable, TableArchive, ViewKind,
+};
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{AccountName, ColumnType, TableName, ViewName};
-use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, SinkKind, SqlSettings, SqlTls};
+use evenkeel_model::settings::{
+    AccountKind, AzureAuth, Concurrency, HttpRole, SinkKind, SqlSettings, SqlTls,
+};
 
 mod accidents;
 mod encryption;
@@ -30,11 +34,17 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn request(folder: &Path) -> Request {
-    Request { folder: Folder::Named(folder.to_owned()), ..Request::default() }
+    Request {
+        folder: Folder::Named(folder.to_owned()),
+        ..Request::default()
+    }
 }
 
 fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request {
-    request.environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    request.environment = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
     request
 }
 
@@ -47,18 +57,31 @@ fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
 fn mistakes(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", text)]);
     let prefix = format!("{}/", folder.path().display());
-    load(&request(folder.path())).unwrap_err().errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+    load(&request(folder.path()))
+        .unwrap_err()
+        .errors
+        .iter()
+        .map(|error| error.to_string().replace(&prefix, ""))
+        .collect()
 }
 
 fn warnings(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", text)]);
     let prefix = format!("{}/", folder.path().display());
-    load(&request(folder.path())).unwrap().warnings.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+    load(&request(folder.path()))
+        .unwrap()
+        .warnings
+        .iter()
+        .map(|error| error.to_string().replace(&prefix, ""))
+        .collect()
 }
 
 /// Where there is no configuration folder.
 fn without_folder() -> Request {
-    Request { folder: Folder::Usual("/nonexistent/config".into()), ..Request::default() }
+    Request {
+        folder: Folder::Usual("/nonexistent/config".into()),
+        ..Request::default()
+    }
 }
 
 fn built_in() -> Loaded {
@@ -84,7 +107,9 @@ fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
     assert_eq!(loaded.catalog.views.len(), 3);
     let archive = &loaded.catalog.archives[&ViewName::new("former_employees").unwrap()];
     assert_eq!(archive.source.table.as_str(), "Employees");
-    assert!(matches!(&loaded.settings.accounts[0].kind, AccountKind::Embedded { path } if path.ends_with("data/evenkeel.db")));
+    assert!(
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Embedded { path } if path.ends_with("data/evenkeel.db"))
+    );
 }
 
 #[test]
@@ -93,14 +118,23 @@ fn the_shipped_numbers_are_the_documented_ones() {
     let worker = settings.worker;
     assert_eq!(worker.lease, Duration::from_mins(1));
     assert_eq!(worker.max_dequeue_count, 5);
-    assert_eq!(worker.recheck_after, worker.job_timeout + Duration::from_mins(16));
+    assert_eq!(
+        worker.recheck_after,
+        worker.job_timeout + Duration::from_mins(16)
+    );
     assert_eq!(worker.give_up_after, Duration::from_hours(6));
     assert_eq!(worker.drain, Duration::from_secs(25));
-    assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_millis(1_500)));
+    assert_eq!(
+        (worker.poll.min, worker.poll.max),
+        (Duration::from_millis(100), Duration::from_millis(1_500))
+    );
     assert_eq!(worker.storage_retry.attempts(), 6);
     assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
     assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
-    assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (Concurrency::Auto, 1));
+    assert_eq!(
+        (settings.queues[0].concurrency, settings.queues[0].shards),
+        (Concurrency::Auto, 1)
+    );
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:9464");
     assert!(settings.http.tokens.is_empty() && settings.http.open_reads && settings.migrate.auto);
 }
@@ -110,19 +144,37 @@ fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
     let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
     let worker = load_text(text).unwrap().settings.worker;
     assert_eq!(waits(&worker.storage_retry), [2.0, 5.0, 10.0, 20.0]);
-    assert_eq!([1, 2, 3].map(|n| worker.retry_delay.wait(n, 0.5).as_secs()), [33, 90, 90]);
-    for (policy, expected) in [("{ attempts = 1 }", &[][..]), ("[\"2s\", \"2s\", \"2s\"]", &[2.0; 3])] {
-        let retry = load_text(&format!("[worker]\nstorage_retry = {policy}")).unwrap().settings.worker.storage_retry;
+    assert_eq!(
+        [1, 2, 3].map(|n| worker.retry_delay.wait(n, 0.5).as_secs()),
+        [33, 90, 90]
+    );
+    for (policy, expected) in [
+        ("{ attempts = 1 }", &[][..]),
+        ("[\"2s\", \"2s\", \"2s\"]", &[2.0; 3]),
+    ] {
+        let retry = load_text(&format!("[worker]\nstorage_retry = {policy}"))
+            .unwrap()
+            .settings
+            .worker
+            .storage_retry;
         assert_eq!(waits(&retry), expected, "{policy}");
     }
     for name in ["none", "fixed", "exponential"] {
-        let error = load_text(&format!("[worker]\nstorage_retry = {name:?}")).unwrap_err().to_string();
-        assert!(error.contains("worker.storage_retry") && error.contains("{ attempts = 1 } retries nothing"), "{error}");
+        let error = load_text(&format!("[worker]\nstorage_retry = {name:?}"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("worker.storage_retry")
+                && error.contains("{ attempts = 1 } retries nothing"),
+            "{error}"
+        );
     }
 }
 
 fn waits(retry: &evenkeel_model::settings::RetryPolicy) -> Vec<f64> {
-    (1..retry.attempts()).map(|n| retry.wait(n, 0.5).as_secs_f64().round()).collect()
+    (1..retry.attempts())
+        .map(|n| retry.wait(n, 0.5).as_secs_f64().round())
+        .collect()
 }
 
 #[test]
@@ -130,55 +182,116 @@ fn a_list_of_waits_is_taken_as_it_stands_from_a_file_and_from_the_environment() 
     let listed = "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]";
     let loaded = load_text(listed).unwrap();
     assert_eq!(loaded.warnings, []);
-    assert_eq!(waits(&loaded.settings.worker.storage_retry), [2.0, 4.0, 10.0, 30.0]);
-    for (text, expected) in [("2s,4s,10s,30s", &[2.0, 4.0, 10.0, 30.0][..]), ("[\"2s\", \"4s\"]", &[2.0, 4.0]), ("2s", &[2.0])] {
-        let request = with_environment(without_folder(), &[("EVENKEEL__WORKER__STORAGE_RETRY", text)]);
-        assert_eq!(waits(&load(&request).unwrap().settings.worker.storage_retry), expected, "{text}");
+    assert_eq!(
+        waits(&loaded.settings.worker.storage_retry),
+        [2.0, 4.0, 10.0, 30.0]
+    );
+    for (text, expected) in [
+        ("2s,4s,10s,30s", &[2.0, 4.0, 10.0, 30.0][..]),
+        ("[\"2s\", \"4s\"]", &[2.0, 4.0]),
+        ("2s", &[2.0]),
+    ] {
+        let request = with_environment(
+            without_folder(),
+            &[("EVENKEEL__WORKER__STORAGE_RETRY", text)],
+        );
+        assert_eq!(
+            waits(&load(&request).unwrap().settings.worker.storage_retry),
+            expected,
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_list_of_waits_replaces_the_formula_of_a_layer_below_and_is_shown_as_written() {
     let folder = folder(&[
-        ("default.toml", "[worker]\nstorage_retry = { min = \"1s\", base = \"1s\", max = \"9s\", attempts = 3 }"),
-        ("steady.toml", "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]"),
+        (
+            "default.toml",
+            "[worker]\nstorage_retry = { min = \"1s\", base = \"1s\", max = \"9s\", attempts = 3 }",
+        ),
+        (
+            "steady.toml",
+            "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]",
+        ),
     ]);
-    let steady = Request { profile: Some("steady".to_owned()), ..request(folder.path()) };
+    let steady = Request {
+        profile: Some("steady".to_owned()),
+        ..request(folder.path())
+    };
     let loaded = load(&steady).unwrap();
-    assert_eq!(waits(&loaded.settings.worker.storage_retry), [2.0, 4.0, 10.0, 30.0]);
+    assert_eq!(
+        waits(&loaded.settings.worker.storage_retry),
+        [2.0, 4.0, 10.0, 30.0]
+    );
     let shown = show_text(&loaded);
-    let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("worker.storage_retry")).collect();
+    let lines: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.starts_with("worker.storage_retry"))
+        .collect();
     assert!(
         matches!(&lines[..], [one] if one.starts_with("worker.storage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"] ") && one.ends_with("steady.toml:2")),
         "{lines:?}"
     );
     let json = show_json(&loaded);
-    let entry = json["values"].as_array().unwrap().iter().find(|entry| entry["key"] == "worker.storage_retry").unwrap();
+    let entry = json["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["key"] == "worker.storage_retry")
+        .unwrap();
     assert_eq!(entry["value"], r#"["2s", "4s", "10s", "30s"]"#);
 
     let named = with_environment(steady, &[("EVENKEEL__WORKER__STORAGE_RETRY", "2s,2s,2s")]);
-    assert_eq!(waits(&load(&named).unwrap().settings.worker.storage_retry), [2.0; 3]);
-    let part = with_environment(request(folder.path()), &[("EVENKEEL__WORKER__STORAGE_RETRY__ATTEMPTS", "2")]);
-    assert_eq!(load(&part).unwrap().settings.worker.storage_retry.attempts(), 2);
+    assert_eq!(
+        waits(&load(&named).unwrap().settings.worker.storage_retry),
+        [2.0; 3]
+    );
+    let part = with_environment(
+        request(folder.path()),
+        &[("EVENKEEL__WORKER__STORAGE_RETRY__ATTEMPTS", "2")],
+    );
+    assert_eq!(
+        load(&part)
+            .unwrap()
+            .settings
+            .worker
+            .storage_retry
+            .attempts(),
+        2
+    );
 }
 
 #[test]
 fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
     for (list, expected) in [
-        ("[]", "expected 1 to 8 waits, found 0; { attempts = 1 } retries nothing"),
+        (
+            "[]",
+            "expected 1 to 8 waits, found 0; { attempts = 1 } retries nothing",
+        ),
         (
             "[\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\"]",
             "expected 1 to 8 waits, found 9; { attempts = 1 } retries nothing",
         ),
         ("[\"2s\", \"6m\"]", "expected 1ms to 5m, found 6m"),
         ("[\"0s\"]", "expected 1ms to 5m, found 0ms"),
-        ("[2, 4, 10, 30]", "expected durations such as \"60s\" in this list, found the number 2 without a unit; did you mean \"2s\"?"),
+        (
+            "[2, 4, 10, 30]",
+            "expected durations such as \"60s\" in this list, found the number 2 without a unit; did you mean \"2s\"?",
+        ),
     ] {
         let found = mistakes(&format!("[worker]\nstorage_retry = {list}"));
-        assert_eq!(found, [format!("default.toml:2: worker.storage_retry: {expected}")], "{list}");
+        assert_eq!(
+            found,
+            [format!("default.toml:2: worker.storage_retry: {expected}")],
+            "{list}"
+        );
     }
     let found = mistakes("[worker]\nstorage_retry = [\"2s\", \"soon\"]");
-    assert!(matches!(&found[..], [one] if one.contains("worker.storage_retry") && one.contains("soon")), "{found:?}");
+    assert!(
+        matches!(&found[..], [one] if one.contains("worker.storage_retry") && one.contains("soon")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -194,29 +307,56 @@ fn waits_that_outlast_a_job_are_warned_of() {
 #[test]
 fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_account() {
     let connection_string = |variables: &[(&str, &str)], folder: Option<&str>| {
-        let folder = folder.map_or_else(|| without_folder().folder, |folder| Folder::Named(folder.into()));
-        let request = Request { profile: Some("azurite".to_owned()), folder, ..Request::default() };
+        let folder = folder.map_or_else(
+            || without_folder().folder,
+            |folder| Folder::Named(folder.into()),
+        );
+        let request = Request {
+            profile: Some("azurite".to_owned()),
+            folder,
+            ..Request::default()
+        };
         let loaded = load(&with_environment(request, variables)).unwrap();
         assert_eq!(loaded.warnings, []);
         match &loaded.settings.accounts[0].kind {
-            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => secret.text.expose_secret().to_owned(),
+            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => {
+                secret.text.expose_secret().to_owned()
+            }
             other => panic!("{other:?}"),
         }
     };
-    for folder in [None, Some(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))] {
+    for folder in [
+        None,
+        Some(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config")),
+    ] {
         assert_eq!(connection_string(&[], folder), "UseDevelopmentStorage=true");
         let other = "AccountName=contoso;AccountKey=a2V5";
-        assert_eq!(connection_string(&[("AZURE_STORAGE_CONNECTION_STRING", other)], folder), other);
+        assert_eq!(
+            connection_string(&[("AZURE_STORAGE_CONNECTION_STRING", other)], folder),
+            other
+        );
     }
 }
 
 #[test]
 fn the_configurations_that_are_deployed_are_valid() {
     for folder in ["deploy/docker/config", "deploy/kubernetes/common"] {
-        let request = request(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder));
-        let variables =
-            [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "sixteen-letters-at-least")];
-        let result = load(&with_environment(request, &[variables.as_slice(), &identities::WEBHOOK].concat()));
+        let request = request(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../..")
+                .join(folder),
+        );
+        let variables = [
+            (
+                "AZURE_STORAGE_CONNECTION_STRING",
+                "AccountName=contoso;AccountKey=a2V5",
+            ),
+            ("EVENKEEL_TOKEN", "sixteen-letters-at-least"),
+        ];
+        let result = load(&with_environment(
+            request,
+            &[variables.as_slice(), &identities::WEBHOOK].concat(),
+        ));
         assert!(result.is_ok(), "{folder}: {}", check_text(&result));
     }
 }
@@ -230,7 +370,10 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
             "default.toml",
             "[worker]\nlease = \"20s\"\ndrain = \"1s\"\nretry_delay = { max = \"5m\" }\n[[queues]]\nname = \"jobs-a\"\n[[queues]]\nname = \"jobs-b\"",
         ),
-        ("test.toml", "[worker]\nlease = \"30s\"\ngive_up_after = \"1h\"\nmax_dequeue_count = 7"),
+        (
+            "test.toml",
+            "[worker]\nlease = \"30s\"\ngive_up_after = \"1h\"\nmax_dequeue_count = 7",
+        ),
         ("catalog/a.toml", VIEW),
     ]);
     let mut request = with_environment(
@@ -249,7 +392,10 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
         ],
     );
     request.profile = Some("test".to_owned());
-    request.overrides = vec!["worker.max_dequeue_count=9".to_owned(), "queues[0].concurrency=2".to_owned()];
+    request.overrides = vec![
+        "worker.max_dequeue_count=9".to_owned(),
+        "queues[0].concurrency=2".to_owned(),
+    ];
     let loaded = load(&request).unwrap();
     let worker = &loaded.settings.worker;
     assert_eq!(worker.lease, Duration::from_secs(30));
@@ -257,37 +403,73 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
     assert_eq!(worker.give_up_after, Duration::from_hours(2));
     assert_eq!(worker.max_dequeue_count, 9);
     assert_eq!(
-        (worker.retry_delay.min, worker.retry_delay.base, worker.retry_delay.max),
-        (Duration::from_secs(2), Duration::from_secs(4), Duration::from_mins(5))
+        (
+            worker.retry_delay.min,
+            worker.retry_delay.base,
+            worker.retry_delay.max
+        ),
+        (
+            Duration::from_secs(2),
+            Duration::from_secs(4),
+            Duration::from_mins(5)
+        )
     );
     let queues = &loaded.settings.queues;
     assert_eq!(
-        queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(),
-        [("jobs-a", Concurrency::Fixed(2)), ("jobs-b", Concurrency::Fixed(3))]
+        queues
+            .iter()
+            .map(|queue| (queue.name.as_str(), queue.concurrency))
+            .collect::<Vec<_>>(),
+        [
+            ("jobs-a", Concurrency::Fixed(2)),
+            ("jobs-b", Concurrency::Fixed(3))
+        ]
     );
     assert_eq!(queues[1].allowed.ops.as_ref().unwrap().len(), 2);
     assert!(!loaded.settings.migrate.auto);
-    assert_eq!(loaded.settings.http.operator().unwrap().expose_secret(), "secret-of-sixteen-letters");
-    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no secondary index") };
-    assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
+    assert_eq!(
+        loaded.settings.http.operator().unwrap().expose_secret(),
+        "secret-of-sixteen-letters"
+    );
+    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind
+    else {
+        panic!("no secondary index")
+    };
+    assert_eq!(
+        index.select.as_deref(),
+        Some(["A".to_owned(), "B".to_owned()].as_slice())
+    );
     let origin = |key: &str| {
         loaded
             .origins
             .iter()
             .find(|value| value.key == key)
-            .map(|value| value.origin.replace(&format!("{}/", folder.path().display()), ""))
+            .map(|value| {
+                value
+                    .origin
+                    .replace(&format!("{}/", folder.path().display()), "")
+            })
             .unwrap()
     };
     assert_eq!(origin("worker.lease"), "test.toml:2");
     assert_eq!(origin("worker.drain"), "default.toml:3");
-    assert_eq!(origin("worker.give_up_after"), "environment variable EVENKEEL__WORKER__GIVE_UP_AFTER");
-    assert_eq!(origin("worker.max_dequeue_count"), "flag worker.max_dequeue_count");
+    assert_eq!(
+        origin("worker.give_up_after"),
+        "environment variable EVENKEEL__WORKER__GIVE_UP_AFTER"
+    );
+    assert_eq!(
+        origin("worker.max_dequeue_count"),
+        "flag worker.max_dequeue_count"
+    );
     assert!(origin("worker.job_timeout").starts_with("built-in default.toml:"));
 }
 
 #[test]
 fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
-    let folder = folder(&[("default.toml", "[accounts.Second]\nkind = \"embedded\"\npath = \"x.db\"")]);
+    let folder = folder(&[(
+        "default.toml",
+        "[accounts.Second]\nkind = \"embedded\"\npath = \"x.db\"",
+    )]);
     let request = with_environment(
         request(folder.path()),
         &[
@@ -296,7 +478,10 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
             ("EVENKEEL__ACCOUNTS__MAIN__NAME", "contoso"),
             ("EVENKEEL__ACCOUNTS__MAIN__KEY_ENV", "CONTOSO_KEY"),
             ("CONTOSO_KEY", "a2V5"),
-            ("EVENKEEL__ACCOUNTS__MAIN__ENDPOINTS__TABLE", "http://127.0.0.1:10002/contoso/"),
+            (
+                "EVENKEEL__ACCOUNTS__MAIN__ENDPOINTS__TABLE",
+                "http://127.0.0.1:10002/contoso/",
+            ),
             ("EVENKEEL__ACCOUNTS__SECOND__PATH", "y.db"),
         ],
     );
@@ -305,10 +490,23 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
     assert_eq!(loaded.settings.accounts.len(), 2);
     for account in &loaded.settings.accounts {
         match &account.kind {
-            AccountKind::Embedded { path } => assert_eq!((account.name.as_str(), path.as_path()), ("Second", Path::new("y.db"))),
-            AccountKind::Azure(AzureAuth::Key { account, key, endpoints }) => {
-                assert_eq!((account.as_str(), key.text.expose_secret()), ("contoso", "a2V5"));
-                assert_eq!(endpoints.table.as_deref(), Some("http://127.0.0.1:10002/contoso"));
+            AccountKind::Embedded { path } => assert_eq!(
+                (account.name.as_str(), path.as_path()),
+                ("Second", Path::new("y.db"))
+            ),
+            AccountKind::Azure(AzureAuth::Key {
+                account,
+                key,
+                endpoints,
+            }) => {
+                assert_eq!(
+                    (account.as_str(), key.text.expose_secret()),
+                    ("contoso", "a2V5")
+                );
+                assert_eq!(
+                    endpoints.table.as_deref(),
+                    Some("http://127.0.0.1:10002/contoso")
+                );
             }
             AccountKind::Azure(other) => panic!("{other:?}"),
         }
@@ -318,22 +516,54 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
 #[test]
 fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_example() {
     let missing = request(Path::new("/nonexistent/config"));
-    assert!(load(&missing).unwrap_err().to_string().contains("does not exist"));
+    assert!(
+        load(&missing)
+            .unwrap_err()
+            .to_string()
+            .contains("does not exist")
+    );
     assert_eq!(built_in().catalog.views.len(), 3);
     let empty = folder(&[("default.toml", "")]);
-    assert!(load(&request(empty.path())).unwrap().catalog.views.is_empty());
-    let unknown = Request { profile: Some("nightly".to_owned()), ..request(empty.path()) };
-    assert!(load(&unknown).unwrap_err().to_string().contains("nightly.toml"));
-    let evil = Request { profile: Some("../secrets".to_owned()), ..request(empty.path()) };
+    assert!(
+        load(&request(empty.path()))
+            .unwrap()
+            .catalog
+            .views
+            .is_empty()
+    );
+    let unknown = Request {
+        profile: Some("nightly".to_owned()),
+        ..request(empty.path())
+    };
+    assert!(
+        load(&unknown)
+            .unwrap_err()
+            .to_string()
+            .contains("nightly.toml")
+    );
+    let evil = Request {
+        profile: Some("../secrets".to_owned()),
+        ..request(empty.path())
+    };
     assert!(load(&evil).unwrap_err().to_string().contains("cannot be"));
 }
 
 #[test]
 fn what_two_catalog_files_declare_is_declared_twice() {
-    let folder = folder(&[("default.toml", ""), ("catalog/a.toml", VIEW), ("catalog/b.toml", VIEW)]);
+    let folder = folder(&[
+        ("default.toml", ""),
+        ("catalog/a.toml", VIEW),
+        ("catalog/b.toml", VIEW),
+    ]);
     let error = load(&request(folder.path())).unwrap_err();
     assert_eq!(error.errors.len(), 1);
-    assert!(error.to_string().contains("b.toml:2: views.v: declared before, in ") && error.to_string().ends_with("a.toml:2"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("b.toml:2: views.v: declared before, in ")
+            && error.to_string().ends_with("a.toml:2"),
+        "{error}"
+    );
 }
 
 // --- Mistakes
@@ -392,20 +622,37 @@ auto = "yes"
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     // Builds for tests alone have samples.
-    let told: Vec<String> =
-        errors.iter().map(|error| error.replace(", sample_touch", "").replace(" or \"sample_exchanged\"", "")).collect();
+    let told: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            error
+                .replace(", sample_touch", "")
+                .replace(" or \"sample_exchanged\"", "")
+        })
+        .collect();
     assert_eq!(told, expected);
 }
 
 #[test]
 fn what_is_not_toml_says_where() {
     let errors = mistakes("[worker]\nlease = 60s\n");
-    assert!(errors[0].starts_with("default.toml:2: not TOML: "), "{errors:?}");
-    assert_eq!(mistakes("\"a[99999999999999]\" = 1"), ["default.toml:1: a[99999999999999]: unknown section"]);
+    assert!(
+        errors[0].starts_with("default.toml:2: not TOML: "),
+        "{errors:?}"
+    );
+    assert_eq!(
+        mistakes("\"a[99999999999999]\" = 1"),
+        ["default.toml:1: a[99999999999999]: unknown section"]
+    );
     assert!(mistakes("worker = 5")[0].contains("expected a table, found an integer"));
     assert!(mistakes("[[worker]]\nlease = \"60s\"")[0].contains("expected a table, found a list"));
     assert!(mistakes("[queues]\nname = \"x\"")[0].contains("expected a list of tables"));
-    assert_eq!(mistakes("[queues]\nname = \"x\"").len(), 1, "{:#?}", mistakes("[queues]\nname = \"x\""));
+    assert_eq!(
+        mistakes("[queues]\nname = \"x\"").len(),
+        1,
+        "{:#?}",
+        mistakes("[queues]\nname = \"x\"")
+    );
     assert!(mistakes("queues = []")[0].contains("at least one queue"));
     assert!(mistakes("[wroker]\nlease = \"60s\"")[0].contains("did you mean \"worker\"?"));
     assert!(mistakes("[worker]\nmax_dequeue_count = 99999999999999999999")[0].contains("64 bits"));
@@ -426,54 +673,120 @@ fn the_environment_and_flags_are_named_when_they_are_wrong() {
     let folder = folder(&[("default.toml", "")]);
     let mut request = with_environment(
         request(folder.path()),
-        &[("EVENKEEL__WORKER__LEASE", "soon"), ("EVENKEEL__WORKER__LAESE", "60s"), ("EVENKEEL__QUEUES__ALLOW", "sync")],
+        &[
+            ("EVENKEEL__WORKER__LEASE", "soon"),
+            ("EVENKEEL__WORKER__LAESE", "60s"),
+            ("EVENKEEL__QUEUES__ALLOW", "sync"),
+        ],
     );
-    assert!(load(&request).unwrap_err().to_string().contains("environment variable EVENKEEL__QUEUES__ALLOW: expected a number below 1"));
+    assert!(
+        load(&request)
+            .unwrap_err()
+            .to_string()
+            .contains("environment variable EVENKEEL__QUEUES__ALLOW: expected a number below 1")
+    );
     request.environment.remove("EVENKEEL__QUEUES__ALLOW");
     request.overrides = vec!["migrate.auto=maybe".to_owned()];
     let error = load(&request).unwrap_err().to_string();
-    assert!(error.contains("environment variable EVENKEEL__WORKER__LEASE: worker.lease: expected a whole number"), "{error}");
+    assert!(
+        error.contains(
+            "environment variable EVENKEEL__WORKER__LEASE: worker.lease: expected a whole number"
+        ),
+        "{error}"
+    );
     assert!(error.contains("environment variable EVENKEEL__WORKER__LAESE: worker.laese: unknown key; did you mean \"lease\"?"), "{error}");
-    assert!(error.contains("flag migrate.auto: migrate.auto: expected true or false"), "{error}");
-    request.overrides = vec!["worker.lease".to_owned(), "a b=1".to_owned(), "a[99999999999999]=1".to_owned()];
+    assert!(
+        error.contains("flag migrate.auto: migrate.auto: expected true or false"),
+        "{error}"
+    );
+    request.overrides = vec![
+        "worker.lease".to_owned(),
+        "a b=1".to_owned(),
+        "a[99999999999999]=1".to_owned(),
+    ];
     assert_eq!(load(&request).unwrap_err().errors.len(), 2);
     request.overrides = vec!["EVENKEEL".to_owned()];
-    assert!(load(&request).unwrap_err().to_string().contains("has no value"));
+    assert!(
+        load(&request)
+            .unwrap_err()
+            .to_string()
+            .contains("has no value")
+    );
 }
 
 #[test]
 fn a_recheck_waits_until_no_late_request_can_arrive() {
     let errors = mistakes("[worker]\njob_timeout = \"20m\"");
     assert_eq!(errors.len(), 1);
-    assert!(errors[0].contains("recheck_after: expected at least 35m (job_timeout 20m + 15m"), "{errors:?}");
+    assert!(
+        errors[0].contains("recheck_after: expected at least 35m (job_timeout 20m + 15m"),
+        "{errors:?}"
+    );
     assert!(load_text("[worker]\njob_timeout = \"20m\"\nrecheck_after = \"35m\"").is_ok());
 }
 
 #[test]
 fn no_two_queues_share_a_name_and_the_names_made_of_it_fit() {
     let queues = |names: &[(&str, u32)]| {
-        names.iter().map(|(name, shards)| format!("[[queues]]\nname = \"{name}\"\nshards = {shards}\n")).collect::<Vec<_>>().concat()
+        names
+            .iter()
+            .map(|(name, shards)| format!("[[queues]]\nname = \"{name}\"\nshards = {shards}\n"))
+            .collect::<Vec<_>>()
+            .concat()
     };
     assert!(mistakes(&queues(&[("jobs", 1), ("jobs", 1)]))[0].contains("declared twice"));
-    assert!(mistakes(&queues(&[("jobs", 1), ("jobs-poison", 1)]))[0].contains("would share the queue \"jobs-poison\" with queue \"jobs\""));
-    assert!(mistakes(&queues(&[("jobs-03", 1), ("jobs", 4)]))[0].contains("would share the queue \"jobs-03\""));
+    assert!(
+        mistakes(&queues(&[("jobs", 1), ("jobs-poison", 1)]))[0]
+            .contains("would share the queue \"jobs-poison\" with queue \"jobs\"")
+    );
+    assert!(
+        mistakes(&queues(&[("jobs-03", 1), ("jobs", 4)]))[0]
+            .contains("would share the queue \"jobs-03\"")
+    );
     assert!(load_text(&queues(&[("jobs", 1), ("jobs-0", 4)])).is_ok());
     assert!(load_text(&queues(&[(&"a".repeat(55), 1)])).is_ok());
     assert!(mistakes(&queues(&[(&"a".repeat(56), 1)]))[0].contains("at most 55 characters"));
     assert!(mistakes(&queues(&[(&"a".repeat(55), 2)]))[0].contains("at most 52 characters"));
-    assert!(mistakes("[[queues]]\nname = \"jobs\"\naccount = \"mian\"")[0].contains("unknown account \"mian\"; did you mean \"main\"?"));
+    assert!(
+        mistakes("[[queues]]\nname = \"jobs\"\naccount = \"mian\"")[0]
+            .contains("unknown account \"mian\"; did you mean \"main\"?")
+    );
 }
 
 #[test]
 fn an_address_that_others_can_reach_needs_a_token() {
     let text = "[http]\nlisten = \"0.0.0.0:9464\"";
     let errors = mistakes(text);
-    assert!(errors[0].contains("needs a token: set the environment variable EVENKEEL_TOKEN"), "{errors:?}");
+    assert!(
+        errors[0].contains("needs a token: set the environment variable EVENKEEL_TOKEN"),
+        "{errors:?}"
+    );
     let folder = folder(&[("default.toml", text)]);
-    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "sixteen-letters-at-least")])).is_ok());
-    let scraper = self::folder(&[("default.toml", &format!("{text}\n[http.tokens.scraper]\nrole = \"read\"\ntoken_env = \"SCRAPER\""))]);
-    assert!(load(&with_environment(request(scraper.path()), &[("SCRAPER", "sixteen-letters-at-least")])).is_ok());
-    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "  ")])).is_err());
+    assert!(
+        load(&with_environment(
+            request(folder.path()),
+            &[("EVENKEEL_TOKEN", "sixteen-letters-at-least")]
+        ))
+        .is_ok()
+    );
+    let scraper = self::folder(&[(
+        "default.toml",
+        &format!("{text}\n[http.tokens.scraper]\nrole = \"read\"\ntoken_env = \"SCRAPER\""),
+    )]);
+    assert!(
+        load(&with_environment(
+            request(scraper.path()),
+            &[("SCRAPER", "sixteen-letters-at-least")]
+        ))
+        .is_ok()
+    );
+    assert!(
+        load(&with_environment(
+            request(folder.path()),
+            &[("EVENKEEL_TOKEN", "  ")]
+        ))
+        .is_err()
+    );
     assert!(load_text("[http]\nlisten = \"[::1]:0\"").is_ok());
     assert!(mistakes("[http]\nlisten = \"localhost:9464\"")[0].contains("127.0.0.1:9464"));
 }
@@ -482,7 +795,8 @@ fn an_address_that_others_can_reach_needs_a_token() {
 fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
     let of = |text: &str, variables: &[(&str, &str)]| {
         let folder = folder(&[("default.toml", text)]);
-        load(&with_environment(request(folder.path()), variables)).map_err(|errors| errors.to_string())
+        load(&with_environment(request(folder.path()), variables))
+            .map_err(|errors| errors.to_string())
     };
     for (text, variables) in [
         ("", [("EVENKEEL_TOKEN", "a")]),
@@ -491,83 +805,193 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
         ("[http]\ntoken_env = \"MINE\"", [("MINE", "short")]),
     ] {
         let error = of(text, &variables).expect_err("it can be guessed");
-        assert!(error.contains("can be guessed: expected at least 16 random ones") && error.contains("openssl rand"), "{error}");
+        assert!(
+            error.contains("can be guessed: expected at least 16 random ones")
+                && error.contains("openssl rand"),
+            "{error}"
+        );
         assert!(!error.contains("fifteen-letters"), "{error}");
         let [(variable, _)] = variables;
-        assert!(error.contains(&format!("(environment variable {variable})")), "{error}");
+        assert!(
+            error.contains(&format!("(environment variable {variable})")),
+            "{error}"
+        );
     }
-    let http = of("", &[("EVENKEEL_TOKEN", "sixteen-letters!")]).unwrap().settings.http;
-    let rights: Vec<_> = http.tokens.iter().map(|token| (token.name.as_str(), token.role, token.contents)).collect();
+    let http = of("", &[("EVENKEEL_TOKEN", "sixteen-letters!")])
+        .unwrap()
+        .settings
+        .http;
+    let rights: Vec<_> = http
+        .tokens
+        .iter()
+        .map(|token| (token.name.as_str(), token.role, token.contents))
+        .collect();
     assert_eq!(rights, [("token", HttpRole::Operate, true)]);
-    assert!(!of("[http]\nopen_reads = false", &[]).unwrap().settings.http.open_reads);
+    assert!(
+        !of("[http]\nopen_reads = false", &[])
+            .unwrap()
+            .settings
+            .http
+            .open_reads
+    );
     assert!(mistakes("[http]\nopen_reads = \"proxied\"")[0].contains("expected true or false"));
 }
 
 #[test]
 fn a_token_has_a_name_a_role_and_no_contents_unless_they_are_allowed() {
-    const ALICE: &str = "[http.tokens.alice]\nrole = \"operate\"\ncontents = true\ntoken_env = \"ALICE\"\n";
+    const ALICE: &str =
+        "[http.tokens.alice]\nrole = \"operate\"\ncontents = true\ntoken_env = \"ALICE\"\n";
     let of = |text: &str, variables: &[(&str, &str)]| {
         let folder = folder(&[("default.toml", text)]);
         load(&with_environment(request(folder.path()), variables))
     };
-    let scraper = format!("{ALICE}[http.tokens.scraper]\nrole = \"read\"\ntoken_env = \"SCRAPER\"\n");
-    let loaded = of(&scraper, &[("ALICE", "sixteen-letters!"), ("SCRAPER", "sixteen-others!!")]).unwrap();
+    let scraper =
+        format!("{ALICE}[http.tokens.scraper]\nrole = \"read\"\ntoken_env = \"SCRAPER\"\n");
+    let loaded = of(
+        &scraper,
+        &[
+            ("ALICE", "sixteen-letters!"),
+            ("SCRAPER", "sixteen-others!!"),
+        ],
+    )
+    .unwrap();
     let tokens = &loaded.settings.http.tokens;
-    let rights: Vec<_> = tokens.iter().map(|token| (token.name.as_str(), token.role, token.contents)).collect();
-    assert_eq!(rights, [("alice", HttpRole::Operate, true), ("scraper", HttpRole::Read, false)]);
+    let rights: Vec<_> = tokens
+        .iter()
+        .map(|token| (token.name.as_str(), token.role, token.contents))
+        .collect();
+    assert_eq!(
+        rights,
+        [
+            ("alice", HttpRole::Operate, true),
+            ("scraper", HttpRole::Read, false)
+        ]
+    );
     let unset = of(ALICE, &[]).unwrap();
-    assert!(unset.settings.http.tokens.is_empty() && unset.warnings[0].to_string().contains("ALICE is not set"), "{:?}", unset.warnings);
-    let shared = of(&scraper, &[("ALICE", "sixteen-letters!"), ("SCRAPER", "sixteen-letters!")]).unwrap_err().to_string();
-    assert!(shared.contains("http.tokens.scraper.token_env: the token of \"alice\" as well"), "{shared}");
+    assert!(
+        unset.settings.http.tokens.is_empty()
+            && unset.warnings[0].to_string().contains("ALICE is not set"),
+        "{:?}",
+        unset.warnings
+    );
+    let shared = of(
+        &scraper,
+        &[
+            ("ALICE", "sixteen-letters!"),
+            ("SCRAPER", "sixteen-letters!"),
+        ],
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        shared.contains("http.tokens.scraper.token_env: the token of \"alice\" as well"),
+        "{shared}"
+    );
     for (text, word) in [
         ("[http.tokens.bob]\ntoken_env = \"BOB\"", "role: missing"),
-        ("[http.tokens.bob]\nrole = \"admin\"\ntoken_env = \"BOB\"", "\"read\" or \"operate\""),
+        (
+            "[http.tokens.bob]\nrole = \"admin\"\ntoken_env = \"BOB\"",
+            "\"read\" or \"operate\"",
+        ),
         ("[http.tokens.bob]\nrole = \"read\"", "token_env: missing"),
-        ("[http.tokens.bob]\nrole = \"read\"\ntoken_env = \"BOB\"\ncontent = true", "content"),
-        ("[http.tokens.token]\nrole = \"read\"\ntoken_env = \"BOB\"", "expected another name"),
-        ("[http.tokens.\"a b\"]\nrole = \"read\"\ntoken_env = \"BOB\"", "a b"),
-        ("[http.tokens.bob]\nrole = \"read\"\ntoken_file = \"/nowhere\"", "/nowhere"),
+        (
+            "[http.tokens.bob]\nrole = \"read\"\ntoken_env = \"BOB\"\ncontent = true",
+            "content",
+        ),
+        (
+            "[http.tokens.token]\nrole = \"read\"\ntoken_env = \"BOB\"",
+            "expected another name",
+        ),
+        (
+            "[http.tokens.\"a b\"]\nrole = \"read\"\ntoken_env = \"BOB\"",
+            "a b",
+        ),
+        (
+            "[http.tokens.bob]\nrole = \"read\"\ntoken_file = \"/nowhere\"",
+            "/nowhere",
+        ),
     ] {
-        let error = of(text, &[("BOB", "sixteen-letters!")]).unwrap_err().to_string();
+        let error = of(text, &[("BOB", "sixteen-letters!")])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(word), "{error}");
     }
 }
 
 #[test]
 fn a_named_folder_without_default_toml_is_a_mistake() {
-    let folder = folder(&[("prod.toml", "[worker]\nlease = \"90s\""), ("catalog/a.toml", VIEW)]);
+    let folder = folder(&[
+        ("prod.toml", "[worker]\nlease = \"90s\""),
+        ("catalog/a.toml", VIEW),
+    ]);
     let error = load(&request(folder.path())).unwrap_err().to_string();
-    assert!(error.contains("has no default.toml") && error.contains(&folder.path().display().to_string()), "{error}");
+    assert!(
+        error.contains("has no default.toml")
+            && error.contains(&folder.path().display().to_string()),
+        "{error}"
+    );
     // The usual folder is looked for, not asked for: its content counts.
-    let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
+    let usual = Request {
+        folder: Folder::Usual(folder.path().to_owned()),
+        ..Request::default()
+    };
     assert!(load(&usual).is_ok());
 }
 
 #[test]
 fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_read() {
     let meant = |name: &str| {
-        let loaded = load(&with_environment(without_folder(), &[(name, "a-value-of-16-letters")])).unwrap();
+        let loaded = load(&with_environment(
+            without_folder(),
+            &[(name, "a-value-of-16-letters")],
+        ))
+        .unwrap();
         let prefix = format!("environment variable {name}: is not read; did you mean ");
         let mut warnings = loaded.warnings.iter().map(ToString::to_string);
-        warnings.find_map(|warning| Some(warning.strip_prefix(&prefix)?.trim_end_matches('?').to_owned()))
+        warnings.find_map(|warning| {
+            Some(
+                warning
+                    .strip_prefix(&prefix)?
+                    .trim_end_matches('?')
+                    .to_owned(),
+            )
+        })
     };
     for (name, read) in [
         ("EVENKEEL_WORKER__LEASE", "EVENKEEL__WORKER__LEASE"),
-        ("EVENKEEL_WORKER_RECHECK_AFTER", "EVENKEEL__WORKER__RECHECK_AFTER"),
+        (
+            "EVENKEEL_WORKER_RECHECK_AFTER",
+            "EVENKEEL__WORKER__RECHECK_AFTER",
+        ),
         ("EVENKEEL_QUEUES__0__NAME", "EVENKEEL__QUEUES__0__NAME"),
-        ("EVENKEEL_HTTP__TOKENS__ME__ROLE", "EVENKEEL__HTTP__TOKENS__ME__ROLE"),
-        ("EVENKEEL_SINKS__PEOPLE__KEY_ENV", "EVENKEEL__SINKS__PEOPLE__KEY_ENV"),
+        (
+            "EVENKEEL_HTTP__TOKENS__ME__ROLE",
+            "EVENKEEL__HTTP__TOKENS__ME__ROLE",
+        ),
+        (
+            "EVENKEEL_SINKS__PEOPLE__KEY_ENV",
+            "EVENKEEL__SINKS__PEOPLE__KEY_ENV",
+        ),
         ("EVENKEEL_CONFG", "EVENKEEL_CONFIG"),
         ("EVENKEEL_TOKENS", "EVENKEEL_TOKEN"),
     ] {
         assert_eq!(meant(name).as_deref(), Some(read), "{name}");
     }
-    for name in
-        ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_TOKEN", "EVENKEEL_PORT", "EVENKEEL_SERVICE_HOST", "EVENKEEL_PORT_9464_TCP_ADDR"]
-    {
+    for name in [
+        "EVENKEEL_CONFIG",
+        "EVENKEEL_LOG",
+        "EVENKEEL_TOKEN",
+        "EVENKEEL_PORT",
+        "EVENKEEL_SERVICE_HOST",
+        "EVENKEEL_PORT_9464_TCP_ADDR",
+    ] {
         assert_eq!(meant(name), None, "{name}");
     }
-    for name in ["EVENKEEL_SERVICE__HOST", "EVENKEEL_MY_BUILD__NUMBER", "EVENKEEL_WORKERS__LEASE"] {
+    for name in [
+        "EVENKEEL_SERVICE__HOST",
+        "EVENKEEL_MY_BUILD__NUMBER",
+        "EVENKEEL_WORKERS__LEASE",
+    ] {
         assert_eq!(meant(name), None, "no section is named so: {name}");
     }
 }
@@ -575,9 +999,22 @@ fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_
 #[test]
 fn a_file_in_place_of_the_folder_is_said_to_be_one() {
     let folder = folder(&[("default.toml", "")]);
-    let error = |path: &str| load(&request(&folder.path().join(path))).unwrap_err().to_string();
-    assert!(error("default.toml").contains("default.toml is a file; expected the folder that it lies in"), "{}", error("default.toml"));
-    assert!(error("nothing").contains("nothing does not exist"), "{}", error("nothing"));
+    let error = |path: &str| {
+        load(&request(&folder.path().join(path)))
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        error("default.toml")
+            .contains("default.toml is a file; expected the folder that it lies in"),
+        "{}",
+        error("default.toml")
+    );
+    assert!(
+        error("nothing").contains("nothing does not exist"),
+        "{}",
+        error("nothing")
+    );
 }
 
 #[test]
@@ -587,7 +1024,10 @@ fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
             let found = mistakes(&format!(
                 "[tables.Employees]\n[archives.old]\nsource = \"Employees\"\nto = {{ kind = \"{kind}\", container = \"{container}\" }}"
             ));
-            assert!(found[0].contains(container) && found[0].contains("the program's own"), "{found:?}");
+            assert!(
+                found[0].contains(container) && found[0].contains("the program's own"),
+                "{found:?}"
+            );
         }
     }
 }
@@ -596,21 +1036,43 @@ fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
 fn an_endpoint_without_encryption_is_warned_about_unless_it_is_on_this_machine() {
     let warned = |text: &str, secret: &str| {
         let folder = folder(&[("default.toml", text)]);
-        let warnings = load(&with_environment(request(folder.path()), &[("SECRET", secret)])).unwrap().warnings;
-        warnings.iter().map(ToString::to_string).find(|text| text.contains("unencrypted"))
+        let warnings = load(&with_environment(
+            request(folder.path()),
+            &[("SECRET", secret)],
+        ))
+        .unwrap()
+        .warnings;
+        warnings
+            .iter()
+            .map(ToString::to_string)
+            .find(|text| text.contains("unencrypted"))
     };
     let key = |table: &str| {
         let account = "kind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey_env = \"SECRET\"";
-        warned(&format!("[accounts.main]\n{account}\nendpoints.table = {table:?}"), "a2V5")
+        warned(
+            &format!("[accounts.main]\n{account}\nendpoints.table = {table:?}"),
+            "a2V5",
+        )
     };
     let found = key("http://contoso.table.core.windows.net").unwrap();
-    assert!(found.contains("contoso.table.core.windows.net") && found.contains("endpoints.table"), "{found}");
-    for quiet in
-        ["https://contoso.table.core.windows.net", "http://127.0.0.1:10002/devstoreaccount1", "http://[::1]:10002", "http://localhost:1"]
-    {
+    assert!(
+        found.contains("contoso.table.core.windows.net") && found.contains("endpoints.table"),
+        "{found}"
+    );
+    for quiet in [
+        "https://contoso.table.core.windows.net",
+        "http://127.0.0.1:10002/devstoreaccount1",
+        "http://[::1]:10002",
+        "http://localhost:1",
+    ] {
         assert_eq!(key(quiet), None, "{quiet}");
     }
-    let string = |text: &str| warned("[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"SECRET\"", text);
+    let string = |text: &str| {
+        warned(
+            "[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"SECRET\"",
+            text,
+        )
+    };
     for plain in [
         "DefaultEndpointsProtocol=http;AccountName=contoso;AccountKey=a2V5;EndpointSuffix=core.windows.net",
         "AccountName=contoso;AccountKey=a2V5;QueueEndpoint=http://azurite:10001/contoso;TableEndpoint=http://127.0.0.1:10002/contoso",
@@ -631,7 +1093,11 @@ fn an_endpoint_without_encryption_is_warned_about_unless_it_is_on_this_machine()
 fn a_misspelt_log_level_is_a_mistake() {
     for misspelt in ["inof", "info,evenkel::worker=debug", "evenkeel=loud", ""] {
         let found = mistakes(&format!("[log]\nlevel = {misspelt:?}"));
-        assert!(found[0].contains("log.level") && found[0].contains("error, warn, info, debug, trace, off"), "{misspelt:?}: {found:?}");
+        assert!(
+            found[0].contains("log.level")
+                && found[0].contains("error, warn, info, debug, trace, off"),
+            "{misspelt:?}: {found:?}"
+        );
     }
     assert!(load_text("[log]\nlevel = \"info,evenkeel::worker=debug\"").is_ok());
 }
@@ -641,14 +1107,21 @@ fn a_misspelt_log_level_is_a_mistake() {
 /// As Windows PowerShell writes it, and as shells leave it in a variable.
 #[test]
 fn byte_order_marks_line_ends_and_quotes_are_no_part_of_a_secret() {
-    let folder = folder(&[("cs", "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n"), ("key", "\u{feff}\"a2V5\"\r\n")]);
+    let folder = folder(&[
+        ("cs", "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n"),
+        ("key", "\u{feff}\"a2V5\"\r\n"),
+    ]);
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let azure = |rest: &str| load_text(&format!("[accounts.main]\nkind = \"azure\"\n{rest}")).unwrap();
+    let azure =
+        |rest: &str| load_text(&format!("[accounts.main]\nkind = \"azure\"\n{rest}")).unwrap();
     let loaded = azure(&format!("connection_string_file = {:?}", path("cs")));
     assert!(
         matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::ConnectionString(secret)) if secret.text.expose_secret() == "AccountName=contoso;AccountKey=a2V5")
     );
-    let loaded = azure(&format!("auth = \"key\"\nname = \"contoso\"\nkey_file = {:?}", path("key")));
+    let loaded = azure(&format!(
+        "auth = \"key\"\nname = \"contoso\"\nkey_file = {:?}",
+        path("key")
+    ));
     assert!(
         matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Key { key, .. }) if key.text.expose_secret() == "a2V5")
     );
@@ -659,7 +1132,10 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
     let folder = folder(&[("sas", "  ?sv=2024&sig=topsecret\n")]);
     let azure = |rest: &str| format!("[accounts.main]\nkind = \"azure\"\n{rest}");
     let path = folder.path().join("sas");
-    let text = azure(&format!("auth = \"sas\"\nname = \"contoso\"\nsas_file = {:?}", path.display().to_string()));
+    let text = azure(&format!(
+        "auth = \"sas\"\nname = \"contoso\"\nsas_file = {:?}",
+        path.display().to_string()
+    ));
     let loaded = load_text(&text).unwrap();
     assert!(
         matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Sas { token, .. }) if token.text.expose_secret() == "?sv=2024&sig=topsecret")
@@ -667,22 +1143,46 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
     let everything = format!("{loaded:?} {} {}", show_text(&loaded), show_json(&loaded));
     assert!(!everything.contains("topsecret"), "{everything}");
     for (rest, expected) in [
-        ("connection_string_env = \"NOWHERE\"", "expected a connection string in the environment variable NOWHERE, which is not set"),
-        ("connection_string_file = \"/nonexistent/topsecret\"", "cannot be read"),
+        (
+            "connection_string_env = \"NOWHERE\"",
+            "expected a connection string in the environment variable NOWHERE, which is not set",
+        ),
+        (
+            "connection_string_file = \"/nonexistent/topsecret\"",
+            "cannot be read",
+        ),
         (
             "auth = \"key\"\nname = \"contoso\"",
             "missing; expected an account key in Base64: name an environment variable with key_env or a file with key_file",
         ),
-        ("auth = \"key\"\nkey_env = \"KEY\"", "accounts.main.name: missing; expected the storage account's own name"),
-        ("auth = \"sas\"\nname = \"Contoso!\"\nsas_env = \"SAS\"", "3 to 24 lower-case letters and digits"),
-        ("connection_string = \"AccountName=contoso;AccountKey=topsecret\"", "connection_string: expected UseDevelopmentStorage=true"),
-        ("connection_string = \"topsecret\"", "part 1 of the connection string is not Name=Value"),
+        (
+            "auth = \"key\"\nkey_env = \"KEY\"",
+            "accounts.main.name: missing; expected the storage account's own name",
+        ),
+        (
+            "auth = \"sas\"\nname = \"Contoso!\"\nsas_env = \"SAS\"",
+            "3 to 24 lower-case letters and digits",
+        ),
+        (
+            "connection_string = \"AccountName=contoso;AccountKey=topsecret\"",
+            "connection_string: expected UseDevelopmentStorage=true",
+        ),
+        (
+            "connection_string = \"topsecret\"",
+            "part 1 of the connection string is not Name=Value",
+        ),
         (
             "connection_string = \"UseDevelopmentStorage=true\"\nkey_env = \"KEY\"\nauth = \"connection_string\"",
             "accounts.main.key_env: has no meaning with auth = \"connection_string\"",
         ),
-        ("connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"", "accounts.main.path: has no meaning with kind = \"azure\""),
-        ("connection_string = \"AccountName=a;AccountKey=topsecret;BlobEndpont=https://a/\"", "did you mean BlobEndpoint?"),
+        (
+            "connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"",
+            "accounts.main.path: has no meaning with kind = \"azure\"",
+        ),
+        (
+            "connection_string = \"AccountName=a;AccountKey=topsecret;BlobEndpont=https://a/\"",
+            "did you mean BlobEndpoint?",
+        ),
         (
             "connection_string = \"UseDevelopmentStorage=true;TableEndpoint=http://127.0.0.1:1/a\"",
             "TableEndpoint beside UseDevelopmentStorage=true",
@@ -691,7 +1191,10 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
             "auth = \"key\"\nname = \"contoso\"\nkey_env = \"KEY\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/photos\"",
             "names a container, table or queue",
         ),
-        ("auth = \"entra\"\nkey_env = \"KEY\"", "accounts.main.key_env: has no meaning with auth = \"entra\""),
+        (
+            "auth = \"entra\"\nkey_env = \"KEY\"",
+            "accounts.main.key_env: has no meaning with auth = \"entra\"",
+        ),
         (
             "auth = \"key\"\nname = \"contoso\"\nkey_env = \"KEY\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/?sig=topsecret\"",
             "without query or user",
@@ -699,7 +1202,12 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
     ] {
         let errors = mistakes(&azure(rest)).join("\n");
         assert!(errors.contains(expected), "{errors}");
-        assert!(!errors.replace("/nonexistent/topsecret", "").contains("topsecret"), "{errors}");
+        assert!(
+            !errors
+                .replace("/nonexistent/topsecret", "")
+                .contains("topsecret"),
+            "{errors}"
+        );
     }
 }
 
@@ -738,54 +1246,129 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
         assert!(errors.contains(key), "{key}: {errors}");
         assert!(!errors.contains("topsecret"), "{errors}");
     }
-    let unset = warnings("[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"topsecret\"").join("\n");
-    assert!(unset.contains("the environment variable named here is not set") && !unset.contains("topsecret"), "{unset}");
+    let unset =
+        warnings("[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"topsecret\"")
+            .join("\n");
+    assert!(
+        unset.contains("the environment variable named here is not set")
+            && !unset.contains("topsecret"),
+        "{unset}"
+    );
 }
 
 #[test]
 fn the_file_of_a_secret_is_remembered() {
     let folder = folder(&[("key", "topsecret\n")]);
-    let azure = |rest: &str| format!("[accounts.main]\nkind = \"azure\"\nname = \"contoso\"\nauth = \"key\"\n{rest}");
-    let loaded = load_text(&azure(&format!("key_file = {:?}", folder.path().join("key").display().to_string()))).unwrap();
-    let AccountKind::Azure(AzureAuth::Key { key, .. }) = &loaded.settings.accounts[0].kind else { panic!("{loaded:?}") };
-    assert_eq!((key.setting, key.text.expose_secret()), ("key_file", "topsecret"));
+    let azure = |rest: &str| {
+        format!("[accounts.main]\nkind = \"azure\"\nname = \"contoso\"\nauth = \"key\"\n{rest}")
+    };
+    let loaded = load_text(&azure(&format!(
+        "key_file = {:?}",
+        folder.path().join("key").display().to_string()
+    )))
+    .unwrap();
+    let AccountKind::Azure(AzureAuth::Key { key, .. }) = &loaded.settings.accounts[0].kind else {
+        panic!("{loaded:?}")
+    };
+    assert_eq!(
+        (key.setting, key.text.expose_secret()),
+        ("key_file", "topsecret")
+    );
     let file = key.file.as_ref().unwrap();
     std::fs::write(&file.path, " rotated\n").unwrap();
     assert_eq!((file.read)(&file.path).unwrap().expose_secret(), "rotated");
     std::fs::write(&file.path, "\n").unwrap();
-    assert!((file.read)(&file.path).unwrap_err().ends_with("is empty; expected a secret"));
+    assert!(
+        (file.read)(&file.path)
+            .unwrap_err()
+            .ends_with("is empty; expected a secret")
+    );
     std::fs::remove_file(&file.path).unwrap();
-    assert!((file.read)(&file.path).unwrap_err().contains("cannot be read"));
+    assert!(
+        (file.read)(&file.path)
+            .unwrap_err()
+            .contains("cannot be read")
+    );
 }
 
 #[test]
 fn a_key_that_left_is_told_with_what_does_the_same() {
     let sink = "[sinks.s]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"K\"\n";
-    let account = |more: &str| format!("[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n{more}");
-    let archive =
-        |more: &str| format!("[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"append_blob\", container = \"logs\", {more} }}");
+    let account = |more: &str| {
+        format!("[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n{more}")
+    };
+    let archive = |more: &str| {
+        format!(
+            "[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"append_blob\", container = \"logs\", {more} }}"
+        )
+    };
     for (text, expected) in [
-        ("[freshness]\ngoal = \"5s\"".to_owned(), "freshness: unknown key; a write is to be found within 5 s"),
-        ("[worker.poll]\nidle_cost = \"$1/month\"".to_owned(), "worker.poll.idle_cost: unknown key; poll.max is the longest wait"),
-        ("[http]\nread_token_env = \"T\"".to_owned(), "http.read_token_env: unknown key; a token that reads is [http.tokens.NAME]"),
-        ("[http]\nopen_contents = false".to_owned(), "http.open_contents: unknown key; with open_reads = false"),
-        ("[pace]\npartition = 1000".to_owned(), "pace.partition: unknown key; the ceiling is what Azure publishes"),
-        ("[pace]\nstart_percent = 10".to_owned(), "pace.start_percent: unknown key; each rate begins at a tenth"),
-        (account("second_key_file = \"k\""), "accounts.main.second_key_file: unknown key; a key is rotated by its file alone"),
-        (account("client_secret_env = \"S\""), "unknown key; client_secret_file, or the environment variable AZURE_CLIENT_SECRET"),
-        (account("federated_token_file = \"t\""), "unknown key; the environment variable AZURE_FEDERATED_TOKEN_FILE"),
-        (account("authority_host = \"https://login.microsoftonline.us\""), "else from the environment variable AZURE_AUTHORITY_HOST"),
-        (format!("{sink}key_field = \"id\""), "sinks.s.key_field: unknown key; the field of the key is called id"),
-        (format!("{sink}second_key_env = \"K\""), "sinks.s.second_key_env: unknown key; a key is rotated by its file alone"),
-        (archive("roll_at = \"64MiB\""), "archives.a.to.roll_at: unknown key; a blob of a log is followed by the next at 64 MiB"),
-        (archive("content_type = \"text/json\""), "archives.a.to.content_type: unknown key; documents are application/json"),
+        (
+            "[freshness]\ngoal = \"5s\"".to_owned(),
+            "freshness: unknown key; a write is to be found within 5 s",
+        ),
+        (
+            "[worker.poll]\nidle_cost = \"$1/month\"".to_owned(),
+            "worker.poll.idle_cost: unknown key; poll.max is the longest wait",
+        ),
+        (
+            "[http]\nread_token_env = \"T\"".to_owned(),
+            "http.read_token_env: unknown key; a token that reads is [http.tokens.NAME]",
+        ),
+        (
+            "[http]\nopen_contents = false".to_owned(),
+            "http.open_contents: unknown key; with open_reads = false",
+        ),
+        (
+            "[pace]\npartition = 1000".to_owned(),
+            "pace.partition: unknown key; the ceiling is what Azure publishes",
+        ),
+        (
+            "[pace]\nstart_percent = 10".to_owned(),
+            "pace.start_percent: unknown key; each rate begins at a tenth",
+        ),
+        (
+            account("second_key_file = \"k\""),
+            "accounts.main.second_key_file: unknown key; a key is rotated by its file alone",
+        ),
+        (
+            account("client_secret_env = \"S\""),
+            "unknown key; client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
+        ),
+        (
+            account("federated_token_file = \"t\""),
+            "unknown key; the environment variable AZURE_FEDERATED_TOKEN_FILE",
+        ),
+        (
+            account("authority_host = \"https://login.microsoftonline.us\""),
+            "else from the environment variable AZURE_AUTHORITY_HOST",
+        ),
+        (
+            format!("{sink}key_field = \"id\""),
+            "sinks.s.key_field: unknown key; the field of the key is called id",
+        ),
+        (
+            format!("{sink}second_key_env = \"K\""),
+            "sinks.s.second_key_env: unknown key; a key is rotated by its file alone",
+        ),
+        (
+            archive("roll_at = \"64MiB\""),
+            "archives.a.to.roll_at: unknown key; a blob of a log is followed by the next at 64 MiB",
+        ),
+        (
+            archive("content_type = \"text/json\""),
+            "archives.a.to.content_type: unknown key; documents are application/json",
+        ),
         (
             "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\nahead = 3".to_owned(),
             "retention.logins.ahead: unknown key; two tables are created ahead",
         ),
     ] {
         let found = mistakes(&text);
-        assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
+        assert!(
+            found.iter().any(|found| found.contains(expected)),
+            "{expected}: {found:#?}"
+        );
     }
 }
 
@@ -793,27 +1376,80 @@ fn a_key_that_left_is_told_with_what_does_the_same() {
 fn signatures_for_applications_are_declared_and_their_mistakes_found() {
     let text = "[sas.sales]\ntable = \"Employees\"\npk = \"Sales\"\nrk_from = \"a\"\npermissions = \"ur\"\nvalid = \"2h\"\n[sas.stager]\ncontainer = \"evenkeel-staging\"\npermissions = \"c\"\n[sas.sender]\nqueue = \"evenkeel-jobs\"";
     let loaded = load_text(text).unwrap();
-    let found: Vec<(&str, &str)> = loaded.settings.sas.iter().map(|grant| (grant.name.as_str(), grant.permissions.as_str())).collect();
+    let found: Vec<(&str, &str)> = loaded
+        .settings
+        .sas
+        .iter()
+        .map(|grant| (grant.name.as_str(), grant.permissions.as_str()))
+        .collect();
     assert_eq!(found, [("sales", "ru"), ("sender", "a"), ("stager", "c")]);
     let warned = |more: &str| warnings(&format!("{text}\n{more}")).join("\n");
-    assert!(warned("").contains("default.toml:11: sas.sender.queue: queue \"evenkeel-jobs\" takes every operation"), "{}", warned(""));
-    assert_eq!(warned("[[queues]]\nname = \"evenkeel-jobs\"\nallow = [\"sync\"]"), "");
+    assert!(
+        warned("").contains(
+            "default.toml:11: sas.sender.queue: queue \"evenkeel-jobs\" takes every operation"
+        ),
+        "{}",
+        warned("")
+    );
+    assert_eq!(
+        warned("[[queues]]\nname = \"evenkeel-jobs\"\nallow = [\"sync\"]"),
+        ""
+    );
     assert_eq!(warned("[[queues]]\nname = \"another\""), "");
     for (declared, expected) in [
-        ("", "sas.s.table: expected one of table, container and queue"),
-        ("table = \"A1b\"\nqueue = \"jobs\"", "expected one of table, container and queue"),
-        ("table = \"Employees\"\npermissions = \"rx\"", "sas.s.permissions: expected letters of \"raud\", found \"rx\""),
-        ("queue = \"jobs\"\npk = \"Sales\"", "sas.s.pk: has no meaning with queue"),
-        ("table = \"Employees\"\npk = \"\"", "sas.s.pk: expected a key that is not empty"),
-        ("table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"", "sas.s.rk_to: the range of rows ends before it begins"),
-        ("table = \"evenkeelkeys\"\npermissions = \"rd\"", "holds data keys"),
-        ("table = \"EvenkeelFootprints\"", "holds evenkeel's own records"),
-        ("queue = \"evenkeel-jobs-poison\"", "holds evenkeel's own records"),
-        ("container = \"evenkeel-poison\"", "holds evenkeel's own records"),
-        ("container = \"evenkeel-staging\"", "expected permissions = \"c\""),
-        ("table = \"Employees\"\naccount = \"man\"", "did you mean \"main\"?"),
+        (
+            "",
+            "sas.s.table: expected one of table, container and queue",
+        ),
+        (
+            "table = \"A1b\"\nqueue = \"jobs\"",
+            "expected one of table, container and queue",
+        ),
+        (
+            "table = \"Employees\"\npermissions = \"rx\"",
+            "sas.s.permissions: expected letters of \"raud\", found \"rx\"",
+        ),
+        (
+            "queue = \"jobs\"\npk = \"Sales\"",
+            "sas.s.pk: has no meaning with queue",
+        ),
+        (
+            "table = \"Employees\"\npk = \"\"",
+            "sas.s.pk: expected a key that is not empty",
+        ),
+        (
+            "table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"",
+            "sas.s.rk_to: the range of rows ends before it begins",
+        ),
+        (
+            "table = \"evenkeelkeys\"\npermissions = \"rd\"",
+            "holds data keys",
+        ),
+        (
+            "table = \"EvenkeelFootprints\"",
+            "holds evenkeel's own records",
+        ),
+        (
+            "queue = \"evenkeel-jobs-poison\"",
+            "holds evenkeel's own records",
+        ),
+        (
+            "container = \"evenkeel-poison\"",
+            "holds evenkeel's own records",
+        ),
+        (
+            "container = \"evenkeel-staging\"",
+            "expected permissions = \"c\"",
+        ),
+        (
+            "table = \"Employees\"\naccount = \"man\"",
+            "did you mean \"main\"?",
+        ),
         ("table = \"Employees\"\nvalid = \"8d\"", "sas.s.valid"),
-        ("table = \"Employees\"\nvlaid = \"8d\"", "did you mean \"valid\"?"),
+        (
+            "table = \"Employees\"\nvlaid = \"8d\"",
+            "did you mean \"valid\"?",
+        ),
     ] {
         let errors = mistakes(&format!("[sas.s]\n{declared}")).join("\n");
         assert!(errors.contains(expected), "{declared}: {errors}");
@@ -822,10 +1458,19 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
 
 #[test]
 fn an_account_needs_a_kind_it_knows() {
-    assert!(mistakes("[accounts.second]\npath = \"x\"")[0].contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\""));
+    assert!(
+        mistakes("[accounts.second]\npath = \"x\"")[0]
+            .contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\"")
+    );
     assert!(mistakes("[accounts.second]\nkind = \"azur\"")[0].contains("did you mean \"azure\"?"));
-    assert!(mistakes("[accounts.second]\nkind = \"embedded\"")[0].contains("accounts.second.path: missing"));
-    assert!(mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0].contains("is not a account name"));
+    assert!(
+        mistakes("[accounts.second]\nkind = \"embedded\"")[0]
+            .contains("accounts.second.path: missing")
+    );
+    assert!(
+        mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0]
+            .contains("is not a account name")
+    );
 }
 
 // --- The catalog
@@ -855,15 +1500,32 @@ source = "EMPLOYEES"
 to = { kind = "table", table = "Former", account = "second" }
 "#;
     let catalog = load_text(text).unwrap().catalog;
-    let table = |name: &str| catalog.table(&TableName::new(name).unwrap()).unwrap().clone();
+    let table = |name: &str| {
+        catalog
+            .table(&TableName::new(name).unwrap())
+            .unwrap()
+            .clone()
+    };
     // Spelled as declared first, in the account that was declared.
-    assert_eq!((table("Employees").table.as_str(), table("Employees").account.as_str()), ("employees", "second"));
+    assert_eq!(
+        (
+            table("Employees").table.as_str(),
+            table("Employees").account.as_str()
+        ),
+        ("employees", "second")
+    );
     assert_eq!(table("Former").account.as_str(), "second");
     assert_eq!(table("ByEmail").account, AccountName::main());
     let view = &catalog.views[&ViewName::new("by_email").unwrap()];
-    assert_eq!((view.source.clone(), view.on_conflict), (table("Employees"), OnConflict::LastWriter));
+    assert_eq!(
+        (view.source.clone(), view.on_conflict),
+        (table("Employees"), OnConflict::LastWriter)
+    );
     assert_eq!(view.when.as_ref().unwrap().to_string(), "exists(Email)");
-    assert_eq!(catalog.archives[&ViewName::new("former").unwrap()].source, table("employees"));
+    assert_eq!(
+        catalog.archives[&ViewName::new("former").unwrap()].source,
+        table("employees")
+    );
 }
 
 const LIST: &str = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"table\"\ntable = \"Lists\"\n\
@@ -877,13 +1539,26 @@ fn a_list_in_the_partition_needs_no_place_of_its_own() {
     let loaded = load_text(near).unwrap();
     let view = &loaded.catalog.views[&ViewName::new("v").unwrap()];
     let rows = view.rows().unwrap();
-    assert_eq!((rows.target.first(), rows.partition_key.to_string()), (view.source.clone(), "{PartitionKey}".to_owned()));
-    for key in ["table = \"Lists\"", "partition_key = \"{PartitionKey}\"", "account = \"main\""] {
+    assert_eq!(
+        (rows.target.first(), rows.partition_key.to_string()),
+        (view.source.clone(), "{PartitionKey}".to_owned())
+    );
+    for key in [
+        "table = \"Lists\"",
+        "partition_key = \"{PartitionKey}\"",
+        "account = \"main\"",
+    ] {
         assert!(
-            mistakes(&format!("{near}{key}\n")).iter().any(|error| error.contains("in the source's own partition; expected no such key"))
+            mistakes(&format!("{near}{key}\n"))
+                .iter()
+                .any(|error| error.contains("in the source's own partition; expected no such key"))
         );
     }
-    assert!(mistakes(&near.replace("[\"{RowKey}\"]", "[\"{LastName}\"]")).iter().any(|error| error.contains("\"{RowKey}\" is missing")));
+    assert!(
+        mistakes(&near.replace("[\"{RowKey}\"]", "[\"{LastName}\"]"))
+            .iter()
+            .any(|error| error.contains("\"{RowKey}\" is missing"))
+    );
 }
 
 #[test]
@@ -891,52 +1566,135 @@ fn a_list_in_a_blob_has_a_name_and_no_keys() {
     let blob = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"blob\"\ncontainer = \"lists\"\n\
         name = \"by/{LastName|lower}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
     let loaded = load_text(blob).unwrap();
-    let ViewKind::BlobLists(lists) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
+    let ViewKind::BlobLists(lists) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind
+    else {
+        panic!("no list")
+    };
     assert_eq!(
-        (lists.container.as_str(), lists.name.as_str(), lists.accounts.to_string()),
+        (
+            lists.container.as_str(),
+            lists.name.as_str(),
+            lists.accounts.to_string()
+        ),
         ("lists", "by/{LastName|lower}.jsonl", "main".to_owned())
     );
-    for key in ["table = \"Lists\"", "partition_key = \"p\"", "row_key = \"r\"", "property = \"Employees\""] {
-        assert!(mistakes(&format!("{blob}{key}\n")).iter().any(|error| error.contains("is a blob, found by container and name")), "{key}");
+    for key in [
+        "table = \"Lists\"",
+        "partition_key = \"p\"",
+        "row_key = \"r\"",
+        "property = \"Employees\"",
+    ] {
+        assert!(
+            mistakes(&format!("{blob}{key}\n"))
+                .iter()
+                .any(|error| error.contains("is a blob, found by container and name")),
+            "{key}"
+        );
     }
     for (right, wrong, expected) in [
-        ("container = \"lists\"", "container = \"Lists\"", "is not a container name"),
+        (
+            "container = \"lists\"",
+            "container = \"Lists\"",
+            "is not a container name",
+        ),
         ("container = \"lists\"\n", "", "container: missing"),
         ("by/{", "by//{", "empty segment"),
-        ("{LastName|lower}", "{LastName|lowr}", "did you mean \"lower\"?"),
-        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
-        ("store = \"blob\"", "store = \"blob\"\naccount = \"mian\"", "unknown account"),
+        (
+            "{LastName|lower}",
+            "{LastName|lowr}",
+            "did you mean \"lower\"?",
+        ),
+        (
+            "\"{RowKey}\"]",
+            "\"{RowKey|lower}\"]",
+            "\"{RowKey}\" is missing from the list",
+        ),
+        (
+            "store = \"blob\"",
+            "store = \"blob\"\naccount = \"mian\"",
+            "unknown account",
+        ),
     ] {
         let mistakes = mistakes(&blob.replace(right, wrong));
-        assert!(mistakes.iter().any(|error| error.contains(expected)), "{wrong}: {mistakes:?}");
+        assert!(
+            mistakes.iter().any(|error| error.contains(expected)),
+            "{wrong}: {mistakes:?}"
+        );
     }
     let again = blob.replace("views.v", "views.w");
     assert!(
-        mistakes(&format!("{blob}{again}")).iter().any(|error| error.contains("the view v writes the same blobs into the container lists"))
+        mistakes(&format!("{blob}{again}")).iter().any(
+            |error| error.contains("the view v writes the same blobs into the container lists")
+        )
     );
 }
 
 #[test]
 fn a_list_is_read_and_its_mistakes_are_said() {
     let loaded = load_text(LIST).unwrap();
-    let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
-    assert_eq!((index.property.as_str(), index.member.len()), ("Employees", 2));
+    let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind
+    else {
+        panic!("no list")
+    };
+    assert_eq!(
+        (index.property.as_str(), index.member.len()),
+        ("Employees", 2)
+    );
     for (right, wrong, expected) in [
-        ("member = [\"{PartitionKey}\", \"{RowKey}\"]", "member = [\"{RowKey}\"]", "\"{PartitionKey}\" is missing from the list"),
-        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
+        (
+            "member = [\"{PartitionKey}\", \"{RowKey}\"]",
+            "member = [\"{RowKey}\"]",
+            "\"{PartitionKey}\" is missing from the list",
+        ),
+        (
+            "\"{RowKey}\"]",
+            "\"{RowKey|lower}\"]",
+            "\"{RowKey}\" is missing from the list",
+        ),
         ("\"{RowKey}\"]", "\"{RowKey\"]", "this '{' is not closed"),
-        ("member = [\"{PartitionKey}\", \"{RowKey}\"]\n", "", "member: missing; expected a list of templates"),
-        ("property = \"Employees\"", "property = \"ek_list\"", "one of evenkeel's own properties"),
-        ("property = \"Employees\"", "property = \"Em ployees\"", "is not a property name"),
-        ("property = \"Employees\"", "propertie = \"Employees\"", "did you mean \"property\"?"),
-        ("store = \"table\"", "store = \"tabel\"", "expected \"table\" or \"partition\" or \"blob\", found \"tabel\""),
+        (
+            "member = [\"{PartitionKey}\", \"{RowKey}\"]\n",
+            "",
+            "member: missing; expected a list of templates",
+        ),
+        (
+            "property = \"Employees\"",
+            "property = \"ek_list\"",
+            "one of evenkeel's own properties",
+        ),
+        (
+            "property = \"Employees\"",
+            "property = \"Em ployees\"",
+            "is not a property name",
+        ),
+        (
+            "property = \"Employees\"",
+            "propertie = \"Employees\"",
+            "did you mean \"property\"?",
+        ),
+        (
+            "store = \"table\"",
+            "store = \"tabel\"",
+            "expected \"table\" or \"partition\" or \"blob\", found \"tabel\"",
+        ),
         ("store = \"table\"\n", "", "store: missing; expected"),
-        ("store = \"table\"", "store = \"table\"\non_conflict = \"reject\"", "there are no conflicts"),
-        ("row_key = \"{LastName}\"", "row_key = \"{LastName|lowr}\"", "did you mean \"lower\"?"),
+        (
+            "store = \"table\"",
+            "store = \"table\"\non_conflict = \"reject\"",
+            "there are no conflicts",
+        ),
+        (
+            "row_key = \"{LastName}\"",
+            "row_key = \"{LastName|lowr}\"",
+            "did you mean \"lower\"?",
+        ),
     ] {
         assert!(LIST.contains(right), "{right}");
         let errors = mistakes(&LIST.replace(right, wrong));
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
 }
 
@@ -947,28 +1705,66 @@ const SET: &str = "[views.manager]\nkind = \"denormalize\"\nsource = \"Employees
 #[test]
 fn denormalized_properties_are_read_and_their_mistakes_are_said() {
     let loaded = load_text(SET).unwrap();
-    let ViewKind::Denormalize(denormalize) = &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind else { panic!("other") };
-    assert_eq!(denormalize.set.keys().collect::<Vec<_>>(), ["ManagerName", "Salary"]);
+    let ViewKind::Denormalize(denormalize) =
+        &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind
+    else {
+        panic!("other")
+    };
+    assert_eq!(
+        denormalize.set.keys().collect::<Vec<_>>(),
+        ["ManagerName", "Salary"]
+    );
     let twice = format!("{SET}{}", SET.replace("views.manager", "views.deputy"));
-    let deputy = |row_key: &str| SET.replace("views.manager", "views.deputy").replace("\"department\"", &format!("{row_key:?}"));
+    let deputy = |row_key: &str| {
+        SET.replace("views.manager", "views.deputy")
+            .replace("\"department\"", &format!("{row_key:?}"))
+    };
     let copies = |source: &str, table: &str, row_key: &str| {
         format!(
             "[views.copies]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\n"
         )
     };
     for (text, expected) in [
-        (SET.replace("views.manager", "views.the-manager"), "expected one without dashes"),
+        (
+            SET.replace("views.manager", "views.the-manager"),
+            "expected one without dashes",
+        ),
         (SET.replace("set = {", "sets = {"), "did you mean \"set\"?"),
-        (SET.replace("ManagerName =", "ek_name ="), "one of evenkeel's own properties"),
-        (SET.replace("\"{Salary}\"", "7"), "views.manager.set.Salary: expected a string, found"),
-        (SET.replace("{LastName}", "{LastName|lowr}"), "did you mean \"lower\"?"),
-        (SET.replace("{LastName}", "{LastName"), "this '{' is not closed"),
-        (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
-        (SET.replace("\"Departments\"", "\"Logins%Y%m%d\""), "those go with a source of the same dates"),
-        (twice, "sets ManagerName on the same entities of Departments"),
+        (
+            SET.replace("ManagerName =", "ek_name ="),
+            "one of evenkeel's own properties",
+        ),
+        (
+            SET.replace("\"{Salary}\"", "7"),
+            "views.manager.set.Salary: expected a string, found",
+        ),
+        (
+            SET.replace("{LastName}", "{LastName|lowr}"),
+            "did you mean \"lower\"?",
+        ),
+        (
+            SET.replace("{LastName}", "{LastName"),
+            "this '{' is not closed",
+        ),
+        (
+            SET.replace("\"Departments\"", "\"Employees\"")
+                .replace("\"department\"", "\"{RowKey}\""),
+            "the key of the primary itself",
+        ),
+        (
+            SET.replace("\"Departments\"", "\"Logins%Y%m%d\""),
+            "those go with a source of the same dates",
+        ),
+        (
+            twice,
+            "sets ManagerName on the same entities of Departments",
+        ),
     ] {
         let errors = mistakes(&text);
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
     // What their values keep apart cannot be seen here.
     let leader = |view: &str| {
@@ -979,13 +1775,28 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
     };
     let on_copies = "views.manager.table: the view copies writes rows of its own into Departments";
     for (text, expected) in [
-        (format!("{}{}", leader("Team"), leader("Branch")), "sets Leader on entities of Places too, and nothing keeps their keys apart"),
-        (format!("{SET}{}", deputy("{Department}")), "sets ManagerName on entities of Departments too"),
-        (format!("{SET}{}", copies("Employees", "Departments", "{RowKey}")), on_copies),
-        (format!("{}{SET}", copies("Others", "Departments", "{RowKey}")), on_copies),
+        (
+            format!("{}{}", leader("Team"), leader("Branch")),
+            "sets Leader on entities of Places too, and nothing keeps their keys apart",
+        ),
+        (
+            format!("{SET}{}", deputy("{Department}")),
+            "sets ManagerName on entities of Departments too",
+        ),
+        (
+            format!("{SET}{}", copies("Employees", "Departments", "{RowKey}")),
+            on_copies,
+        ),
+        (
+            format!("{}{SET}", copies("Others", "Departments", "{RowKey}")),
+            on_copies,
+        ),
     ] {
         let warnings = warnings(&text);
-        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{expected}: {warnings:?}");
+        assert!(
+            warnings.iter().any(|warning| warning.contains(expected)),
+            "{expected}: {warnings:?}"
+        );
     }
     for right in [
         deputy("deputy"),
@@ -995,7 +1806,12 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         copies("Departments", "Departments", "{Name}"),
     ] {
         let warnings = warnings(&format!("{SET}{right}"));
-        assert!(!warnings.iter().any(|warning| warning.contains("views.manager") || warning.contains(".set")), "{right}: {warnings:?}");
+        assert!(
+            !warnings
+                .iter()
+                .any(|warning| warning.contains("views.manager") || warning.contains(".set")),
+            "{right}: {warnings:?}"
+        );
     }
 }
 
@@ -1004,13 +1820,27 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
     const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
         table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
     let rows = |more: &str| {
-        let catalog = load_text(&RANGE.replace("set =", &format!("{more}\nset ="))).unwrap().catalog;
-        format!("{:?}", catalog.views[&ViewName::new("says").unwrap()].range().unwrap().rows)
+        let catalog = load_text(&RANGE.replace("set =", &format!("{more}\nset =")))
+            .unwrap()
+            .catalog;
+        format!(
+            "{:?}",
+            catalog.views[&ViewName::new("says").unwrap()]
+                .range()
+                .unwrap()
+                .rows
+        )
     };
     let template = |text| Template::parse(text).unwrap();
     assert_eq!(rows(""), format!("{:?}", RangeRows::All));
-    assert_eq!(rows("row_key_prefix = \"{Prefix}_\""), format!("{:?}", RangeRows::Prefix(template("{Prefix}_"))));
-    let from = RangeRows::Between { from: Some(template("{First}")), before: None };
+    assert_eq!(
+        rows("row_key_prefix = \"{Prefix}_\""),
+        format!("{:?}", RangeRows::Prefix(template("{Prefix}_")))
+    );
+    let from = RangeRows::Between {
+        from: Some(template("{First}")),
+        before: None,
+    };
     assert_eq!(rows("row_key_from = \"{First}\""), format!("{from:?}"));
     let view = |name: &str, kind: &str, source: &str, table: &str, more: &str| {
         format!(
@@ -1018,18 +1848,48 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
         )
     };
     for (text, word) in [
-        (RANGE.replace("set =", "row_key = \"x\"\nset ="), "row_key_prefix"),
-        (RANGE.replace("set =", "row_key_prefix = \"x\"\nrow_key_from = \"a\"\nset ="), "a range by itself"),
-        (RANGE.replace("set =", "on_conflict = \"last_writer\"\nset ="), "reject"),
-        (RANGE.replace("\"range\"", "\"ranges\""), "range"),
-        (view("copies", "secondary_index", "Others", "Employees", "row_key = \"{RowKey}\""), "writes rows of its own into Employees"),
         (
-            view("again", "denormalize", "Others", "Employees", "targets = \"range\"\nset = { DepartmentName = \"{Name}\" }"),
+            RANGE.replace("set =", "row_key = \"x\"\nset ="),
+            "row_key_prefix",
+        ),
+        (
+            RANGE.replace(
+                "set =",
+                "row_key_prefix = \"x\"\nrow_key_from = \"a\"\nset =",
+            ),
+            "a range by itself",
+        ),
+        (
+            RANGE.replace("set =", "on_conflict = \"last_writer\"\nset ="),
+            "reject",
+        ),
+        (RANGE.replace("\"range\"", "\"ranges\""), "range"),
+        (
+            view(
+                "copies",
+                "secondary_index",
+                "Others",
+                "Employees",
+                "row_key = \"{RowKey}\"",
+            ),
+            "writes rows of its own into Employees",
+        ),
+        (
+            view(
+                "again",
+                "denormalize",
+                "Others",
+                "Employees",
+                "targets = \"range\"\nset = { DepartmentName = \"{Name}\" }",
+            ),
             "sets DepartmentName on entities of Employees too",
         ),
     ] {
         let errors = mistakes(&text);
-        assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(word)),
+            "{word}: {errors:?}"
+        );
     }
 }
 
@@ -1046,14 +1906,34 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
     let reject = "on_conflict = \"reject\"";
     for many in ["Departments", "Employees"] {
         for (range, back, more) in [
-            ("DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject),
+            (
+                "DepartmentName = \"{Name}\"",
+                "Manager = \"{LastName}\"",
+                reject,
+            ),
             // Further on, and not back: from the manager to the department, and from there to everybody.
-            ("DepartmentName = \"{Name}\", Head = \"{Manager}\"", "Manager = \"{LastName}\"", reject),
-            ("DepartmentName = \"{Name}\"", "Manager = \"{DepartmentName} {LastName}\"", reject),
-            ("DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", "on_conflict = \"last_writer\""),
+            (
+                "DepartmentName = \"{Name}\", Head = \"{Manager}\"",
+                "Manager = \"{LastName}\"",
+                reject,
+            ),
+            (
+                "DepartmentName = \"{Name}\"",
+                "Manager = \"{DepartmentName} {LastName}\"",
+                reject,
+            ),
+            (
+                "DepartmentName = \"{Name}\"",
+                "Manager = \"{LastName}\"",
+                "on_conflict = \"last_writer\"",
+            ),
         ] {
             let text = views(many, range, back, more);
-            assert!(load_text(&text).is_ok(), "{:?}: {text}", load_text(&text).err().map(|error| error.to_string()));
+            assert!(
+                load_text(&text).is_ok(),
+                "{:?}: {text}",
+                load_text(&text).err().map(|error| error.to_string())
+            );
         }
         for (range, back, more, said) in [
             (
@@ -1063,23 +1943,59 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
                 "views.says.set: the views go round in a circle: says sets Head, which manager reads and sets Manager, which says reads; expected a property that none of them reads",
             ),
             // Who was written last depends on all of them.
-            ("Head = \"{Manager}\"", "Manager = \"{LastName}\"", "on_conflict = \"last_writer\"", "says sets Head, which manager reads"),
-            ("IsManager = \"{Manager}\"", "Manager = \"{LastName}\"", reject, "says sets IsManager, which manager reads"),
+            (
+                "Head = \"{Manager}\"",
+                "Manager = \"{LastName}\"",
+                "on_conflict = \"last_writer\"",
+                "says sets Head, which manager reads",
+            ),
+            (
+                "IsManager = \"{Manager}\"",
+                "Manager = \"{LastName}\"",
+                reject,
+                "says sets IsManager, which manager reads",
+            ),
         ] {
             let errors = mistakes(&views(many, range, back, more)).join("\n");
             assert!(errors.contains(said), "{said}: {errors}");
         }
     }
-    let itself = mistakes(&views("Departments", "Name = \"{Name}\"", "Manager = \"{LastName}\"", reject)).join("\n");
-    assert!(itself.contains("a circle: says sets Name, which says reads; expected"), "{itself}");
+    let itself = mistakes(&views(
+        "Departments",
+        "Name = \"{Name}\"",
+        "Manager = \"{LastName}\"",
+        reject,
+    ))
+    .join("\n");
+    assert!(
+        itself.contains("a circle: says sets Name, which says reads; expected"),
+        "{itself}"
+    );
     let copies = "[views.copies]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
         row_key = \"c_{RowKey}\"\n";
-    let copied = mistakes(&(views("Employees", "DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject) + copies)).join("\n");
+    let copied = mistakes(
+        &(views(
+            "Employees",
+            "DepartmentName = \"{Name}\"",
+            "Manager = \"{LastName}\"",
+            reject,
+        ) + copies),
+    )
+    .join("\n");
     assert!(copied.contains("says sets DepartmentName, which copies reads and sets the rows of Departments, which says reads"), "{copied}");
     let near = "[views.near]\nkind = \"secondary_index\"\nsource = \"Departments\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
         row_key = \"name_{LastName}_{RowKey}\"\n";
-    let text = views("Departments", "DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject) + near;
-    assert!(load_text(&text).is_ok(), "rows beside their primaries: {:?}", load_text(&text).err().map(|error| error.to_string()));
+    let text = views(
+        "Departments",
+        "DepartmentName = \"{Name}\"",
+        "Manager = \"{LastName}\"",
+        reject,
+    ) + near;
+    assert!(
+        load_text(&text).is_ok(),
+        "rows beside their primaries: {:?}",
+        load_text(&text).err().map(|error| error.to_string())
+    );
 }
 
 #[test]
@@ -1087,18 +2003,42 @@ fn figures_are_read_and_their_mistakes_are_said() {
     let text = "[views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcount\"\npartition_key = \"headcount\"\n\
         row_key = \"{PartitionKey}\"\nset = { Headcount = \"count()\", Payroll = \"sum(Salary)\" }\n";
     let loaded = load_text(text).unwrap();
-    let ViewKind::Aggregate(aggregate) = &loaded.catalog.views[&ViewName::new("headcount").unwrap()].kind else { panic!("other") };
-    assert_eq!(evenkeel_model::catalog::figure_properties(&aggregate.set).into_iter().collect::<Vec<_>>(), ["Salary"]);
+    let ViewKind::Aggregate(aggregate) =
+        &loaded.catalog.views[&ViewName::new("headcount").unwrap()].kind
+    else {
+        panic!("other")
+    };
+    assert_eq!(
+        evenkeel_model::catalog::figure_properties(&aggregate.set)
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["Salary"]
+    );
     for (right, wrong, expected) in [
-        ("sum(Salary)", "total(Salary)", "\"total(Salary)\" is no figure: \"total\" is unknown; expected count()"),
+        (
+            "sum(Salary)",
+            "total(Salary)",
+            "\"total(Salary)\" is no figure: \"total\" is unknown; expected count()",
+        ),
         ("count()", "count(Salary)", "count takes nothing"),
         ("group_table", "table", "group_table: missing"),
-        ("set = {", "on_conflict = \"reject\"\nset = {", "there are no conflicts"),
-        ("{ Headcount = \"count()\", Payroll = \"sum(Salary)\" }", "{}", "expected at least one property"),
+        (
+            "set = {",
+            "on_conflict = \"reject\"\nset = {",
+            "there are no conflicts",
+        ),
+        (
+            "{ Headcount = \"count()\", Payroll = \"sum(Salary)\" }",
+            "{}",
+            "expected at least one property",
+        ),
     ] {
         assert!(text.contains(right), "{right}");
         let errors = mistakes(&text.replace(right, wrong));
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
 }
 
@@ -1107,49 +2047,107 @@ fn large_values_are_read_and_their_mistakes_found() {
     let text = "[views.photos]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"employee-large\"\n\
                 threshold = \"8KiB\"\n";
     let loaded = load_text(text).unwrap();
-    let (name, large) = loaded.catalog.large_values_of(&loaded.catalog.tables[&TableName::new("Employees").unwrap()]).unwrap();
-    assert_eq!((name.as_str(), large.container.as_str(), large.threshold), ("photos", "employee-large", 8_192));
+    let (name, large) = loaded
+        .catalog
+        .large_values_of(&loaded.catalog.tables[&TableName::new("Employees").unwrap()])
+        .unwrap();
+    assert_eq!(
+        (name.as_str(), large.container.as_str(), large.threshold),
+        ("photos", "employee-large", 8_192)
+    );
     assert!(large.properties.contains("Photo"));
     let second = text.replace("photos", "others");
-    let archive = |to: &str| format!("{text}[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
+    let archive =
+        |to: &str| format!("{text}[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
     for (wrong, expected) in [
         (text.replace("8KiB", "8KB"), "\"32KiB\""),
         (text.replace("employee-large", "Employee"), "container"),
-        (text.replace("employee-large", "evenkeel-staging"), "where senders stage"),
+        (
+            text.replace("employee-large", "evenkeel-staging"),
+            "where senders stage",
+        ),
         (text.replace("\"Photo\"", "\"ek_x\""), "ek_x"),
         (format!("{text}when = \"exists(A)\"\n"), "stays there"),
         (format!("{text}on_conflict = \"reject\"\n"), "no conflicts"),
         (format!("{text}{second}"), "one such view for a table"),
-        (archive("kind = \"table\", table = \"Former\""), "source = \"Former\""),
-        (archive("kind = \"append_blob\", container = \"former\""), "into tables, containers and folders only"),
-        ("[tables.EvenkeelArchiveA]\n".to_owned(), "evenkeel's own records"),
+        (
+            archive("kind = \"table\", table = \"Former\""),
+            "source = \"Former\"",
+        ),
+        (
+            archive("kind = \"append_blob\", container = \"former\""),
+            "into tables, containers and folders only",
+        ),
+        (
+            "[tables.EvenkeelArchiveA]\n".to_owned(),
+            "evenkeel's own records",
+        ),
     ] {
         let errors = mistakes(&wrong);
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
-    let both =
-        format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
+    let both = format!(
+        "{}{}",
+        archive("kind = \"table\", table = \"Former\""),
+        text.replace("photos", "former")
+            .replace("Employees", "Former")
+    );
     assert!(load_text(&both).is_ok());
     let by = |lines: &str| format!("{text}{VIEW}{lines}\n");
-    for right in ["when = \"exists(Photo)\"", "when = 'Photo != \"\"'", "select = [\"Photo\"]"] {
+    for right in [
+        "when = \"exists(Photo)\"",
+        "when = 'Photo != \"\"'",
+        "select = [\"Photo\"]",
+    ] {
         assert!(load_text(&by(right)).is_ok(), "{right}");
     }
-    assert!(load_text(&format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = \"exists(Photo)\"\n")).is_ok());
+    assert!(
+        load_text(&format!(
+            "{text}[rules.r]\ndelete = \"Employees\"\nwhen = \"exists(Photo)\"\n"
+        ))
+        .is_ok()
+    );
     for (wrong, expected) in [
-        (by("when = \"Photo != \\\"none\\\"\""), "the view v computes from Photo"),
-        (by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"), "the view v computes from Photo"),
-        (format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = 'startsWith(Photo, \"a\")'\n"), "goes into blobs (view photos)"),
-        (archive("kind = \"blob\", container = \"former\", metadata = { photo = \"{Photo}\" }"), "the archive a makes metadata of Photo"),
+        (
+            by("when = \"Photo != \\\"none\\\"\""),
+            "the view v computes from Photo",
+        ),
+        (
+            by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"),
+            "the view v computes from Photo",
+        ),
+        (
+            format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = 'startsWith(Photo, \"a\")'\n"),
+            "goes into blobs (view photos)",
+        ),
+        (
+            archive("kind = \"blob\", container = \"former\", metadata = { photo = \"{Photo}\" }"),
+            "the archive a makes metadata of Photo",
+        ),
     ] {
         let errors = mistakes(&wrong);
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
-    let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
+    let documents = load_text(&archive("kind = \"blob\", container = \"former\""))
+        .unwrap()
+        .catalog;
     let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
     let container = evenkeel_model::model::ContainerName::new("former").unwrap();
     assert_eq!(
         (filing.view.as_str(), &filing.shelf),
-        ("photos", &evenkeel_model::catalog::Shelf::Blobs { account: AccountName::main(), container })
+        (
+            "photos",
+            &evenkeel_model::catalog::Shelf::Blobs {
+                account: AccountName::main(),
+                container
+            }
+        )
     );
     assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
 }
@@ -1170,42 +2168,113 @@ fn search_indexes_are_read_and_their_mistakes_found() {
     let view = "[views.found]\nkind = \"search_index\"\nsource = \"Employees\"\nwhen = \"exists(Email)\"\nsink = \"catalog\"\nindex = \"people\"\n\
                 select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }\n";
     let text = format!("{sink}{view}");
-    let read = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("SEARCH", "top-secret")]));
+    let read = |text: &str| {
+        load(&with_environment(
+            request(folder(&[("default.toml", text)]).path()),
+            &[("SEARCH", "top-secret")],
+        ))
+    };
     let loaded = read(&text).unwrap();
-    let ViewKind::SearchIndex(search) = &loaded.catalog.views[&ViewName::new("found").unwrap()].kind else { panic!("no search index") };
+    let ViewKind::SearchIndex(search) =
+        &loaded.catalog.views[&ViewName::new("found").unwrap()].kind
+    else {
+        panic!("no search index")
+    };
     let search = &search.0;
-    assert_eq!((search.sink.as_str(), search.collection.as_str()), ("catalog", "people"));
+    assert_eq!(
+        (search.sink.as_str(), search.collection.as_str()),
+        ("catalog", "people")
+    );
     assert_eq!(search.fields.keys().collect::<Vec<_>>(), ["Email", "name"]);
     assert_eq!(search.fields["Email"].bare_property(), Some("Email"));
-    let SinkKind::Search(settings) = &loaded.settings.sinks[0].kind else { panic!("no search service") };
+    let SinkKind::Search(settings) = &loaded.settings.sinks[0].kind else {
+        panic!("no search service")
+    };
     assert_eq!(settings.endpoint.scheme(), "https");
     assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
     for (right, wrong, expected) in [
-        ("sink = \"catalog\"", "sink = \"catalogue\"", "did you mean \"catalog\"?"),
-        ("kind = \"search\"", "kind = \"solr\"", "expected \"search\""),
-        ("https://contoso", "http://contoso", "would read the credential"),
-        ("windows.net\"", "windows.net?key=secret\"", "without query or user"),
-        ("key_env = \"SEARCH\"", "", "an admin key of the search service"),
-        ("[sinks.catalog]", "[sinks.main]", "main is an account already"),
-        ("index = \"people\"", "index = \"People\"", "is not a collection name"),
-        ("[\"Email\"]", "[\"PartitionKey\"]", "is no property to copy"),
+        (
+            "sink = \"catalog\"",
+            "sink = \"catalogue\"",
+            "did you mean \"catalog\"?",
+        ),
+        (
+            "kind = \"search\"",
+            "kind = \"solr\"",
+            "expected \"search\"",
+        ),
+        (
+            "https://contoso",
+            "http://contoso",
+            "would read the credential",
+        ),
+        (
+            "windows.net\"",
+            "windows.net?key=secret\"",
+            "without query or user",
+        ),
+        (
+            "key_env = \"SEARCH\"",
+            "",
+            "an admin key of the search service",
+        ),
+        (
+            "[sinks.catalog]",
+            "[sinks.main]",
+            "main is an account already",
+        ),
+        (
+            "index = \"people\"",
+            "index = \"People\"",
+            "is not a collection name",
+        ),
+        (
+            "[\"Email\"]",
+            "[\"PartitionKey\"]",
+            "is no property to copy",
+        ),
         ("{ name =", "{ id =", "is the field of the key"),
         ("{ name =", "{ Email =", "is selected too"),
         ("{ name =", "{ azureSearchName =", "not with azureSearch"),
         ("{LastName}\" }", "{LastName|nonsense}\" }", "nonsense"),
-        ("select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }", "", "expected select"),
+        (
+            "select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }",
+            "",
+            "expected select",
+        ),
         ("index =", "table = \"T\"\nindex =", "expected no such key"),
-        ("index =", "on_conflict = \"reject\"\nindex =", "no conflicts"),
+        (
+            "index =",
+            "on_conflict = \"reject\"\nindex =",
+            "no conflicts",
+        ),
     ] {
         assert!(text.contains(right), "{right}");
-        let errors: Vec<String> = read(&text.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
-        assert!(!errors.iter().any(|error| error.contains("secret")), "{errors:?}");
+        let errors: Vec<String> = read(&text.replacen(right, wrong, 1))
+            .unwrap_err()
+            .errors
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
+        assert!(
+            !errors.iter().any(|error| error.contains("secret")),
+            "{errors:?}"
+        );
     }
     let twice = format!("{text}{}", view.replace("found", "sought"));
-    let errors: Vec<String> = read(&twice).unwrap_err().errors.iter().map(ToString::to_string).collect();
+    let errors: Vec<String> = read(&twice)
+        .unwrap_err()
+        .errors
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert!(
-        errors.iter().any(|error| error.contains("the view found writes the documents of Employees into the index people")),
+        errors.iter().any(|error| error
+            .contains("the view found writes the documents of Employees into the index people")),
         "{errors:?}"
     );
 }
@@ -1217,70 +2286,186 @@ fn tables_of_databases_are_read_and_their_mistakes_found() {
                 columns = { department = \"text {PartitionKey}\", name = \"text(80)  {FirstName} {LastName}\", salary = \"double {Salary}\" }\n";
     let read = |text: &str| load(&request(folder(&[("default.toml", text)]).path()));
     let loaded = read(text).unwrap();
-    let ViewKind::SqlTable(SqlTable(table)) = &loaded.catalog.views[&ViewName::new("staff").unwrap()].kind else { panic!("no table") };
-    assert_eq!((table.sink.as_str(), table.collection.as_str()), ("reporting", "employees"));
+    let ViewKind::SqlTable(SqlTable(table)) =
+        &loaded.catalog.views[&ViewName::new("staff").unwrap()].kind
+    else {
+        panic!("no table")
+    };
+    assert_eq!(
+        (table.sink.as_str(), table.collection.as_str()),
+        ("reporting", "employees")
+    );
     assert_eq!(table.types["name"], ColumnType::Text(Some(80)));
     assert_eq!(table.fields["name"].to_string(), "{FirstName} {LastName}");
     for (right, wrong, expected) in [
-        ("kind = \"sqlite\"", "", "expected \"search\" or \"postgresql\" or \"sqlite\" or \"webhook\""),
+        (
+            "kind = \"sqlite\"",
+            "",
+            "expected \"search\" or \"postgresql\" or \"sqlite\" or \"webhook\"",
+        ),
         ("data/reporting.db", " ", "found an empty string"),
-        ("sink = \"reporting\"", "sink = \"reports\"", "did you mean \"reporting\"?"),
-        ("table = \"employees\"", "table = \"Employees\"", "lower-case"),
-        ("table = \"employees\"", "table = \"evenkeel_x\"", "is reserved"),
+        (
+            "sink = \"reporting\"",
+            "sink = \"reports\"",
+            "did you mean \"reporting\"?",
+        ),
+        (
+            "table = \"employees\"",
+            "table = \"Employees\"",
+            "lower-case",
+        ),
+        (
+            "table = \"employees\"",
+            "table = \"evenkeel_x\"",
+            "is reserved",
+        ),
         ("{ department", "{ ek_key", "is reserved"),
         ("{ department", "{ Department", "lower-case"),
-        ("double {Salary}", "money {Salary}", "is no type of a column"),
+        (
+            "double {Salary}",
+            "money {Salary}",
+            "is no type of a column",
+        ),
         ("double {Salary}", "double", "expected both"),
         ("double {Salary}", "double {Salary|lower}", "makes a text"),
         ("double {Salary}", "integer {RowKey}", "makes a text"),
         ("double {Salary}", "double {Salary", "Salary"),
-        ("columns = {", "fields = {", "a type and a template for each column"),
-        ("table =", "row_key = \"x\"\ntable =", "expected no such key"),
-        ("table =", "on_conflict = \"reject\"\ntable =", "no conflicts"),
+        (
+            "columns = {",
+            "fields = {",
+            "a type and a template for each column",
+        ),
+        (
+            "table =",
+            "row_key = \"x\"\ntable =",
+            "expected no such key",
+        ),
+        (
+            "table =",
+            "on_conflict = \"reject\"\ntable =",
+            "no conflicts",
+        ),
     ] {
         assert!(text.contains(right), "{right}");
-        let errors: Vec<String> = read(&text.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        let errors: Vec<String> = read(&text.replacen(right, wrong, 1))
+            .unwrap_err()
+            .errors
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
     let server = "kind = \"postgresql\"\nhost = \"db.contoso.com\"\ndatabase = \"reporting\"\nuser = \"app\"\npassword_env = \"DB\"";
     let served = text.replace("kind = \"sqlite\"\npath = \"data/reporting.db\"", server);
-    let read_with = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("DB", "top-secret")]));
+    let read_with = |text: &str| {
+        load(&with_environment(
+            request(folder(&[("default.toml", text)]).path()),
+            &[("DB", "top-secret")],
+        ))
+    };
     let loaded = read_with(&served).unwrap();
-    let SinkKind::Sql(SqlSettings::Postgres(settings)) = &loaded.settings.sinks[0].kind else { panic!("no server") };
-    assert_eq!((settings.host.as_str(), settings.port), ("db.contoso.com", 5_432));
+    let SinkKind::Sql(SqlSettings::Postgres(settings)) = &loaded.settings.sinks[0].kind else {
+        panic!("no server")
+    };
+    assert_eq!(
+        (settings.host.as_str(), settings.port),
+        ("db.contoso.com", 5_432)
+    );
     assert_eq!(settings.tls, SqlTls::Verify { ca_file: None });
     assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
-    let socket = served.replace("db.contoso.com", "/run/postgresql").replace("password_env = \"DB\"", "port = 6432");
-    let SinkKind::Sql(SqlSettings::Postgres(settings)) = &read_with(&socket).unwrap().settings.sinks[0].kind else { panic!("no server") };
-    assert_eq!((settings.port, &settings.tls, settings.password.is_none()), (6_432, &SqlTls::Off, true));
-    for (host, expected) in
-        [("localhost", SqlTls::Off), ("localhost\"\nca_file = \"ca.pem", SqlTls::Verify { ca_file: Some("ca.pem".into()) })]
-    {
+    let socket = served
+        .replace("db.contoso.com", "/run/postgresql")
+        .replace("password_env = \"DB\"", "port = 6432");
+    let SinkKind::Sql(SqlSettings::Postgres(settings)) =
+        &read_with(&socket).unwrap().settings.sinks[0].kind
+    else {
+        panic!("no server")
+    };
+    assert_eq!(
+        (settings.port, &settings.tls, settings.password.is_none()),
+        (6_432, &SqlTls::Off, true)
+    );
+    for (host, expected) in [
+        ("localhost", SqlTls::Off),
+        (
+            "localhost\"\nca_file = \"ca.pem",
+            SqlTls::Verify {
+                ca_file: Some("ca.pem".into()),
+            },
+        ),
+    ] {
         let here = served.replace("db.contoso.com", host);
-        let SinkKind::Sql(SqlSettings::Postgres(settings)) = &read_with(&here).unwrap().settings.sinks[0].kind else { panic!("no server") };
+        let SinkKind::Sql(SqlSettings::Postgres(settings)) =
+            &read_with(&here).unwrap().settings.sinks[0].kind
+        else {
+            panic!("no server")
+        };
         assert_eq!(settings.tls, expected, "{host}");
     }
     for (right, wrong, expected) in [
         ("host = \"db.contoso.com\"", "", "the name of a server"),
         ("database = \"reporting\"", "", "the name of a database"),
         ("user = \"app\"", "user = \"\"", "found an empty string"),
-        ("user = \"app\"", "user = \"app\"\ntls = \"off\"", "any other one with TLS"),
+        (
+            "user = \"app\"",
+            "user = \"app\"\ntls = \"off\"",
+            "any other one with TLS",
+        ),
         ("user = \"app\"", "user = \"app\"\nport = 70000", "65535"),
-        ("host = \"db.contoso.com\"", "host = \"/run/postgresql\"\nca_file = \"ca.pem\"", "has no TLS"),
+        (
+            "host = \"db.contoso.com\"",
+            "host = \"/run/postgresql\"\nca_file = \"ca.pem\"",
+            "has no TLS",
+        ),
         ("\"DB\"", "\"OTHER\"", "OTHER, which is not set"),
     ] {
         assert!(served.contains(right), "{right}");
-        let errors: Vec<String> =
-            read_with(&served.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        let errors: Vec<String> = read_with(&served.replacen(right, wrong, 1))
+            .unwrap_err()
+            .errors
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
-    let mut another = text.replace("views.staff", "views.others").replace("\"Employees\"", "\"Customers\"");
+    let mut another = text
+        .replace("views.staff", "views.others")
+        .replace("\"Employees\"", "\"Customers\"");
     another.drain(..another.find("[views").unwrap());
-    let errors: Vec<String> = read(&format!("{text}{another}")).unwrap_err().errors.iter().map(ToString::to_string).collect();
-    assert!(errors.iter().any(|error| error.contains("expected a table of its own")), "{errors:?}");
-    let searched = text.replace("sql_table", "search_index").replace("table =", "index =").replace("columns", "fields");
-    let errors: Vec<String> = read(&searched).unwrap_err().errors.iter().map(ToString::to_string).collect();
-    assert!(errors.iter().any(|error| error.contains("is another kind of sink; expected a search service")), "{errors:?}");
+    let errors: Vec<String> = read(&format!("{text}{another}"))
+        .unwrap_err()
+        .errors
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.contains("expected a table of its own")),
+        "{errors:?}"
+    );
+    let searched = text
+        .replace("sql_table", "search_index")
+        .replace("table =", "index =")
+        .replace("columns", "fields");
+    let errors: Vec<String> = read(&searched)
+        .unwrap_err()
+        .errors
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.contains("is another kind of sink; expected a search service")),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -1291,20 +2476,47 @@ fn tables_that_would_harm_each_other_are_refused() {
         )
     };
     let archive = |name: &str, source: &str, table: &str| {
-        format!("[archives.{name}]\nsource = \"{source}\"\nto = {{ kind = \"table\", table = \"{table}\" }}\n")
+        format!(
+            "[archives.{name}]\nsource = \"{source}\"\nto = {{ kind = \"table\", table = \"{table}\" }}\n"
+        )
     };
     let second = "[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n";
     for (text, expected) in [
-        (view("v", "Employees", "employees", "{RowKey}"), "this is the key of the primary itself"),
-        (view("v", "Employees", "EvenkeelFootprints", "{RowKey}"), "evenkeel's own records"),
-        (view("v", "evenkeelaudits", "Copies", "{RowKey}"), "evenkeel's own records"),
-        ("[tables.EvenkeelMigrations]\n".to_owned(), "evenkeel's own records"),
-        (archive("a", "Employees", "EvenkeelMigrations"), "evenkeel's own records"),
-        (archive("a", "Employees", "employees"), "cannot be the same table"),
-        (view("v", "Employees", "Former", "x_{RowKey}") + &archive("a", "Employees", "Former"), "is the archive \"a\""),
-        (archive("a", "Employees", "Former") + &archive("b", "Customers", "Former"), "is the archive \"a\" already"),
         (
-            view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Customers", "copies", "x_{RowKey}"),
+            view("v", "Employees", "employees", "{RowKey}"),
+            "this is the key of the primary itself",
+        ),
+        (
+            view("v", "Employees", "EvenkeelFootprints", "{RowKey}"),
+            "evenkeel's own records",
+        ),
+        (
+            view("v", "evenkeelaudits", "Copies", "{RowKey}"),
+            "evenkeel's own records",
+        ),
+        (
+            "[tables.EvenkeelMigrations]\n".to_owned(),
+            "evenkeel's own records",
+        ),
+        (
+            archive("a", "Employees", "EvenkeelMigrations"),
+            "evenkeel's own records",
+        ),
+        (
+            archive("a", "Employees", "employees"),
+            "cannot be the same table",
+        ),
+        (
+            view("v", "Employees", "Former", "x_{RowKey}") + &archive("a", "Employees", "Former"),
+            "is the archive \"a\"",
+        ),
+        (
+            archive("a", "Employees", "Former") + &archive("b", "Customers", "Former"),
+            "is the archive \"a\" already",
+        ),
+        (
+            view("v", "Employees", "Copies", "x_{RowKey}")
+                + &view("w", "Customers", "copies", "x_{RowKey}"),
             "the view v writes the same keys",
         ),
         (
@@ -1313,24 +2525,52 @@ fn tables_that_would_harm_each_other_are_refused() {
                 + "account = \"second\"\n[tables.Copies]\naccount = \"main\"",
             "a table name belongs to one account",
         ),
-        (view("v", "Em", "Copies", "x_{RowKey}"), "is not a table name"),
         (
-            view("v", "Aaa", "Bbb", "x_{RowKey}") + &view("w", "Bbb", "Ccc", "x_{RowKey}") + &view("x", "Ccc", "Aaa", "x_{RowKey}"),
+            view("v", "Em", "Copies", "x_{RowKey}"),
+            "is not a table name",
+        ),
+        (
+            view("v", "Aaa", "Bbb", "x_{RowKey}")
+                + &view("w", "Bbb", "Ccc", "x_{RowKey}")
+                + &view("x", "Ccc", "Aaa", "x_{RowKey}"),
             "go round in a circle",
         ),
-        (view("v", "Employees", "Copies", "x_{RowKey}") + "[tables.Copies]\nwide = true\n", "what views write lies in single rows"),
-        (archive("a", "Employees", "Former") + "[tables.Employees]\nwide = true\n", "expected wide = true in [tables.Former]"),
-        ("[tables.Copies]\naccount = \"other\"".to_owned(), "unknown account \"other\"; known are main"),
-        ("[archives.a]\nsource = \"Employees\"".to_owned(), "archives.a.to: missing"),
-        ("[views.v]\nkind = \"secondary_index\"".to_owned(), "views.v.source: missing"),
+        (
+            view("v", "Employees", "Copies", "x_{RowKey}") + "[tables.Copies]\nwide = true\n",
+            "what views write lies in single rows",
+        ),
+        (
+            archive("a", "Employees", "Former") + "[tables.Employees]\nwide = true\n",
+            "expected wide = true in [tables.Former]",
+        ),
+        (
+            "[tables.Copies]\naccount = \"other\"".to_owned(),
+            "unknown account \"other\"; known are main",
+        ),
+        (
+            "[archives.a]\nsource = \"Employees\"".to_owned(),
+            "archives.a.to: missing",
+        ),
+        (
+            "[views.v]\nkind = \"secondary_index\"".to_owned(),
+            "views.v.source: missing",
+        ),
     ] {
         let errors = mistakes(&text).join("\n");
         assert!(errors.contains(expected), "{errors}");
     }
-    assert!(load_text(&(view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Employees", "Copies", "y_{RowKey}"))).is_ok());
     assert!(
         load_text(
-            &(view("v", "Aaa", "Bbb", "x_{RowKey}") + &view("w", "Bbb", "Ccc", "x_{RowKey}") + &view("x", "Aaa", "Aaa", "x_{RowKey}"))
+            &(view("v", "Employees", "Copies", "x_{RowKey}")
+                + &view("w", "Employees", "Copies", "y_{RowKey}"))
+        )
+        .is_ok()
+    );
+    assert!(
+        load_text(
+            &(view("v", "Aaa", "Bbb", "x_{RowKey}")
+                + &view("w", "Bbb", "Ccc", "x_{RowKey}")
+                + &view("x", "Aaa", "Aaa", "x_{RowKey}"))
         )
         .is_ok()
     );
@@ -1340,33 +2580,66 @@ fn tables_that_would_harm_each_other_are_refused() {
 fn tables_may_be_wide() {
     let both = "[tables.Employees]\nwide = true\n[tables.Former]\nwide = true\n[archives.a]\nsource = \"employees\"\nto = { kind = \"table\", table = \"Former\" }\n";
     let catalog = load_text(both).unwrap().catalog;
-    assert!(catalog.wide.contains(catalog.table(&TableName::new("EMPLOYEES").unwrap()).unwrap()));
-    assert!(load_text("[tables.Employees]\nwide = false\n").unwrap().catalog.wide.is_empty());
+    assert!(
+        catalog.wide.contains(
+            catalog
+                .table(&TableName::new("EMPLOYEES").unwrap())
+                .unwrap()
+        )
+    );
+    assert!(
+        load_text("[tables.Employees]\nwide = false\n")
+            .unwrap()
+            .catalog
+            .wide
+            .is_empty()
+    );
     let found = warnings(&VIEW.replace("[views.v]", "[tables.Employees]\nwide = true\n[views.v]"));
-    assert!(found.iter().any(|warning| warning.contains("better select some")), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .any(|warning| warning.contains("better select some")),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn rows_of_a_table_by_date_may_go_into_files_before_it_is_dropped() {
-    let text = |to: &str| format!("[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\narchive_to = {to}\n");
+    let text = |to: &str| {
+        format!(
+            "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\narchive_to = {to}\n"
+        )
+    };
     let loaded = load_text(&text("{ kind = \"blob\", container = \"old-logins\" }")).unwrap();
-    let to = loaded.catalog.retentions[&ViewName::new("logins").unwrap()].archive_to.clone();
-    assert!(matches!(to, Some(TableArchive::Blob { container, .. }) if container.as_str() == "old-logins"));
+    let to = loaded.catalog.retentions[&ViewName::new("logins").unwrap()]
+        .archive_to
+        .clone();
+    assert!(
+        matches!(to, Some(TableArchive::Blob { container, .. }) if container.as_str() == "old-logins")
+    );
     assert!(load_text(&text("{ kind = \"file\", dir = \"/mnt/old\" }")).is_ok());
     for (to, expected) in [
-        ("{ kind = \"table\", table = \"Old\" }", "expected \"blob\" or \"file\""),
+        (
+            "{ kind = \"table\", table = \"Old\" }",
+            "expected \"blob\" or \"file\"",
+        ),
         ("{ kind = \"blob\" }", "the container of the files"),
         ("{ kind = \"file\", dir = \"old\" }", "an absolute path"),
         ("{ container = \"old\" }", "kind"),
-        ("{ kind = \"blob\", container = \"old\", path = \"x\" }", "unknown key"),
+        (
+            "{ kind = \"blob\", container = \"old\", path = \"x\" }",
+            "unknown key",
+        ),
     ] {
         let errors = mistakes(&text(to));
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
 }
 
-const LOGINS: &str =
-    "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\n[retention.visits]\ntables = \"Visits%Y%m%d\"\nkeep = \"9d\"\n";
+const LOGINS: &str = "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\n[retention.visits]\ntables = \"Visits%Y%m%d\"\nkeep = \"9d\"\n";
 const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
     partition_key = \"{User}\"\nrow_key = \"{PartitionKey}_{RowKey}\"\n";
 const COUNTS: &str = "[views.counts]\nkind = \"aggregate\"\nsource = \"Logins%Y%m%d\"\ngroup_table = \"Counts%Y%m%d\"\n\
@@ -1374,114 +2647,293 @@ const COUNTS: &str = "[views.counts]\nkind = \"aggregate\"\nsource = \"Logins%Y%
 
 #[test]
 fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
-    let near = BY_USER.replace("views.by_user", "views.near").replace("ByUser%Y%m%d", "Logins%Y%m%d").replace("{User}", "user_{User}");
-    let catalog = load_text(&format!("{LOGINS}{BY_USER}{COUNTS}{near}")).unwrap().catalog;
+    let near = BY_USER
+        .replace("views.by_user", "views.near")
+        .replace("ByUser%Y%m%d", "Logins%Y%m%d")
+        .replace("{User}", "user_{User}");
+    let catalog = load_text(&format!("{LOGINS}{BY_USER}{COUNTS}{near}"))
+        .unwrap()
+        .catalog;
     assert!(catalog.views.is_empty() && catalog.dated_views.len() == 3);
     let name = |name: &str| TableName::new(name).unwrap();
     let source = catalog.table(&name("LOGINS20261120")).unwrap().clone();
-    let targets: Vec<String> = catalog.views_of(&source).map(|view| view.rows().unwrap().target.to_string()).collect();
-    assert_eq!(targets, ["ByUser20261120", "Counts20261120", "Logins20261120"]);
+    let targets: Vec<String> = catalog
+        .views_of(&source)
+        .map(|view| view.rows().unwrap().target.to_string())
+        .collect();
+    assert_eq!(
+        targets,
+        ["ByUser20261120", "Counts20261120", "Logins20261120"]
+    );
     assert!(catalog.views_of(&source).all(|view| view.source == source));
-    assert_eq!(catalog.table(&name("byuser20261120")).unwrap().to_string(), "ByUser20261120");
-    assert_eq!(catalog.footprints_of(&source).unwrap().to_string(), "EvenkeelFootprintsLogins20261120");
+    assert_eq!(
+        catalog.table(&name("byuser20261120")).unwrap().to_string(),
+        "ByUser20261120"
+    );
+    assert_eq!(
+        catalog.footprints_of(&source).unwrap().to_string(),
+        "EvenkeelFootprintsLogins20261120"
+    );
     for unknown in ["Logins20261131", "ByUser2026", "Logins"] {
         assert!(catalog.table(&name(unknown)).is_none(), "{unknown}");
     }
-    assert!(catalog.dated_table(&name("ByUser20261120")).is_none(), "what follows a table is dropped with it, and not by itself");
+    assert!(
+        catalog.dated_table(&name("ByUser20261120")).is_none(),
+        "what follows a table is dropped with it, and not by itself"
+    );
     let visits = catalog.table(&name("Visits20261120")).unwrap().clone();
-    assert!(!catalog.has_views(&visits) && catalog.followers(catalog.retention_of(&visits.table).unwrap()).all().next().is_none());
+    assert!(
+        !catalog.has_views(&visits)
+            && catalog
+                .followers(catalog.retention_of(&visits.table).unwrap())
+                .all()
+                .next()
+                .is_none()
+    );
 }
 
 #[test]
 fn what_could_outlive_its_table_by_date_is_refused() {
-    let another = |from: &str, to: &str| format!("{BY_USER}{}", BY_USER.replace("views.by_user", "views.other").replace(from, to));
+    let another = |from: &str, to: &str| {
+        format!(
+            "{BY_USER}{}",
+            BY_USER
+                .replace("views.by_user", "views.other")
+                .replace(from, to)
+        )
+    };
     let fixed = "[views.fixed]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"x_{RowKey}\"\n";
     let long = "L".repeat(38);
     for (text, expected) in [
-        (BY_USER.replace("ByUser%Y%m%d", "ByUser"), "\"ByUser\" would stay when a table of the source is dropped"),
+        (
+            BY_USER.replace("ByUser%Y%m%d", "ByUser"),
+            "\"ByUser\" would stay when a table of the source is dropped",
+        ),
         (
             BY_USER.replace("ByUser%Y%m%d", "ByUser%Y%m"),
             "ByUser%Y%m has other dates than the source, with whose tables its own come and go; expected \"ByUser%Y%m%d\"",
         ),
-        (BY_USER.replace("ByUser%Y%m%d", "Visits%Y%m%d"), "Visits%Y%m%d is kept by [retention.visits]"),
+        (
+            BY_USER.replace("ByUser%Y%m%d", "Visits%Y%m%d"),
+            "Visits%Y%m%d is kept by [retention.visits]",
+        ),
         (
             BY_USER.replace("Logins%Y%m%d", "Sessions%Y%m%d"),
             "no [retention] has the tables Sessions%Y%m%d; expected the very text of its `tables`, and known are \"Logins%Y%m%d\", \"Visits%Y%m%d\"",
         ),
-        (BY_USER.replace("Logins%Y%m%d", "LOGINS%Y%m%d"), "spells its tables \"Logins%Y%m%d\""),
-        (BY_USER.replace("Logins%Y%m%d", "Logins%d"), "names no tables by date"),
-        (BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"), "hold evenkeel's own records"),
         (
-            format!("{LOGINS}[retention.own]\ntables = \"EvenkeelFootprintsX%Y\"\nkeep = \"9d\"\n").replace(LOGINS, ""),
+            BY_USER.replace("Logins%Y%m%d", "LOGINS%Y%m%d"),
+            "spells its tables \"Logins%Y%m%d\"",
+        ),
+        (
+            BY_USER.replace("Logins%Y%m%d", "Logins%d"),
+            "names no tables by date",
+        ),
+        (
+            BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"),
             "hold evenkeel's own records",
         ),
-        (another("Logins%Y%m%d", "Visits%Y%m%d"), "the view by_user writes into ByUser%Y%m%d from Logins%Y%m%d"),
-        (another("ByUser%Y%m%d", "BYUSER%Y%m%d"), "the view by_user spells it \"ByUser%Y%m%d\""),
-        (another("partition_key = \"{User}\"", "account = \"second\"\npartition_key = \"{User}x\""), "in another account"),
-        (another("nothing", ""), "writes the same keys into the same table ByUser%Y%m%d"),
-        (another("Logins%Y%m%d", "ByUser%Y%m%d"), "ByUser%Y%m%d is what the view"),
+        (
+            format!("{LOGINS}[retention.own]\ntables = \"EvenkeelFootprintsX%Y\"\nkeep = \"9d\"\n")
+                .replace(LOGINS, ""),
+            "hold evenkeel's own records",
+        ),
+        (
+            another("Logins%Y%m%d", "Visits%Y%m%d"),
+            "the view by_user writes into ByUser%Y%m%d from Logins%Y%m%d",
+        ),
+        (
+            another("ByUser%Y%m%d", "BYUSER%Y%m%d"),
+            "the view by_user spells it \"ByUser%Y%m%d\"",
+        ),
+        (
+            another(
+                "partition_key = \"{User}\"",
+                "account = \"second\"\npartition_key = \"{User}x\"",
+            ),
+            "in another account",
+        ),
+        (
+            another("nothing", ""),
+            "writes the same keys into the same table ByUser%Y%m%d",
+        ),
+        (
+            another("Logins%Y%m%d", "ByUser%Y%m%d"),
+            "ByUser%Y%m%d is what the view",
+        ),
         (
             BY_USER.replace("Logins%Y%m%d", &format!("{long}%Y%m%d"))
                 + &format!("[retention.long]\ntables = \"{long}%Y%m%d\"\nkeep = \"9d\"\n"),
             "a table's name has at most 63 characters",
         ),
-        (BY_USER.replace("ByUser%Y%m%d\"\n", "Logins%Y%m%d\"\naccount = \"second\"\n"), "the tables Logins%Y%m%d are in account main"),
-        (BY_USER.replace("secondary_index", "large_entity"), "expected no large_entity view"),
-        (BY_USER.replace("secondary_index\"", "index_entity\"\nstore = \"blob\""), "expected \"table\" or \"partition\""),
-        (BY_USER.replace("secondary_index\"", "denormalize\"\ntargets = \"range\""), "expected \"one\""),
-        (fixed.replace("Employees", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
-        (fixed.replace("Copies", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
-        (format!("{BY_USER}{}", fixed.replace("Copies", "byuser20261120")), "byuser20261120 follows a table of [retention.logins]"),
-        (format!("{BY_USER}[tables.ByUser20261120]\n"), "follows a table of [retention.logins]"),
         (
-            format!("{BY_USER}[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"ByUser20261120\" }}\n"),
+            BY_USER.replace("ByUser%Y%m%d\"\n", "Logins%Y%m%d\"\naccount = \"second\"\n"),
+            "the tables Logins%Y%m%d are in account main",
+        ),
+        (
+            BY_USER.replace("secondary_index", "large_entity"),
+            "expected no large_entity view",
+        ),
+        (
+            BY_USER.replace("secondary_index\"", "index_entity\"\nstore = \"blob\""),
+            "expected \"table\" or \"partition\"",
+        ),
+        (
+            BY_USER.replace("secondary_index\"", "denormalize\"\ntargets = \"range\""),
+            "expected \"one\"",
+        ),
+        (
+            fixed.replace("Employees", "Logins20261120"),
+            "Logins20261120 is one of the tables of [retention.logins]",
+        ),
+        (
+            fixed.replace("Copies", "Logins20261120"),
+            "Logins20261120 is one of the tables of [retention.logins]",
+        ),
+        (
+            format!("{BY_USER}{}", fixed.replace("Copies", "byuser20261120")),
+            "byuser20261120 follows a table of [retention.logins]",
+        ),
+        (
+            format!("{BY_USER}[tables.ByUser20261120]\n"),
             "follows a table of [retention.logins]",
         ),
-        (fixed.replace("Copies", "EvenkeelFootprintsLogins20261120"), "evenkeel's own records"),
+        (
+            format!(
+                "{BY_USER}[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"ByUser20261120\" }}\n"
+            ),
+            "follows a table of [retention.logins]",
+        ),
+        (
+            fixed.replace("Copies", "EvenkeelFootprintsLogins20261120"),
+            "evenkeel's own records",
+        ),
     ] {
-        let errors = mistakes(&format!("[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n{LOGINS}{text}"));
-        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        let errors = mistakes(&format!(
+            "[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n{LOGINS}{text}"
+        ));
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{expected}: {errors:?}"
+        );
     }
 }
 
 #[test]
 fn archives_may_be_documents() {
     let archive = |to: &str| format!("[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
-    let target = |to: &str| load_text(&archive(to)).unwrap().catalog.archives[&ViewName::new("a").unwrap()].target.clone();
-    let ArchiveTarget::Blob(blob) = target(r#"kind = "blob", container = "former""#) else { panic!("no blob") };
-    assert_eq!((blob.path.as_str(), blob.metadata.len()), ("{PartitionKey}/{RowKey}.json", 0));
+    let target = |to: &str| {
+        load_text(&archive(to)).unwrap().catalog.archives[&ViewName::new("a").unwrap()]
+            .target
+            .clone()
+    };
+    let ArchiveTarget::Blob(blob) = target(r#"kind = "blob", container = "former""#) else {
+        panic!("no blob")
+    };
+    assert_eq!(
+        (blob.path.as_str(), blob.metadata.len()),
+        ("{PartitionKey}/{RowKey}.json", 0)
+    );
     let ArchiveTarget::Blob(blob) = target(
         r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", metadata = { name = "{LastName}", key = "{PartitionKey}/{RowKey}" }"#,
     ) else {
         panic!("no blob")
     };
-    assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
-    assert_eq!(blob.metadata["key"].to_string(), "{PartitionKey}/{RowKey}", "no key, whose literals are fewer");
-    let ArchiveTarget::Log(log) = target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#) else {
+    assert_eq!(
+        (
+            blob.path.as_str(),
+            blob.metadata["name"].to_string().as_str()
+        ),
+        ("x/{PartitionKey}/{RowKey}", "{LastName}")
+    );
+    assert_eq!(
+        blob.metadata["key"].to_string(),
+        "{PartitionKey}/{RowKey}",
+        "no key, whose literals are fewer"
+    );
+    let ArchiveTarget::Log(log) =
+        target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#)
+    else {
         panic!("no log")
     };
-    assert_eq!((log.path.as_str(), log.time.as_deref(), log.spread, log.roll_at), ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20));
+    assert_eq!(
+        (
+            log.path.as_str(),
+            log.time.as_deref(),
+            log.spread,
+            log.roll_at
+        ),
+        ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20)
+    );
     for spelling in ["/mnt/former", "/mnt/former/", "//mnt/./former//"] {
-        let ArchiveTarget::File(file) = target(&format!("kind = \"file\", dir = {spelling:?}")) else { panic!("no file") };
-        assert_eq!(file.dir, "/mnt/former", "{spelling}: footprints list files under it");
+        let ArchiveTarget::File(file) = target(&format!("kind = \"file\", dir = {spelling:?}"))
+        else {
+            panic!("no file")
+        };
+        assert_eq!(
+            file.dir, "/mnt/former",
+            "{spelling}: footprints list files under it"
+        );
     }
     for (to, expected) in [
         (r#"kind = "blob""#, "archives.a.to.container: missing"),
-        (r#"kind = "blob", container = "Upper""#, "is not a container name"),
-        (r#"kind = "blob", container = "former", path = "{PartitionKey}""#, "does not tell the RowKey"),
-        (r#"kind = "blob", container = "former", path = "{Email}/{PartitionKey}/{RowKey}""#, "only PartitionKey and RowKey may be in it"),
-        (r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#, "is no name of metadata"),
-        (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
-        (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
-        (r#"kind = "blob", container = "former", metadata = { Name = "{Name}", name = "x" }"#, "differ in upper and lower case alone"),
-        (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
-        (r#"kind = "append_blob", container = "events", path = "logs/%Y""#, "expected a path that names each hour"),
-        (r#"kind = "append_blob", container = "events", spread = 0"#, "expected an integer from 1 to 64"),
-        (r#"kind = "append_blob", container = "events", time = "a-b""#, "expected the name of a property"),
+        (
+            r#"kind = "blob", container = "Upper""#,
+            "is not a container name",
+        ),
+        (
+            r#"kind = "blob", container = "former", path = "{PartitionKey}""#,
+            "does not tell the RowKey",
+        ),
+        (
+            r#"kind = "blob", container = "former", path = "{Email}/{PartitionKey}/{RowKey}""#,
+            "only PartitionKey and RowKey may be in it",
+        ),
+        (
+            r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#,
+            "is no name of metadata",
+        ),
+        (
+            r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#,
+            "wat",
+        ),
+        (
+            r#"kind = "blob", container = "former", metadata = { a = 5 }"#,
+            "expected a string",
+        ),
+        (
+            r#"kind = "blob", container = "former", metadata = { Name = "{Name}", name = "x" }"#,
+            "differ in upper and lower case alone",
+        ),
+        (
+            r#"kind = "blob", container = "former", dir = "x""#,
+            "unknown key",
+        ),
+        (
+            r#"kind = "append_blob", container = "events", path = "logs/%Y""#,
+            "expected a path that names each hour",
+        ),
+        (
+            r#"kind = "append_blob", container = "events", spread = 0"#,
+            "expected an integer from 1 to 64",
+        ),
+        (
+            r#"kind = "append_blob", container = "events", time = "a-b""#,
+            "expected the name of a property",
+        ),
         (r#"kind = "file""#, "archives.a.to.dir: missing"),
-        (r#"kind = "file", dir = "former""#, "expected an absolute path"),
-        (r#"kind = "file", dir = "/mnt/x/../former""#, "expected a path without"),
-        (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),
+        (
+            r#"kind = "file", dir = "former""#,
+            "expected an absolute path",
+        ),
+        (
+            r#"kind = "file", dir = "/mnt/x/../former""#,
+            "expected a path without",
+        ),
+        (
+            r#"kind = "blub", container = "former""#,
+            "did you mean \"blob\"?",
+        ),
     ] {
         let errors = mistakes(&archive(to)).join("\n");
         assert!(errors.contains(expected), "{to}: {errors}");
@@ -1489,10 +2941,18 @@ fn archives_may_be_documents() {
     let twice = archive(r#"kind = "blob", container = "former""#);
     let errors = mistakes(&(twice.clone() + &twice.replace("archives.a", "archives.b"))).join("\n");
     assert!(errors.contains("is the archive \"a\" already"), "{errors}");
-    let folder = archive(r#"kind = "file", dir = "/mnt/former", path = "x/{PartitionKey}/{RowKey}.json""#).replace(".a]", ".b]");
-    for same in [r#"dir = "/mnt/former/", path = "x/{PartitionKey}/{RowKey}.json""#, r#"dir = "/mnt/former/x""#] {
+    let folder =
+        archive(r#"kind = "file", dir = "/mnt/former", path = "x/{PartitionKey}/{RowKey}.json""#)
+            .replace(".a]", ".b]");
+    for same in [
+        r#"dir = "/mnt/former/", path = "x/{PartitionKey}/{RowKey}.json""#,
+        r#"dir = "/mnt/former/x""#,
+    ] {
         let errors = mistakes(&(archive(&format!("kind = \"file\", {same}")) + &folder)).join("\n");
-        assert!(errors.contains("is the archive \"a\" already"), "{same}: {errors}");
+        assert!(
+            errors.contains("is the archive \"a\" already"),
+            "{same}: {errors}"
+        );
     }
 }
 
@@ -1511,44 +2971,76 @@ fn what_is_selected_must_be_the_users_own() {
 #[test]
 fn what_may_be_meant_otherwise_is_a_warning() {
     assert_eq!(warnings(VIEW), [] as [String; 0]);
-    let row_key = |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    let row_key =
+        |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
     assert!(
         row_key("{Email|lower}")
             .contains("two entities can get the same key: it lacks their RowKey. Set on_conflict, or add RowKey to a key")
     );
-    assert!(
-        row_key("{Email|lower}_{RowKey}").contains("`{Email|lower}_{RowKey}` is ambiguous. Set on_conflict, or write {RowKey|hash:64}")
-    );
-    let both = VIEW.replace("\"{PartitionKey}\"", "\"{Email}\"").replace("\"{RowKey}\"", "\"{PartitionKey}_{RowKey}\"");
+    assert!(row_key("{Email|lower}_{RowKey}").contains(
+        "`{Email|lower}_{RowKey}` is ambiguous. Set on_conflict, or write {RowKey|hash:64}"
+    ));
+    let both = VIEW
+        .replace("\"{PartitionKey}\"", "\"{Email}\"")
+        .replace("\"{RowKey}\"", "\"{PartitionKey}_{RowKey}\"");
     let idiom = "`{PartitionKey}_{RowKey}` is ambiguous (`a_b`+`c`, `a`+`b_c`). Set on_conflict, or write {PartitionKey|hash:64}";
     assert!(warnings(&both).join("\n").contains(idiom));
-    assert_eq!(warnings(&both.replace("{PartitionKey}", "{PartitionKey|hash:64}")), [] as [String; 0]);
+    assert_eq!(
+        warnings(&both.replace("{PartitionKey}", "{PartitionKey|hash:64}")),
+        [] as [String; 0]
+    );
     assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
-    assert!(row_key("{RowKey}{rowkey|pad:3}").contains("\"rowkey\" is a property of its own; did you mean RowKey?"));
-    let own_table =
-        |row_key: &str| warnings(&VIEW.replace("\"Copies\"", "\"Employees\"").replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    assert!(
+        row_key("{RowKey}{rowkey|pad:3}")
+            .contains("\"rowkey\" is a property of its own; did you mean RowKey?")
+    );
+    let own_table = |row_key: &str| {
+        warnings(
+            &VIEW
+                .replace("\"Copies\"", "\"Employees\"")
+                .replace("\"{RowKey}\"", &format!("{row_key:?}")),
+        )
+        .join("\n")
+    };
     assert!(own_table("{RowKey}_x").contains("begin with a literal"));
     assert_eq!(own_table("x_{RowKey}"), "");
     let partition = |key: &str| {
-        warnings(&VIEW.replace("\"{PartitionKey}\"", &format!("{key:?}")).replace("\"{RowKey}\"", "\"{PartitionKey|hash:64}{RowKey}\""))
-            .join("\n")
+        warnings(
+            &VIEW
+                .replace("\"{PartitionKey}\"", &format!("{key:?}"))
+                .replace("\"{RowKey}\"", "\"{PartitionKey|hash:64}{RowKey}\""),
+        )
+        .join("\n")
     };
     assert!(partition("all").contains("every row has this one partition key"));
     assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
     assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
     assert!(
-        row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}").contains("no lookup can ask for a range here: Hired is in the key behind a date")
+        row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}")
+            .contains("no lookup can ask for a range here: Hired is in the key behind a date")
     );
-    assert!(!row_key("{Hired|date:%Y%m%d}_{RowKey|hash:64}").contains("no lookup can ask for a range"));
-    let typo = format!("{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]");
-    assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
+    assert!(
+        !row_key("{Hired|date:%Y%m%d}_{RowKey|hash:64}").contains("no lookup can ask for a range")
+    );
+    let typo = format!(
+        "{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]"
+    );
+    assert!(
+        warnings(&typo)
+            .join("\n")
+            .contains("nothing else names the table Employes; did you mean \"Employees\"?")
+    );
 }
 
 #[test]
 fn memory_has_bounds_and_a_unit() {
-    for (text, word) in
-        [("[worker]\nmemory = \"63MiB\"", "expected 64MiB to 1024GiB, found 63MiB"), ("[worker]\nmemory = 5", "did you mean \"5MiB\"?")]
-    {
+    for (text, word) in [
+        (
+            "[worker]\nmemory = \"63MiB\"",
+            "expected 64MiB to 1024GiB, found 63MiB",
+        ),
+        ("[worker]\nmemory = 5", "did you mean \"5MiB\"?"),
+    ] {
         let found = check_text(&load_text(text));
         assert!(found.contains(word), "{text}: {found}");
     }
@@ -1560,14 +3052,23 @@ fn memory_has_bounds_and_a_unit() {
 fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
     let valid = load_text(&VIEW.replace("\"{RowKey}\"", "\"{Email}\""));
     assert!(check_text(&valid).starts_with("warning: "));
-    assert!(check_text(&valid).ends_with("the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"));
-    assert!(check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n"));
+    assert!(check_text(&valid).ends_with(
+        "the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"
+    ));
+    assert!(
+        check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n")
+    );
     assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
-    assert!(check_text(&valid).contains("an idle worker asks each queue every 1500ms: about $0.79 a month (worker.poll)\n"));
+    assert!(check_text(&valid).contains(
+        "an idle worker asks each queue every 1500ms: about $0.79 a month (worker.poll)\n"
+    ));
     assert_eq!(check_json(&valid)["valid"], true);
     assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
     let broken = load_text("[worker]\nlease = 5\nx = 1");
-    assert!(check_text(&broken).contains("error: ") && check_text(&broken).ends_with("the configuration has 2 mistakes"));
+    assert!(
+        check_text(&broken).contains("error: ")
+            && check_text(&broken).ends_with("the configuration has 2 mistakes")
+    );
     assert_eq!(check_json(&broken)["errors"][0]["line"], 2);
     assert_eq!(check_json(&broken)["errors"][1]["key"], "worker.x");
 }
@@ -1576,17 +3077,37 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
 fn showing_says_what_counts_and_where_it_came_from() {
     let loaded = load_text("[worker]\nlease = \"90s\"").unwrap();
     let text = show_text(&loaded);
-    assert!(text.lines().any(|line| line.starts_with("worker.lease = \"90s\" ") && line.ends_with("default.toml:2")), "{text}");
     assert!(
-        text.lines().any(|line| line.starts_with("queues[0].name = \"evenkeel-jobs\" ") && line.contains("# built-in default.toml:")),
+        text.lines()
+            .any(|line| line.starts_with("worker.lease = \"90s\" ")
+                && line.ends_with("default.toml:2")),
+        "{text}"
+    );
+    assert!(
+        text.lines().any(
+            |line| line.starts_with("queues[0].name = \"evenkeel-jobs\" ")
+                && line.contains("# built-in default.toml:")
+        ),
         "{text}"
     );
     let json = show_json(&loaded);
-    let lease = json["values"].as_array().unwrap().iter().find(|value| value["key"] == "worker.lease").unwrap();
+    let lease = json["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|value| value["key"] == "worker.lease")
+        .unwrap();
     assert_eq!(lease["layer"], "file");
-    let azurite = load(&Request { profile: Some("azurite".to_owned()), ..without_folder() }).unwrap();
+    let azurite = load(&Request {
+        profile: Some("azurite".to_owned()),
+        ..without_folder()
+    })
+    .unwrap();
     let text = show_text(&azurite);
-    assert!(text.contains("UseDevelopmentStorage=true") && !text.contains("data/evenkeel.db"), "{text}");
+    assert!(
+        text.contains("UseDevelopmentStorage=true") && !text.contains("data/evenkeel.db"),
+        "{text}"
+    );
 }
 
 // --- Arbitrary text

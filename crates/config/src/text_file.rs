@@ -23,14 +23,20 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
             Some(rest) => rest.to_owned(),
             None => text,
         }),
-        Err(error) => Err(format!("is not UTF-8 (byte {}); save it as UTF-8", error.utf8_error().valid_up_to())),
+        Err(error) => Err(format!(
+            "is not UTF-8 (byte {}); save it as UTF-8",
+            error.utf8_error().valid_up_to()
+        )),
     }
 }
 
 /// A secret as it is meant: without the blanks, line ends and quotes that shells and tools leave around it.
 pub(super) fn secret(text: &str) -> &str {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    let within = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    let within = |quote: char| {
+        text.strip_prefix(quote)
+            .and_then(|rest| rest.strip_suffix(quote))
+    };
     within('"').or_else(|| within('\'')).map_or(text, str::trim)
 }
 
@@ -40,14 +46,29 @@ mod tests {
 
     #[test]
     fn marks_of_byte_order_are_no_text() {
-        assert_eq!(text(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(), Ok("a = 1\r\n"));
-        assert_eq!(text(b"\xff\xfea\0".to_vec()).unwrap_err(), "is UTF-16; save it as UTF-8");
-        assert_eq!(text(b"abc\xe9".to_vec()).unwrap_err(), "is not UTF-8 (byte 3); save it as UTF-8");
+        assert_eq!(
+            text(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(),
+            Ok("a = 1\r\n")
+        );
+        assert_eq!(
+            text(b"\xff\xfea\0".to_vec()).unwrap_err(),
+            "is UTF-16; save it as UTF-8"
+        );
+        assert_eq!(
+            text(b"abc\xe9".to_vec()).unwrap_err(),
+            "is not UTF-8 (byte 3); save it as UTF-8"
+        );
     }
 
     #[test]
     fn quotes_and_blanks_around_a_secret_are_no_part_of_it() {
-        for text in ["s3cret", " s3cret\r\n", "\u{feff}s3cret\r\n", "\"s3cret\"\n", "' s3cret '"] {
+        for text in [
+            "s3cret",
+            " s3cret\r\n",
+            "\u{feff}s3cret\r\n",
+            "\"s3cret\"\n",
+            "' s3cret '",
+        ] {
             assert_eq!(secret(text), "s3cret", "{text:?}");
         }
         assert_eq!(secret("\"a'"), "\"a'");

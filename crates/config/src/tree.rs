@@ -29,24 +29,40 @@ impl Node {
     /// Orders the merged values of the `config` crate. Values that are nothing (a gap in a list) are left out.
     pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
         let mut origin = origins.get(value.origin()).cloned();
-        let kind = match value.kind {
-            ValueKind::Nil => return None,
-            ValueKind::Boolean(truth) => Toml::Bool(truth),
-            ValueKind::I64(number) => Toml::Integer(number),
-            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
-            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
-            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
-            ValueKind::Float(number) => Toml::Float(number),
-            ValueKind::String(text) => Toml::Text(text),
-            ValueKind::Array(items) => Toml::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
-            ValueKind::Table(table) => {
-                Toml::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
-            }
-        };
+        let kind =
+            match value.kind {
+                ValueKind::Nil => return None,
+                ValueKind::Boolean(truth) => Toml::Bool(truth),
+                ValueKind::I64(number) => Toml::Integer(number),
+                ValueKind::I128(number) => i64::try_from(number)
+                    .map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+                ValueKind::U64(number) => i64::try_from(number)
+                    .map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+                ValueKind::U128(number) => i64::try_from(number)
+                    .map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+                ValueKind::Float(number) => Toml::Float(number),
+                ValueKind::String(text) => Toml::Text(text),
+                ValueKind::Array(items) => Toml::List(
+                    items
+                        .into_iter()
+                        .filter_map(|item| Self::of(item, origins))
+                        .collect(),
+                ),
+                ValueKind::Table(table) => Toml::Table(
+                    table
+                        .into_iter()
+                        .filter_map(|(key, value)| Some((key, Self::of(value, origins)?)))
+                        .collect(),
+                ),
+            };
         if let Toml::Table(table) = &kind {
             // Merging forgets where a table began: it is where the first of its values stands in the latest file.
             let first = table.values().filter_map(|node| node.origin.as_ref());
-            origin = origin.or_else(|| first.min_by_key(|origin| (usize::MAX - origin.rank, origin.line)).cloned());
+            origin = origin.or_else(|| {
+                first
+                    .min_by_key(|origin| (usize::MAX - origin.rank, origin.line))
+                    .cloned()
+            });
         }
         Some(Self { kind, origin })
     }
@@ -71,9 +87,15 @@ impl Node {
             Toml::Float(number) => format!("{number:?}"),
             // JSON's escapes are TOML's.
             Toml::Text(text) => json!(text).to_string(),
-            Toml::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
+            Toml::List(items) => format!(
+                "[{}]",
+                items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")
+            ),
             Toml::Table(table) => {
-                let pairs: Vec<String> = table.iter().map(|(key, node)| format!("{key} = {}", node.toml())).collect();
+                let pairs: Vec<String> = table
+                    .iter()
+                    .map(|(key, node)| format!("{key} = {}", node.toml()))
+                    .collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
         }
@@ -103,7 +125,12 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     let azure: Vec<String> = found
         .iter()
         .filter(|value| value.value == "\"azure\"")
-        .filter_map(|value| value.key.strip_suffix(".kind").map(|account| format!("{account}.path")))
+        .filter_map(|value| {
+            value
+                .key
+                .strip_suffix(".kind")
+                .map(|account| format!("{account}.path"))
+        })
         .collect();
     found.retain(|value| !azure.contains(&value.key));
     found
@@ -121,12 +148,24 @@ fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
                 collect(format!("{path}[{at}]"), item, found);
             }
         }
-        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
+        Toml::Bool(_)
+        | Toml::Integer(_)
+        | Toml::Float(_)
+        | Toml::Text(_)
+        | Toml::List(_)
+        | Toml::Table(_) => {
             found.push(Effective {
                 key: path,
                 value: node.toml(),
-                layer: node.origin.as_ref().map_or(super::Layer::Default, |origin| origin.layer),
-                origin: node.origin.as_ref().map(ToString::to_string).unwrap_or_default(),
+                layer: node
+                    .origin
+                    .as_ref()
+                    .map_or(super::Layer::Default, |origin| origin.layer),
+                origin: node
+                    .origin
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
             });
         }
     }

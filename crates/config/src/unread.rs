@@ -29,24 +29,59 @@ const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFI
 
 /// A warning for each variable that nothing reads and that is spelled nearly as one that is read. Others with that beginning are
 /// left alone: of a service `evenkeel` Kubernetes makes `EVENKEEL_PORT` and more.
-pub(super) fn variables(environment: &BTreeMap<String, String>, values: &[Effective], root: &Section<'_>) -> Vec<Finding> {
-    let named = values.iter().filter(|value| value.key.ends_with("_env")).map(|value| value.value.trim_matches('"'));
+pub(super) fn variables(
+    environment: &BTreeMap<String, String>,
+    values: &[Effective],
+    root: &Section<'_>,
+) -> Vec<Finding> {
+    let named = values
+        .iter()
+        .filter(|value| value.key.ends_with("_env"))
+        .map(|value| value.value.trim_matches('"'));
     let read: BTreeSet<&str> = VARIABLES.into_iter().chain(named).collect();
-    let letters = |text: &str| text.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+    let letters = |text: &str| {
+        text.to_ascii_lowercase()
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "")
+    };
     let meant = |name: &str| {
-        let rest = name.strip_prefix("EVENKEEL_").filter(|rest| !rest.starts_with('_') && !read.contains(name))?;
-        if let Some(value) = values.iter().find(|value| letters(&value.key) == letters(rest)) {
-            return Some(format!("EVENKEEL__{}", value.key.to_uppercase().replace(['.', '['], "__").replace(']', "")));
+        let rest = name
+            .strip_prefix("EVENKEEL_")
+            .filter(|rest| !rest.starts_with('_') && !read.contains(name))?;
+        if let Some(value) = values
+            .iter()
+            .find(|value| letters(&value.key) == letters(rest))
+        {
+            return Some(format!(
+                "EVENKEEL__{}",
+                value
+                    .key
+                    .to_uppercase()
+                    .replace(['.', '['], "__")
+                    .replace(']', "")
+            ));
         }
-        if rest.split_once("__").is_some_and(|(section, _)| root.knows(&section.to_lowercase())) {
+        if rest
+            .split_once("__")
+            .is_some_and(|(section, _)| root.knows(&section.to_lowercase()))
+        {
             return Some(format!("EVENKEEL__{rest}"));
         }
-        nearest(rest, read.iter().filter_map(|read| read.strip_prefix("EVENKEEL_"))).map(|near| format!("EVENKEEL_{near}"))
+        nearest(
+            rest,
+            read.iter()
+                .filter_map(|read| read.strip_prefix("EVENKEEL_")),
+        )
+        .map(|near| format!("EVENKEEL_{near}"))
     };
     let set = environment.iter().filter(|(_, value)| !value.is_empty());
     set.filter_map(|(name, _)| {
         let message = format!("is not read; did you mean {}?", meant(name)?);
-        Some(Finding { file: Some(format!("environment variable {name}")), line: None, key: String::new(), message })
+        Some(Finding {
+            file: Some(format!("environment variable {name}")),
+            line: None,
+            key: String::new(),
+            message,
+        })
     })
     .collect()
 }
@@ -56,18 +91,27 @@ pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> 
     let (mut files, mut left) = (Vec::new(), MAX_ENTRIES);
     collect(folder, 0, &mut left, &mut files);
     files.sort();
-    files.iter().filter(|file| !read.contains(*file)).filter_map(|file| warning(folder, file)).collect()
+    files
+        .iter()
+        .filter(|file| !read.contains(*file))
+        .filter_map(|file| warning(folder, file))
+        .collect()
 }
 
 fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         if *left == 0 {
             return;
         }
         *left -= 1;
         // Mounted volumes keep their versions in folders that begin with a dot.
-        if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
+        if path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
+        {
             continue;
         }
         if !path.is_dir() {
@@ -83,20 +127,39 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
     nearest(extension, ["toml"])?;
     let name = file.file_stem()?.to_str()?;
     let text = text_file::read(file, MAX_FILE_BYTES, "a configuration file").ok()?;
-    let declared: Vec<String> =
-        LayerMap::sections(&text).into_iter().filter(|section| CATALOG_SECTIONS.contains(&section.as_str())).collect();
+    let declared: Vec<String> = LayerMap::sections(&text)
+        .into_iter()
+        .filter(|section| CATALOG_SECTIONS.contains(&section.as_str()))
+        .collect();
     let beside = file.parent() == Some(folder);
     let default = beside && name.eq_ignore_ascii_case("default");
     if declared.is_empty() && !default {
         return None;
     }
-    let place = if default { folder.join("default.toml") } else { folder.join("catalog").join(format!("{name}.toml")) };
-    let profile = if beside && extension == "toml" { format!(" (or give --profile {name}, where it is a profile)") } else { String::new() };
-    let declares = if declared.is_empty() { String::new() } else { format!(" and declares [{}]", declared.join("], [")) };
+    let place = if default {
+        folder.join("default.toml")
+    } else {
+        folder.join("catalog").join(format!("{name}.toml"))
+    };
+    let profile = if beside && extension == "toml" {
+        format!(" (or give --profile {name}, where it is a profile)")
+    } else {
+        String::new()
+    };
+    let declares = if declared.is_empty() {
+        String::new()
+    } else {
+        format!(" and declares [{}]", declared.join("], ["))
+    };
     let message = format!(
         "is not read{declares}: the files of a catalog are {}; expected it at {}{profile}",
         folder.join("catalog").join("*.toml").display(),
         place.display()
     );
-    Some(Finding { file: Some(file.display().to_string()), line: None, key: String::new(), message })
+    Some(Finding {
+        file: Some(file.display().to_string()),
+        line: None,
+        key: String::new(),
+        message,
+    })
 }

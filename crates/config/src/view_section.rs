@@ -24,12 +24,23 @@ pub(super) struct DraftSection<'r, 'a, T> {
 /// The kind that a section names; reports an unknown one.
 pub(super) fn named<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
-    let list = kinds.iter().map(|(kind, _)| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
+    let list = kinds
+        .iter()
+        .map(|(kind, _)| format!("{kind:?}"))
+        .collect::<Vec<_>>()
+        .join(" or ");
     let found = section.required_text("kind", &format!("a kind of view: {list}"))?;
     let kind = kinds.iter().find(|(kind, _)| *kind == found);
     if kind.is_none() {
-        let hint = nearest(found, kinds.iter().map(|(kind, _)| *kind)).map(|known| format!("; did you mean {known:?}?"));
-        section.error("kind", format!("expected {list}, found {found:?}{}", hint.unwrap_or_default()));
+        let hint = nearest(found, kinds.iter().map(|(kind, _)| *kind))
+            .map(|known| format!("; did you mean {known:?}?"));
+        section.error(
+            "kind",
+            format!(
+                "expected {list}, found {found:?}{}",
+                hint.unwrap_or_default()
+            ),
+        );
     }
     kind.map(|(_, read)| *read)
 }
@@ -63,15 +74,30 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         self.section.abandon();
     }
 
-    fn required<R, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<R, E>) -> Option<R> {
+    fn required<R, E: Display>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<R, E>,
+    ) -> Option<R> {
         self.section.required(key, expected, parse)
     }
 
-    fn parsed<R, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<R, E>) -> Option<R> {
+    fn parsed<R, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<R, E>,
+    ) -> Option<R> {
         self.section.parsed(key, parse)
     }
 
-    fn measure<R>(&self, key: &'static str, expected: &str, unit: &str, parse: impl FnOnce(&str) -> Result<R, String>) -> Option<R> {
+    fn measure<R>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        unit: &str,
+        parse: impl FnOnce(&str) -> Result<R, String>,
+    ) -> Option<R> {
         self.section.measure(key, expected, unit, parse)
     }
 
@@ -79,7 +105,11 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         self.section.word(key, words)
     }
 
-    fn each<R>(&self, key: &'static str, read: impl FnMut(String) -> Result<R, String>) -> Option<Vec<R>> {
+    fn each<R>(
+        &self,
+        key: &'static str,
+        read: impl FnMut(String) -> Result<R, String>,
+    ) -> Option<Vec<R>> {
         self.section.each(key, read)
     }
 
@@ -88,19 +118,32 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     }
 
     fn place(&self, key: &'static str) -> Option<Named<T>> {
-        let tables = self.section.required(key, "the table that its items lie in", T::target);
+        let tables = self
+            .section
+            .required(key, "the table that its items lie in", T::target);
         let accounts = self.accounts();
-        Some(Named { tables: tables?, accounts: accounts.ok()? })
+        Some(Named {
+            tables: tables?,
+            accounts: accounts.ok()?,
+        })
     }
 
     fn place_in_one(&self, key: &'static str, why: &str) -> Option<Named<T>> {
-        let tables = self.section.required(key, "the table of the entities", T::target);
+        let tables = self
+            .section
+            .required(key, "the table of the entities", T::target);
         let account = self.account(why);
-        Some(Named { tables: tables?, accounts: account.ok()?.map(AccountSet::from) })
+        Some(Named {
+            tables: tables?,
+            accounts: account.ok()?.map(AccountSet::from),
+        })
     }
 
     fn place_beside(&self) -> Option<Named<T>> {
-        Some(Named { tables: self.source?.clone(), accounts: None })
+        Some(Named {
+            tables: self.source?.clone(),
+            accounts: None,
+        })
     }
 
     fn account(&self, why: &str) -> Result<Option<AccountName>, Reported> {
@@ -110,12 +153,18 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
 
     fn accounts(&self) -> Result<Option<AccountSet>, Reported> {
         if T::BY_DATE {
-            return Ok(self.account("tables by date lie in one account, from which they are dropped")?.map(AccountSet::from));
+            return Ok(self
+                .account("tables by date lie in one account, from which they are dropped")?
+                .map(AccountSet::from));
         }
         some_accounts(self.section, self.accounts)
     }
 
-    fn sink<R>(&self, wanted: (&str, &str), of: impl Fn(&SinkKind) -> Option<R>) -> Option<(AccountName, Option<R>)> {
+    fn sink<R>(
+        &self,
+        wanted: (&str, &str),
+        of: impl Fn(&SinkKind) -> Option<R>,
+    ) -> Option<(AccountName, Option<R>)> {
         sinks::named(self.section, self.sinks, wanted, of)
     }
 }

@@ -37,7 +37,9 @@ impl ViewTables for TableName {
 
     fn target(text: &str) -> Result<Self, String> {
         if DatedTables::parse(text).is_ok() {
-            return Err(format!("{text:?} are tables by date, and those go with a source of the same dates; expected one table"));
+            return Err(format!(
+                "{text:?} are tables by date, and those go with a source of the same dates; expected one table"
+            ));
         }
         Self::source(text)
     }
@@ -113,40 +115,65 @@ pub(super) struct TableDraft<'a> {
 }
 
 /// Reads the name of an account, where one is named.
-pub(super) fn account(section: &Section<'_>, accounts: &[AccountName], key: &'static str) -> Result<Option<AccountName>, Reported> {
+pub(super) fn account(
+    section: &Section<'_>,
+    accounts: &[AccountName],
+    key: &'static str,
+) -> Result<Option<AccountName>, Reported> {
     if !section.has(key) {
         return Ok(None);
     }
-    let name = section.parsed(key, |text| known_account(text, accounts)).ok_or(Reported)?;
+    let name = section
+        .parsed(key, |text| known_account(text, accounts))
+        .ok_or(Reported)?;
     Ok(Some(name))
 }
 
 fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, String> {
-    let name = text.parse::<AccountName>().map_err(|error| error.to_string())?;
+    let name = text
+        .parse::<AccountName>()
+        .map_err(|error| error.to_string())?;
     if accounts.contains(&name) {
         return Ok(name);
     }
     let hint = match nearest(name.as_str(), accounts.iter().map(AccountName::as_str)) {
         Some(known) => format!("did you mean {known:?}?"),
-        None => format!("known are {}", accounts.iter().map(AccountName::as_str).collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "known are {}",
+            accounts
+                .iter()
+                .map(AccountName::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     };
     Err(format!("unknown account {:?}; {hint}", name.as_str()))
 }
 
 /// Reads `account`, or `accounts`, among which items are spread, where one is there.
-pub(super) fn some_accounts(section: &Section<'_>, accounts: &[AccountName]) -> Result<Option<AccountSet>, Reported> {
+pub(super) fn some_accounts(
+    section: &Section<'_>,
+    accounts: &[AccountName],
+) -> Result<Option<AccountSet>, Reported> {
     let one = account(section, accounts, "account")?;
     if !section.has(ACCOUNTS) {
         return Ok(one.map(AccountSet::from));
     }
     if one.is_some() {
-        section.error(ACCOUNTS, "account is there as well; expected one of the two");
+        section.error(
+            ACCOUNTS,
+            "account is there as well; expected one of the two",
+        );
         return Err(Reported);
     }
     let mut names = BTreeSet::new();
     let read = section.each(ACCOUNTS, |text| {
         let name = known_account(&text, accounts)?;
-        if names.insert(name) { Ok(()) } else { Err(format!("{text:?} is named twice")) }
+        if names.insert(name) {
+            Ok(())
+        } else {
+            Err(format!("{text:?} is named twice"))
+        }
     });
     read.ok_or(Reported)?;
     let several = AccountSet::of(names);
@@ -170,10 +197,23 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
         let wide = section.truth("wide") == Some(true);
         let encrypt = encryption::properties(&section);
         let hash = encryption::hashes(&section, &encrypt);
-        let when = section.optional("when", |section| section.parsed("when", Condition::parse)).ok().flatten();
+        let when = section
+            .optional("when", |section| section.parsed("when", Condition::parse))
+            .ok()
+            .flatten();
         section.finish();
-        let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, accounts: accounts.ok()?, wide, encrypt, when, hash, section })
+        let name = TableName::new(name)
+            .map_err(|error| section.error("", error))
+            .ok()?;
+        Some(TableDraft {
+            name,
+            accounts: accounts.ok()?,
+            wide,
+            encrypt,
+            when,
+            hash,
+            section,
+        })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }
@@ -186,7 +226,10 @@ pub(super) fn views<'a>(
 ) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
     let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
     for (name, section) in root.named("views") {
-        if section.glance("source").is_some_and(|source| source.contains('%')) {
+        if section
+            .glance("source")
+            .is_some_and(|source| source.contains('%'))
+        {
             of_dated.extend(view(name, section, accounts, sinks));
         } else {
             of_one.extend(view(name, section, accounts, sinks));
@@ -195,12 +238,31 @@ pub(super) fn views<'a>(
     (of_one, of_dated)
 }
 
-fn view<'a, T: ViewTables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
-    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
+fn view<'a, T: ViewTables>(
+    name: &str,
+    section: Section<'a>,
+    accounts: &[AccountName],
+    sinks: Sinks<'_>,
+) -> Option<ViewDraft<'a, T>> {
+    let name = ViewName::new(name)
+        .map_err(|error| section.error("", error))
+        .ok();
     let read = named::<DraftSection<'_, '_, T>>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
     let when = section.optional("when", |section| section.parsed("when", Condition::parse));
-    let declared = read(&DraftSection { section: &section, name: name.as_ref(), source: source.as_ref(), accounts, sinks });
+    let declared = read(&DraftSection {
+        section: &section,
+        name: name.as_ref(),
+        source: source.as_ref(),
+        accounts,
+        sinks,
+    });
     section.finish();
-    Some(ViewDraft { name: name?, source: source?, when: when.ok()?, declared: declared?, section })
+    Some(ViewDraft {
+        name: name?,
+        source: source?,
+        when: when.ok()?,
+        declared: declared?,
+        section,
+    })
 }

@@ -98,13 +98,33 @@ impl Capabilities {
         let azure = Self::azure();
         let needed = [
             ("properties", self.properties, azure.properties),
-            ("property_name_chars", self.property_name_chars, azure.property_name_chars),
-            ("string_utf16_units", self.string_utf16_units, azure.string_utf16_units),
+            (
+                "property_name_chars",
+                self.property_name_chars,
+                azure.property_name_chars,
+            ),
+            (
+                "string_utf16_units",
+                self.string_utf16_units,
+                azure.string_utf16_units,
+            ),
             ("binary_bytes", self.binary_bytes, azure.binary_bytes),
             ("entity_bytes", self.entity_bytes, azure.entity_bytes),
-            ("transaction_operations", self.transaction_operations, azure.transaction_operations),
-            ("transaction_bytes", self.transaction_bytes, azure.transaction_bytes),
-            ("page_rows", self.page_rows as usize, azure.page_rows as usize),
+            (
+                "transaction_operations",
+                self.transaction_operations,
+                azure.transaction_operations,
+            ),
+            (
+                "transaction_bytes",
+                self.transaction_bytes,
+                azure.transaction_bytes,
+            ),
+            (
+                "page_rows",
+                self.page_rows as usize,
+                azure.page_rows as usize,
+            ),
             ("comparisons", self.comparisons, azure.comparisons),
             ("message_bytes", self.message_bytes, azure.message_bytes),
             ("messages", self.messages as usize, azure.messages as usize),
@@ -113,8 +133,15 @@ impl Capabilities {
             ("blocks", self.blocks, azure.blocks),
         ];
         for (name, found, least) in needed {
-            assert!(found >= least, "{name}: evenkeel needs {least}, the backend takes {found}");
+            assert!(
+                found >= least,
+                "{name}: evenkeel needs {least}, the backend takes {found}"
+            );
         }
-        assert!(self.visibility >= azure.visibility, "visibility: evenkeel needs {:?}", azure.visibility);
+        assert!(
+            self.visibility >= azure.visibility,
+            "visibility: evenkeel needs {:?}",
+            azure.visibility
+        );
     }
 }

@@ -26,15 +26,23 @@
 //!
 //! [`files_suite!`] and [`sinks_suite!`] do so for shared files and for sinks. The modules are groups of rules, named for the ports of an
 //! account, and for the two methods of tables that have many: `query` and `transact`.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a rule that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a rule that meets an unexpected error has failed"
+)]
 #![expect(missing_docs, reason = "the name of a rule is its statement")]
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use evenkeel_model::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName};
-use evenkeel_model::ports::{Account, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation};
+use evenkeel_model::model::{
+    BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName,
+};
+use evenkeel_model::ports::{
+    Account, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation,
+};
 use futures::future::{BoxFuture, LocalBoxFuture};
 use uuid::Uuid;
 
@@ -78,14 +86,22 @@ impl World {
         pass: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
         keep: impl Any + Send + Sync,
     ) -> Self {
-        Self { account, capabilities: Capabilities::azure(), pass: Box::new(pass), _keep: Box::new(keep) }
+        Self {
+            account,
+            capabilities: Capabilities::azure(),
+            pass: Box::new(pass),
+            _keep: Box::new(keep),
+        }
     }
 
     /// The world of a backend that says this of itself.
     #[must_use]
     pub fn of(self, capabilities: Capabilities) -> Self {
         capabilities.check();
-        Self { capabilities, ..self }
+        Self {
+            capabilities,
+            ..self
+        }
     }
 
     /// Lets the store's time pass.
@@ -110,7 +126,13 @@ impl World {
     /// A new container.
     pub async fn container(&self) -> ContainerName {
         let container = container_name();
-        assert!(self.account.blobs.create_container(&container).await.unwrap());
+        assert!(
+            self.account
+                .blobs
+                .create_container(&container)
+                .await
+                .unwrap()
+        );
         container
     }
 
@@ -121,7 +143,9 @@ impl World {
 
     /// Executes an operation that must return an ETag.
     pub async fn write(&self, table: &TableName, operation: TableOperation) -> ETag {
-        self.apply(table, operation).await.expect("a write returns an ETag")
+        self.apply(table, operation)
+            .await
+            .expect("a write returns an ETag")
     }
 
     /// Executes an operation that must fail.
@@ -145,8 +169,14 @@ impl World {
         let mut rows = Vec::new();
         // A store may send empty pages, but a query that never ends is a bug to report, not to wait for.
         for _ in 0..100_000 {
-            let Page { rows: page, continuation } = self.account.tables.query(table, &query).await.unwrap();
-            assert!(page.len() <= usize::try_from(query.top.unwrap_or(self.capabilities.page_rows)).unwrap());
+            let Page {
+                rows: page,
+                continuation,
+            } = self.account.tables.query(table, &query).await.unwrap();
+            assert!(
+                page.len()
+                    <= usize::try_from(query.top.unwrap_or(self.capabilities.page_rows)).unwrap()
+            );
             rows.extend(page);
             if continuation.is_none() {
                 return rows;
@@ -487,17 +517,25 @@ mod tests {
     /// A group is a port of the account, or a method of its tables.
     #[test]
     fn groups_are_named_for_ports_and_their_methods() {
-        let (ports, tables) = (include_str!("../../model/src/ports/stores.rs"), include_str!("../../model/src/ports/tables.rs"));
+        let (ports, tables) = (
+            include_str!("../../model/src/ports/stores.rs"),
+            include_str!("../../model/src/ports/tables.rs"),
+        );
         for group in super::rules().iter().map(|rule| rule.group) {
             let is_port = ports.contains(&format!("pub {group}: Arc<dyn"));
-            assert!(is_port || tables.contains(&format!("async fn {group}(")), "{group}");
+            assert!(
+                is_port || tables.contains(&format!("async fn {group}(")),
+                "{group}"
+            );
         }
     }
 
     #[test]
     fn every_rule_is_in_a_suite() {
         let suites: Vec<&str> = include_str!("lib.rs").split_whitespace().collect();
-        let rules = GROUPS.iter().flat_map(|group| group.split("\npub async fn ").skip(1));
+        let rules = GROUPS
+            .iter()
+            .flat_map(|group| group.split("\npub async fn ").skip(1));
         let rules: Vec<&str> = rules.filter_map(|rule| rule.split('(').next()).collect();
         assert!(rules.len() > 150, "{}", rules.len());
         let unlisted: Vec<_> = rules.iter().filter(|rule| !suites.contains(rule)).collect();

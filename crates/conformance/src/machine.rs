@@ -11,15 +11,30 @@ const ATTEMPTS: u32 = 400;
 /// Runs `cases` random sequences. A sequence that fails is made as short as it gets and reported.
 ///
 /// The runner of proptest is not used for this, since it cannot await.
-pub async fn check<T: Debug>(cases: u32, sequences: impl Strategy<Value = T>, run: impl AsyncFn(&T) -> Result<(), String>) {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+pub async fn check<T: Debug>(
+    cases: u32,
+    sequences: impl Strategy<Value = T>,
+    run: impl AsyncFn(&T) -> Result<(), String>,
+) {
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        ..Config::default()
+    });
     for _ in 0..cases {
         let mut tree = sequences.new_tree(&mut runner).unwrap();
-        let Err(mut failure) = run(&tree.current()).await else { continue };
+        let Err(mut failure) = run(&tree.current()).await else {
+            continue;
+        };
         let mut shortest = tree.current();
         // While candidates fail they get simpler; after one that passes, a step back towards the last that failed.
         let (mut fails, mut attempts) = (true, 0);
-        while attempts < ATTEMPTS && if fails { tree.simplify() } else { tree.complicate() } {
+        while attempts < ATTEMPTS
+            && if fails {
+                tree.simplify()
+            } else {
+                tree.complicate()
+            }
+        {
             attempts += 1;
             let outcome = run(&tree.current()).await;
             fails = outcome.is_err();

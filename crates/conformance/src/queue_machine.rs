@@ -16,10 +16,21 @@ const HOUR: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put { text: u8, hidden: bool },
-    Get { max: u32 },
-    Update { receipt: Index, text: u8, hidden: bool },
-    Delete { receipt: Index },
+    Put {
+        text: u8,
+        hidden: bool,
+    },
+    Get {
+        max: u32,
+    },
+    Update {
+        receipt: Index,
+        text: u8,
+        hidden: bool,
+    },
+    Delete {
+        receipt: Index,
+    },
     Peek,
 }
 
@@ -60,8 +71,14 @@ impl Model {
 
     /// A receipt of any age, and the class of failure that it must meet.
     fn pick(&self, index: Index) -> Option<(String, String, bool)> {
-        let (id, receipt) = self.receipts.get(index.index(self.receipts.len().max(1)))?.clone();
-        let valid = self.messages.get(&id).is_some_and(|known| known.receipt == receipt);
+        let (id, receipt) = self
+            .receipts
+            .get(index.index(self.receipts.len().max(1)))?
+            .clone();
+        let valid = self
+            .messages
+            .get(&id)
+            .is_some_and(|known| known.receipt == receipt);
         Some((id, receipt, valid))
     }
 }
@@ -75,75 +92,146 @@ fn agrees<T>(step: &Step, result: Result<T, StoreError>, valid: bool) -> Result<
     }
 }
 
-fn same(step: &Step, id: &str, text: &MessageText, dequeue_count: u32, known: Option<&Known>) -> Result<(), String> {
+fn same(
+    step: &Step,
+    id: &str,
+    text: &MessageText,
+    dequeue_count: u32,
+    known: Option<&Known>,
+) -> Result<(), String> {
     match known {
-        Some(known) if !known.hidden && *text == MessageText::Readable(known.text.clone()) && dequeue_count == known.dequeue_count => {
+        Some(known)
+            if !known.hidden
+                && *text == MessageText::Readable(known.text.clone())
+                && dequeue_count == known.dequeue_count =>
+        {
             Ok(())
         }
         Some(known) => Err(format!(
             "{step:?} returned {id} with {text:?} and count {dequeue_count}; it holds {:?}, count {}, hidden: {}",
             known.text, known.dequeue_count, known.hidden
         )),
-        None => Err(format!("{step:?} returned {id}, which was deleted or never put")),
+        None => Err(format!(
+            "{step:?} returned {id}, which was deleted or never put"
+        )),
     }
 }
 
-async fn step(world: &World, queue: &QueueName, model: &mut Model, step: &Step) -> Result<(), String> {
+async fn step(
+    world: &World,
+    queue: &QueueName,
+    model: &mut Model,
+    step: &Step,
+) -> Result<(), String> {
     let queues = &world.account.queues;
     let visibility = |hidden: bool| if hidden { HOUR } else { Duration::ZERO };
     match step {
         Step::Put { text, hidden } => {
             let text = format!("text {text}");
-            let sent = queues.put(queue, &text, visibility(*hidden), Ttl::Never).await.map_err(|error| error.to_string())?;
+            let sent = queues
+                .put(queue, &text, visibility(*hidden), Ttl::Never)
+                .await
+                .map_err(|error| error.to_string())?;
             model.give(&sent.id, &sent.pop_receipt);
-            model.messages.insert(sent.id, Known { text, dequeue_count: 0, hidden: *hidden, receipt: sent.pop_receipt });
+            model.messages.insert(
+                sent.id,
+                Known {
+                    text,
+                    dequeue_count: 0,
+                    hidden: *hidden,
+                    receipt: sent.pop_receipt,
+                },
+            );
         }
         Step::Get { max } => {
             let expected = model.visible().min(*max as usize);
-            let messages = queues.get(queue, *max, HOUR).await.map_err(|error| error.to_string())?;
+            let messages = queues
+                .get(queue, *max, HOUR)
+                .await
+                .map_err(|error| error.to_string())?;
             if messages.len() != expected {
-                return Err(format!("{step:?} returned {} messages, expected {expected}", messages.len()));
+                return Err(format!(
+                    "{step:?} returned {} messages, expected {expected}",
+                    messages.len()
+                ));
             }
             for message in messages {
-                same(step, &message.id, &message.text, message.dequeue_count - 1, model.messages.get(&message.id))?;
+                same(
+                    step,
+                    &message.id,
+                    &message.text,
+                    message.dequeue_count - 1,
+                    model.messages.get(&message.id),
+                )?;
                 model.give(&message.id, &message.pop_receipt);
                 if let Some(known) = model.messages.get_mut(&message.id) {
-                    (known.dequeue_count, known.hidden, known.receipt) = (message.dequeue_count, true, message.pop_receipt);
+                    (known.dequeue_count, known.hidden, known.receipt) =
+                        (message.dequeue_count, true, message.pop_receipt);
                 }
             }
         }
-        Step::Update { receipt, text, hidden } => {
-            let Some((id, receipt, valid)) = model.pick(*receipt) else { return Ok(()) };
+        Step::Update {
+            receipt,
+            text,
+            hidden,
+        } => {
+            let Some((id, receipt, valid)) = model.pick(*receipt) else {
+                return Ok(());
+            };
             let text = format!("text {text}");
-            let result = queues.update(queue, &id, &receipt, &text, visibility(*hidden)).await;
+            let result = queues
+                .update(queue, &id, &receipt, &text, visibility(*hidden))
+                .await;
             if let Some(updated) = agrees(step, result, valid)? {
                 model.give(&id, &updated.pop_receipt);
                 if let Some(known) = model.messages.get_mut(&id) {
-                    (known.text, known.hidden, known.receipt) = (text, *hidden, updated.pop_receipt);
+                    (known.text, known.hidden, known.receipt) =
+                        (text, *hidden, updated.pop_receipt);
                 }
             }
         }
         Step::Delete { receipt } => {
-            let Some((id, receipt, valid)) = model.pick(*receipt) else { return Ok(()) };
+            let Some((id, receipt, valid)) = model.pick(*receipt) else {
+                return Ok(());
+            };
             if agrees(step, queues.delete(queue, &id, &receipt).await, valid)?.is_some() {
                 model.messages.remove(&id);
             }
         }
         Step::Peek => {
-            let peeked = queues.peek(queue, 32).await.map_err(|error| error.to_string())?;
+            let peeked = queues
+                .peek(queue, 32)
+                .await
+                .map_err(|error| error.to_string())?;
             if peeked.len() != model.visible().min(32) {
-                return Err(format!("{step:?} returned {} messages, expected {}", peeked.len(), model.visible()));
+                return Err(format!(
+                    "{step:?} returned {} messages, expected {}",
+                    peeked.len(),
+                    model.visible()
+                ));
             }
             for message in peeked {
-                same(step, &message.id, &message.text, message.dequeue_count, model.messages.get(&message.id))?;
+                same(
+                    step,
+                    &message.id,
+                    &message.text,
+                    message.dequeue_count,
+                    model.messages.get(&message.id),
+                )?;
             }
         }
     }
-    let count = queues.approximate_count(queue).await.map_err(|error| error.to_string())?;
+    let count = queues
+        .approximate_count(queue)
+        .await
+        .map_err(|error| error.to_string())?;
     if count == model.messages.len() as u64 {
         Ok(())
     } else {
-        Err(format!("after {step:?} the queue counts {count}, expected {}", model.messages.len()))
+        Err(format!(
+            "after {step:?} the queue counts {count}, expected {}",
+            model.messages.len()
+        ))
     }
 }
 

@@ -20,7 +20,12 @@ fn short(world: &World) -> (Duration, Duration) {
 }
 
 async fn put(world: &World, queue: &QueueName, text: &str) -> evenkeel_model::ports::SentMessage {
-    world.account.queues.put(queue, text, Duration::ZERO, Ttl::Never).await.unwrap()
+    world
+        .account
+        .queues
+        .put(queue, text, Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap()
 }
 
 async fn get(world: &World, queue: &QueueName) -> Option<Message> {
@@ -35,7 +40,17 @@ async fn get_one(world: &World, queue: &QueueName) -> Message {
 
 /// Makes a message visible at once, as its holder.
 async fn release(world: &World, queue: &QueueName, message: &Message) -> String {
-    let updated = world.account.queues.update(queue, &message.id, &message.pop_receipt, text(&message.text), Duration::ZERO).await;
+    let updated = world
+        .account
+        .queues
+        .update(
+            queue,
+            &message.id,
+            &message.pop_receipt,
+            text(&message.text),
+            Duration::ZERO,
+        )
+        .await;
     updated.unwrap().pop_receipt
 }
 
@@ -51,7 +66,15 @@ pub async fn a_queue_is_created_once(world: &World) {
     assert!(world.account.queues.create_queue(&queue).await.unwrap());
     put(world, &queue, "kept").await;
     assert!(!world.account.queues.create_queue(&queue).await.unwrap());
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        1
+    );
 }
 
 pub async fn a_queue_is_deleted_once(world: &World) {
@@ -59,13 +82,23 @@ pub async fn a_queue_is_deleted_once(world: &World) {
     put(world, &queue, "gone").await;
     assert!(world.account.queues.delete_queue(&queue).await.unwrap());
     assert!(!world.account.queues.delete_queue(&queue).await.unwrap());
-    assert_eq!(class(world.account.queues.get(&queue, 1, MINUTE).await), NO_CONTAINER);
+    assert_eq!(
+        class(world.account.queues.get(&queue, 1, MINUTE).await),
+        NO_CONTAINER
+    );
 }
 
 pub async fn an_absent_queue_is_not_found(world: &World) {
     let absent = queue_name();
     let queues = &world.account.queues;
-    assert_eq!(class(queues.put(&absent, "text", Duration::ZERO, Ttl::Never).await), NO_CONTAINER);
+    assert_eq!(
+        class(
+            queues
+                .put(&absent, "text", Duration::ZERO, Ttl::Never)
+                .await
+        ),
+        NO_CONTAINER
+    );
     assert_eq!(class(queues.get(&absent, 1, MINUTE).await), NO_CONTAINER);
     assert_eq!(class(queues.peek(&absent, 1).await), NO_CONTAINER);
     assert_eq!(class(queues.approximate_count(&absent).await), NO_CONTAINER);
@@ -98,8 +131,18 @@ pub async fn any_text_that_xml_carries_survives(world: &World) {
     for expected in &texts {
         put(world, &queue, expected).await;
         let message = get_one(world, &queue).await;
-        assert!(text(&message.text) == expected, "{} bytes starting {:?}", expected.len(), expected.chars().take(20).collect::<String>());
-        world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+        assert!(
+            text(&message.text) == expected,
+            "{} bytes starting {:?}",
+            expected.len(),
+            expected.chars().take(20).collect::<String>()
+        );
+        world
+            .account
+            .queues
+            .delete(&queue, &message.id, &message.pop_receipt)
+            .await
+            .unwrap();
     }
 }
 
@@ -107,26 +150,82 @@ pub async fn text_over_the_longest_is_refused(world: &World) {
     let most = world.capabilities.message_bytes;
     let queue = world.queue().await;
     for large in ["a".repeat(most + 1), "한".repeat(most / 3 + 1)] {
-        assert_eq!(class(world.account.queues.put(&queue, &large, Duration::ZERO, Ttl::Never).await), ErrorClass::TooLarge);
+        assert_eq!(
+            class(
+                world
+                    .account
+                    .queues
+                    .put(&queue, &large, Duration::ZERO, Ttl::Never)
+                    .await
+            ),
+            ErrorClass::TooLarge
+        );
     }
     put(world, &queue, "small").await;
     let message = get_one(world, &queue).await;
-    let update = world.account.queues.update(&queue, &message.id, &message.pop_receipt, &"a".repeat(most + 1), MINUTE).await;
+    let update = world
+        .account
+        .queues
+        .update(
+            &queue,
+            &message.id,
+            &message.pop_receipt,
+            &"a".repeat(most + 1),
+            MINUTE,
+        )
+        .await;
     assert_eq!(class(update), ErrorClass::TooLarge);
-    world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 0);
+    world
+        .account
+        .queues
+        .delete(&queue, &message.id, &message.pop_receipt)
+        .await
+        .unwrap();
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        0
+    );
 }
 
 pub async fn text_that_xml_cannot_carry_is_refused(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "good").await;
-    for bad in ["a\u{0}", "\u{1}", "a\u{8}b", "\u{b}", "\u{c}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
-        assert_eq!(class(world.account.queues.put(&queue, bad, Duration::ZERO, Ttl::Never).await), ErrorClass::Permanent, "{bad:?}");
+    for bad in [
+        "a\u{0}", "\u{1}", "a\u{8}b", "\u{b}", "\u{c}", "\u{1f}", "\u{fffe}", "\u{ffff}",
+    ] {
+        assert_eq!(
+            class(
+                world
+                    .account
+                    .queues
+                    .put(&queue, bad, Duration::ZERO, Ttl::Never)
+                    .await
+            ),
+            ErrorClass::Permanent,
+            "{bad:?}"
+        );
     }
     let message = get_one(world, &queue).await;
-    let update = world.account.queues.update(&queue, &message.id, &message.pop_receipt, "\u{1}", MINUTE).await;
+    let update = world
+        .account
+        .queues
+        .update(&queue, &message.id, &message.pop_receipt, "\u{1}", MINUTE)
+        .await;
     assert_eq!(class(update), ErrorClass::Permanent);
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        1
+    );
 }
 
 pub async fn a_got_message_is_hidden(world: &World) {
@@ -141,10 +240,19 @@ pub async fn a_hidden_message_returns_and_counts_again(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
     let (short, over) = short(world);
-    let first = world.account.queues.get(&queue, 1, short).await.unwrap().remove(0);
+    let first = world
+        .account
+        .queues
+        .get(&queue, 1, short)
+        .await
+        .unwrap()
+        .remove(0);
     world.pass(over).await;
     let second = get_one(world, &queue).await;
-    assert_eq!((second.id.as_str(), second.inserted), (first.id.as_str(), first.inserted));
+    assert_eq!(
+        (second.id.as_str(), second.inserted),
+        (first.id.as_str(), first.inserted)
+    );
     assert_eq!((first.dequeue_count, second.dequeue_count), (1, 2));
     assert_eq!(second.text, first.text);
     assert_ne!(second.pop_receipt, first.pop_receipt);
@@ -152,9 +260,27 @@ pub async fn a_hidden_message_returns_and_counts_again(world: &World) {
 
 pub async fn a_delayed_message_arrives_later(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "later", world.capabilities.response_time, Ttl::Never).await.unwrap();
+    world
+        .account
+        .queues
+        .put(
+            &queue,
+            "later",
+            world.capabilities.response_time,
+            Ttl::Never,
+        )
+        .await
+        .unwrap();
     assert_eq!(get(world, &queue).await, None);
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        1
+    );
     world.pass(world.capabilities.response_time + SECOND).await;
     let message = get_one(world, &queue).await;
     assert_eq!((text(&message.text), message.dequeue_count), ("later", 1));
@@ -175,21 +301,57 @@ pub async fn an_update_changes_text_and_receipt_and_counts_nothing(world: &World
     let queue = world.queue().await;
     put(world, &queue, "before").await;
     let message = get_one(world, &queue).await;
-    let updated = world.account.queues.update(&queue, &message.id, &message.pop_receipt, "<after> 한", MINUTE).await.unwrap();
+    let updated = world
+        .account
+        .queues
+        .update(
+            &queue,
+            &message.id,
+            &message.pop_receipt,
+            "<after> 한",
+            MINUTE,
+        )
+        .await
+        .unwrap();
     assert_ne!(updated.pop_receipt, message.pop_receipt);
     assert!(updated.next_visible >= message.next_visible);
-    world.account.queues.update(&queue, &message.id, &updated.pop_receipt, "<last> 한", Duration::ZERO).await.unwrap();
+    world
+        .account
+        .queues
+        .update(
+            &queue,
+            &message.id,
+            &updated.pop_receipt,
+            "<last> 한",
+            Duration::ZERO,
+        )
+        .await
+        .unwrap();
     let again = get_one(world, &queue).await;
     assert_eq!((text(&again.text), again.dequeue_count), ("<last> 한", 2));
-    assert_eq!((again.id, again.inserted, again.expires), (message.id, message.inserted, message.expires));
+    assert_eq!(
+        (again.id, again.inserted, again.expires),
+        (message.id, message.inserted, message.expires)
+    );
 }
 
 pub async fn an_update_hides_the_message_anew(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
     let (short, over) = short(world);
-    let message = world.account.queues.get(&queue, 1, short).await.unwrap().remove(0);
-    world.account.queues.update(&queue, &message.id, &message.pop_receipt, "one", MINUTE).await.unwrap();
+    let message = world
+        .account
+        .queues
+        .get(&queue, 1, short)
+        .await
+        .unwrap()
+        .remove(0);
+    world
+        .account
+        .queues
+        .update(&queue, &message.id, &message.pop_receipt, "one", MINUTE)
+        .await
+        .unwrap();
     world.pass(over).await;
     assert_eq!(get(world, &queue).await, None);
 }
@@ -202,10 +364,28 @@ pub async fn a_receipt_outlives_its_visibility_until_the_next_get(world: &World)
     let held = world.account.queues.get(&queue, 2, short).await.unwrap();
     assert_eq!(held.len(), 2);
     world.pass(over).await;
-    world.account.queues.update(&queue, &held[0].id, &held[0].pop_receipt, "updated", MINUTE).await.unwrap();
-    world.account.queues.delete(&queue, &held[1].id, &held[1].pop_receipt).await.unwrap();
+    world
+        .account
+        .queues
+        .update(&queue, &held[0].id, &held[0].pop_receipt, "updated", MINUTE)
+        .await
+        .unwrap();
+    world
+        .account
+        .queues
+        .delete(&queue, &held[1].id, &held[1].pop_receipt)
+        .await
+        .unwrap();
     assert_eq!(get(world, &queue).await, None);
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        1
+    );
 }
 
 pub async fn a_receipt_ends_with_the_next_get(world: &World) {
@@ -215,41 +395,128 @@ pub async fn a_receipt_ends_with_the_next_get(world: &World) {
     let released = release(world, &queue, &first).await;
     let second = get_one(world, &queue).await;
     for stale in [&first.pop_receipt, &released] {
-        assert_eq!(class(world.account.queues.update(&queue, &first.id, stale, "stolen", MINUTE).await), ErrorClass::LeaseLost);
-        assert_eq!(class(world.account.queues.delete(&queue, &first.id, stale).await), ErrorClass::LeaseLost);
+        assert_eq!(
+            class(
+                world
+                    .account
+                    .queues
+                    .update(&queue, &first.id, stale, "stolen", MINUTE)
+                    .await
+            ),
+            ErrorClass::LeaseLost
+        );
+        assert_eq!(
+            class(world.account.queues.delete(&queue, &first.id, stale).await),
+            ErrorClass::LeaseLost
+        );
     }
-    let kept = world.account.queues.update(&queue, &second.id, &second.pop_receipt, "mine", MINUTE).await.unwrap();
-    world.account.queues.delete(&queue, &second.id, &kept.pop_receipt).await.unwrap();
+    let kept = world
+        .account
+        .queues
+        .update(&queue, &second.id, &second.pop_receipt, "mine", MINUTE)
+        .await
+        .unwrap();
+    world
+        .account
+        .queues
+        .delete(&queue, &second.id, &kept.pop_receipt)
+        .await
+        .unwrap();
 }
 
 pub async fn a_receipt_ends_with_an_update(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
     let message = get_one(world, &queue).await;
-    let updated = world.account.queues.update(&queue, &message.id, &message.pop_receipt, "one", MINUTE).await.unwrap();
-    assert_eq!(class(world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await), ErrorClass::LeaseLost);
-    world.account.queues.delete(&queue, &message.id, &updated.pop_receipt).await.unwrap();
+    let updated = world
+        .account
+        .queues
+        .update(&queue, &message.id, &message.pop_receipt, "one", MINUTE)
+        .await
+        .unwrap();
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&queue, &message.id, &message.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
+    world
+        .account
+        .queues
+        .delete(&queue, &message.id, &updated.pop_receipt)
+        .await
+        .unwrap();
 }
 
 pub async fn a_deleted_message_is_a_lost_lease(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
     let message = get_one(world, &queue).await;
-    world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
-    assert_eq!(class(world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await), ErrorClass::LeaseLost);
-    assert_eq!(class(world.account.queues.update(&queue, &message.id, &message.pop_receipt, "x", MINUTE).await), ErrorClass::LeaseLost);
+    world
+        .account
+        .queues
+        .delete(&queue, &message.id, &message.pop_receipt)
+        .await
+        .unwrap();
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&queue, &message.id, &message.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .update(&queue, &message.id, &message.pop_receipt, "x", MINUTE)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
     let never = Uuid::new_v4().to_string();
-    assert_eq!(class(world.account.queues.delete(&queue, &never, &message.pop_receipt).await), ErrorClass::LeaseLost);
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&queue, &never, &message.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
 }
 
 pub async fn the_receipt_of_put_works_until_the_first_get(world: &World) {
     let queue = world.queue().await;
     let sent = put(world, &queue, "never mind").await;
-    world.account.queues.delete(&queue, &sent.id, &sent.pop_receipt).await.unwrap();
+    world
+        .account
+        .queues
+        .delete(&queue, &sent.id, &sent.pop_receipt)
+        .await
+        .unwrap();
     assert_eq!(get(world, &queue).await, None);
     let sent = put(world, &queue, "too late").await;
     get_one(world, &queue).await;
-    assert_eq!(class(world.account.queues.delete(&queue, &sent.id, &sent.pop_receipt).await), ErrorClass::LeaseLost);
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&queue, &sent.id, &sent.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
 }
 
 pub async fn a_peek_neither_hides_nor_counts(world: &World) {
@@ -258,26 +525,70 @@ pub async fn a_peek_neither_hides_nor_counts(world: &World) {
     for _ in 0..3 {
         let peeked = world.account.queues.peek(&queue, 32).await.unwrap();
         assert_eq!(peeked.len(), 1);
-        assert_eq!((peeked[0].id.as_str(), text(&peeked[0].text), peeked[0].dequeue_count), (sent.id.as_str(), "<looked> at", 0));
+        assert_eq!(
+            (
+                peeked[0].id.as_str(),
+                text(&peeked[0].text),
+                peeked[0].dequeue_count
+            ),
+            (sent.id.as_str(), "<looked> at", 0)
+        );
         assert_eq!(peeked[0].expires, None);
     }
     let message = get_one(world, &queue).await;
     assert_eq!(message.dequeue_count, 1);
     release(world, &queue, &message).await;
-    assert_eq!(world.account.queues.peek(&queue, 1).await.unwrap()[0].dequeue_count, 1);
+    assert_eq!(
+        world.account.queues.peek(&queue, 1).await.unwrap()[0].dequeue_count,
+        1
+    );
 }
 
 pub async fn the_count_includes_hidden_messages(world: &World) {
     let queue = world.queue().await;
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 0);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        0
+    );
     for number in 0..3 {
         put(world, &queue, &number.to_string()).await;
     }
-    world.account.queues.put(&queue, "later", MINUTE, Ttl::Never).await.unwrap();
+    world
+        .account
+        .queues
+        .put(&queue, "later", MINUTE, Ttl::Never)
+        .await
+        .unwrap();
     let message = get_one(world, &queue).await;
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 4);
-    world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
-    assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 3);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        4
+    );
+    world
+        .account
+        .queues
+        .delete(&queue, &message.id, &message.pop_receipt)
+        .await
+        .unwrap();
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&queue)
+            .await
+            .unwrap(),
+        3
+    );
 }
 
 pub async fn a_batch_holds_at_most_what_was_asked_for(world: &World) {
@@ -293,7 +604,14 @@ pub async fn a_batch_holds_at_most_what_was_asked_for(world: &World) {
         let batch = world.account.queues.get(&queue, max, MINUTE).await.unwrap();
         assert!(batch.len() <= usize::try_from(max).unwrap());
         if world.capabilities.receipts_differ {
-            assert_eq!(batch.iter().map(|message| &message.pop_receipt).collect::<BTreeSet<_>>().len(), batch.len());
+            assert_eq!(
+                batch
+                    .iter()
+                    .map(|message| &message.pop_receipt)
+                    .collect::<BTreeSet<_>>()
+                    .len(),
+                batch.len()
+            );
         }
         for message in batch {
             assert!(received.insert(message.id), "delivered twice");
@@ -307,17 +625,50 @@ pub async fn batches_and_timeouts_out_of_range_are_refused(world: &World) {
     put(world, &queue, "one").await;
     let (most, longest) = (world.capabilities.messages, world.capabilities.visibility);
     let queues = &world.account.queues;
-    for (max, visibility) in [(0, MINUTE), (most + 1, MINUTE), (1, Duration::ZERO), (1, longest + SECOND)] {
-        assert_eq!(class(queues.get(&queue, max, visibility).await), ErrorClass::Permanent, "{max} for {visibility:?}");
+    for (max, visibility) in [
+        (0, MINUTE),
+        (most + 1, MINUTE),
+        (1, Duration::ZERO),
+        (1, longest + SECOND),
+    ] {
+        assert_eq!(
+            class(queues.get(&queue, max, visibility).await),
+            ErrorClass::Permanent,
+            "{max} for {visibility:?}"
+        );
     }
     assert_eq!(class(queues.peek(&queue, 0).await), ErrorClass::Permanent);
-    assert_eq!(class(queues.peek(&queue, most + 1).await), ErrorClass::Permanent);
-    assert_eq!(class(queues.put(&queue, "x", longest + SECOND, Ttl::Never).await), ErrorClass::Permanent);
-    assert_eq!(class(queues.put(&queue, "x", Duration::ZERO, Ttl::After(Duration::ZERO)).await), ErrorClass::Permanent);
+    assert_eq!(
+        class(queues.peek(&queue, most + 1).await),
+        ErrorClass::Permanent
+    );
+    assert_eq!(
+        class(queues.put(&queue, "x", longest + SECOND, Ttl::Never).await),
+        ErrorClass::Permanent
+    );
+    assert_eq!(
+        class(
+            queues
+                .put(&queue, "x", Duration::ZERO, Ttl::After(Duration::ZERO))
+                .await
+        ),
+        ErrorClass::Permanent
+    );
     let message = queues.get(&queue, most, longest).await.unwrap().remove(0);
-    let update = queues.update(&queue, &message.id, &message.pop_receipt, "x", longest + SECOND).await;
+    let update = queues
+        .update(
+            &queue,
+            &message.id,
+            &message.pop_receipt,
+            "x",
+            longest + SECOND,
+        )
+        .await;
     assert_eq!(class(update), ErrorClass::Permanent);
-    queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+    queues
+        .delete(&queue, &message.id, &message.pop_receipt)
+        .await
+        .unwrap();
     assert_eq!(queues.approximate_count(&queue).await.unwrap(), 0);
 }
 
@@ -327,18 +678,52 @@ pub async fn less_than_a_step_is_rounded_up(world: &World) {
     if moment.is_zero() {
         return;
     }
-    world.account.queues.put(&queue, "delayed", moment, Ttl::Never).await.unwrap();
+    world
+        .account
+        .queues
+        .put(&queue, "delayed", moment, Ttl::Never)
+        .await
+        .unwrap();
     assert_eq!(get(world, &queue).await, None);
     let kept = world.queue().await;
     put(world, &kept, "one").await;
-    assert_eq!(world.account.queues.get(&kept, 1, moment).await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .get(&kept, 1, moment)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     assert_eq!(get(world, &kept).await, None);
 }
 
 pub async fn a_message_expires(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "short", Duration::ZERO, Ttl::After(world.capabilities.response_time)).await.unwrap();
-    world.account.queues.put(&queue, "hidden", Duration::ZERO, Ttl::After(world.capabilities.response_time)).await.unwrap();
+    world
+        .account
+        .queues
+        .put(
+            &queue,
+            "short",
+            Duration::ZERO,
+            Ttl::After(world.capabilities.response_time),
+        )
+        .await
+        .unwrap();
+    world
+        .account
+        .queues
+        .put(
+            &queue,
+            "hidden",
+            Duration::ZERO,
+            Ttl::After(world.capabilities.response_time),
+        )
+        .await
+        .unwrap();
     put(world, &queue, "lasting").await;
     let held = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(held.len(), 3);
@@ -351,18 +736,44 @@ pub async fn a_message_expires(world: &World) {
     }
     world.pass(world.capabilities.response_time + SECOND).await;
     let left = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
-    assert_eq!(left.iter().map(|message| text(&message.text)).collect::<Vec<_>>(), ["lasting"]);
-    let hidden = held.iter().find(|message| text(&message.text) == "hidden").unwrap();
-    assert_eq!(class(world.account.queues.delete(&queue, &hidden.id, &hidden.pop_receipt).await), ErrorClass::LeaseLost);
+    assert_eq!(
+        left.iter()
+            .map(|message| text(&message.text))
+            .collect::<Vec<_>>(),
+        ["lasting"]
+    );
+    let hidden = held
+        .iter()
+        .find(|message| text(&message.text) == "hidden")
+        .unwrap();
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&queue, &hidden.id, &hidden.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
 }
 
 pub async fn a_delay_must_end_before_the_message_expires(world: &World) {
     let queue = world.queue().await;
     for delay in [MINUTE, MINUTE + SECOND] {
-        let put = world.account.queues.put(&queue, "x", delay, Ttl::After(MINUTE)).await;
+        let put = world
+            .account
+            .queues
+            .put(&queue, "x", delay, Ttl::After(MINUTE))
+            .await;
         assert_eq!(class(put), ErrorClass::Permanent);
     }
-    world.account.queues.put(&queue, "x", Duration::from_secs(59), Ttl::After(MINUTE)).await.unwrap();
+    world
+        .account
+        .queues
+        .put(&queue, "x", Duration::from_secs(59), Ttl::After(MINUTE))
+        .await
+        .unwrap();
 }
 
 pub async fn concurrent_gets_never_share_a_message(world: &World) {
@@ -371,7 +782,11 @@ pub async fn concurrent_gets_never_share_a_message(world: &World) {
         put(world, &queue, &number.to_string()).await;
     }
     let batches = join_all((0..8).map(|_| world.account.queues.get(&queue, 8, MINUTE))).await;
-    let ids = batches.into_iter().flat_map(Result::unwrap).map(|message| message.id).collect::<Vec<_>>();
+    let ids = batches
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .map(|message| message.id)
+        .collect::<Vec<_>>();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(ids.len(), 32);
 }
@@ -380,7 +795,24 @@ pub async fn queues_do_not_share_messages(world: &World) {
     let (one, other) = (world.queue().await, world.queue().await);
     let sent = put(world, &one, "mine").await;
     assert_eq!(get(world, &other).await, None);
-    assert_eq!(world.account.queues.approximate_count(&other).await.unwrap(), 0);
-    assert_eq!(class(world.account.queues.delete(&other, &sent.id, &sent.pop_receipt).await), ErrorClass::LeaseLost);
+    assert_eq!(
+        world
+            .account
+            .queues
+            .approximate_count(&other)
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        class(
+            world
+                .account
+                .queues
+                .delete(&other, &sent.id, &sent.pop_receipt)
+                .await
+        ),
+        ErrorClass::LeaseLost
+    );
     assert_eq!(text(&get_one(world, &one).await.text), "mine");
 }

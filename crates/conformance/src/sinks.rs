@@ -36,8 +36,7 @@ fn key(key: &str) -> DocumentKey {
 }
 
 fn document(name: &str) -> SinkDocument {
-    let fields =
-        json!({"name": name, "salary": 9_007_199_254_740_991_i64, "weight": 0.5, "manager": true, "since": "2026-11-20T15:00:00.5000000Z"});
+    let fields = json!({"name": name, "salary": 9_007_199_254_740_991_i64, "weight": 0.5, "manager": true, "since": "2026-11-20T15:00:00.5000000Z"});
     SinkDocument(serde_json::from_value(fields).unwrap())
 }
 
@@ -53,11 +52,21 @@ fn next_version() -> i64 {
 }
 
 fn upload(at: &str, document: SinkDocument) -> DocumentWrite {
-    DocumentWrite { key: key(at), document: Some(document), version: next_version(), deadline: None }
+    DocumentWrite {
+        key: key(at),
+        document: Some(document),
+        version: next_version(),
+        deadline: None,
+    }
 }
 
 fn delete(at: &str) -> DocumentWrite {
-    DocumentWrite { key: key(at), document: None, version: next_version(), deadline: None }
+    DocumentWrite {
+        key: key(at),
+        document: None,
+        version: next_version(),
+        deadline: None,
+    }
 }
 
 impl Shelf {
@@ -75,16 +84,25 @@ impl Shelf {
     }
 
     async fn says(&self, at: &str, wanted: &SinkDocument) {
-        let found = self.get(at).await.unwrap_or_else(|| panic!("there is no {at}"));
+        let found = self
+            .get(at)
+            .await
+            .unwrap_or_else(|| panic!("there is no {at}"));
         assert!(wanted.is_said_by(&found), "{found:?} instead of {wanted:?}");
     }
 }
 
 pub async fn a_document_is_read_as_it_was_written(shelf: &Shelf) {
     assert_eq!(shelf.get("WyJhIl0").await, None);
-    shelf.write(&[upload("WyJhIl0", document("Ada 한 \"x\""))]).await;
+    shelf
+        .write(&[upload("WyJhIl0", document("Ada 한 \"x\""))])
+        .await;
     shelf.says("WyJhIl0", &document("Ada 한 \"x\"")).await;
-    assert_eq!(shelf.get("wyjhil0").await, None, "keys tell upper case from lower case");
+    assert_eq!(
+        shelf.get("wyjhil0").await,
+        None,
+        "keys tell upper case from lower case"
+    );
 }
 
 pub async fn a_document_that_is_there_is_replaced_with_every_field(shelf: &Shelf) {
@@ -117,12 +135,21 @@ pub async fn a_write_that_was_answered_counts_before_the_next(shelf: &Shelf) {
 }
 
 pub async fn many_documents_are_written_at_once(shelf: &Shelf) {
-    let writes: Vec<DocumentWrite> = (0..1_000).map(|n| upload(&n.to_string(), document(&n.to_string()))).collect();
+    let writes: Vec<DocumentWrite> = (0..1_000)
+        .map(|n| upload(&n.to_string(), document(&n.to_string())))
+        .collect();
     shelf.write(&writes).await;
     shelf.says("0", &document("0")).await;
     shelf.says("999", &document("999")).await;
-    let halves: Vec<DocumentWrite> =
-        (0..1_000).map(|n| if n % 2 == 0 { delete(&n.to_string()) } else { upload(&n.to_string(), document("odd")) }).collect();
+    let halves: Vec<DocumentWrite> = (0..1_000)
+        .map(|n| {
+            if n % 2 == 0 {
+                delete(&n.to_string())
+            } else {
+                upload(&n.to_string(), document("odd"))
+            }
+        })
+        .collect();
     shelf.write(&halves).await;
     assert_eq!(shelf.get("998").await, None);
     shelf.says("999", &document("odd")).await;
@@ -130,28 +157,58 @@ pub async fn many_documents_are_written_at_once(shelf: &Shelf) {
 
 pub async fn a_document_that_fails_takes_nothing_from_the_others(shelf: &Shelf) {
     let bad = upload("b", with(document("Bad"), "unknown", json!("x")));
-    let outcomes = join_all([upload("a", document("Ada")), bad, upload("c", document("Cy"))].into_iter().map(|write| async move {
-        let written = shelf.sink.write(&people(), &[write]).await;
-        // Of one alone it is said in either way.
-        written.and_then(|written| written.into_iter().next().unwrap())
-    }))
+    let outcomes = join_all(
+        [
+            upload("a", document("Ada")),
+            bad,
+            upload("c", document("Cy")),
+        ]
+        .into_iter()
+        .map(|write| async move {
+            let written = shelf.sink.write(&people(), &[write]).await;
+            // Of one alone it is said in either way.
+            written.and_then(|written| written.into_iter().next().unwrap())
+        }),
+    )
     .await;
-    let class = |ended: &Result<(), StoreError>| ended.as_ref().map_err(|error| error.class).copied();
-    assert_eq!(outcomes.iter().map(class).collect::<Vec<_>>(), [Ok(()), Err(ErrorClass::Permanent), Ok(())]);
+    let class =
+        |ended: &Result<(), StoreError>| ended.as_ref().map_err(|error| error.class).copied();
+    assert_eq!(
+        outcomes.iter().map(class).collect::<Vec<_>>(),
+        [Ok(()), Err(ErrorClass::Permanent), Ok(())]
+    );
     shelf.says("a", &document("Ada")).await;
     assert_eq!(shelf.get("b").await, None);
     shelf.says("c", &document("Cy")).await;
 }
 
 pub async fn writes_side_by_side_each_get_their_own_answer(shelf: &Shelf) {
-    let writes: Vec<DocumentWrite> = (0..50).map(|n| upload(&format!("k{}", n % 40), document(&format!("k{}", n % 40)))).collect();
-    for ended in join_all(writes.iter().map(|write| async move { shelf.sink.write(&people(), std::slice::from_ref(write)).await })).await {
-        let ended: Vec<_> = ended.unwrap().into_iter().map(|ended| ended.map_err(|error| error.class)).collect();
+    let writes: Vec<DocumentWrite> = (0..50)
+        .map(|n| upload(&format!("k{}", n % 40), document(&format!("k{}", n % 40))))
+        .collect();
+    for ended in join_all(writes.iter().map(|write| async move {
+        shelf
+            .sink
+            .write(&people(), std::slice::from_ref(write))
+            .await
+    }))
+    .await
+    {
+        let ended: Vec<_> = ended
+            .unwrap()
+            .into_iter()
+            .map(|ended| ended.map_err(|error| error.class))
+            .collect();
         // Of two with one key the older one may arrive last, and a sink that keeps versions refuses it.
-        assert!(matches!(*ended, [Ok(()) | Err(ErrorClass::Precondition)]), "{ended:?}");
+        assert!(
+            matches!(*ended, [Ok(()) | Err(ErrorClass::Precondition)]),
+            "{ended:?}"
+        );
     }
     for n in 0..40 {
-        shelf.says(&format!("k{n}"), &document(&format!("k{n}"))).await;
+        shelf
+            .says(&format!("k{n}"), &document(&format!("k{n}")))
+            .await;
     }
 }
 
@@ -166,8 +223,27 @@ pub async fn an_absent_collection_is_told_from_an_absent_document(shelf: &Shelf)
     let nowhere = CollectionName::new("nowhere").unwrap();
     let absent = ErrorClass::NotFound(Missing::Container);
     assert_eq!(shelf.sink.fields(&nowhere).await.unwrap(), None);
-    assert_eq!(shelf.sink.get(&nowhere, &key("a")).await.unwrap_err().class, absent);
-    assert_eq!(shelf.sink.write(&nowhere, &[upload("a", document("Ada"))]).await.unwrap_err().class, absent);
-    assert_eq!(shelf.sink.write(&nowhere, &[delete("a")]).await.unwrap_err().class, absent);
+    assert_eq!(
+        shelf.sink.get(&nowhere, &key("a")).await.unwrap_err().class,
+        absent
+    );
+    assert_eq!(
+        shelf
+            .sink
+            .write(&nowhere, &[upload("a", document("Ada"))])
+            .await
+            .unwrap_err()
+            .class,
+        absent
+    );
+    assert_eq!(
+        shelf
+            .sink
+            .write(&nowhere, &[delete("a")])
+            .await
+            .unwrap_err()
+            .class,
+        absent
+    );
     assert_eq!(shelf.get("a").await, None);
 }

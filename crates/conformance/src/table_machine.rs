@@ -52,8 +52,17 @@ fn ops() -> impl Strategy<Value = Op> {
         Just(Verb::Merge),
         Just(Verb::Delete),
     ];
-    let version = prop_oneof![2 => Just(Version::Any), 4 => Just(Version::Current), 1 => Just(Version::Old)];
-    (verb, 0..4_u8, 0..3_u8, 0..3_i32, version).prop_map(|(verb, row, property, value, version)| Op { verb, row, property, value, version })
+    let version =
+        prop_oneof![2 => Just(Version::Any), 4 => Just(Version::Current), 1 => Just(Version::Old)];
+    (verb, 0..4_u8, 0..3_u8, 0..3_i32, version).prop_map(|(verb, row, property, value, version)| {
+        Op {
+            verb,
+            row,
+            property,
+            value,
+            version,
+        }
+    })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -99,15 +108,20 @@ impl Model {
         let found = self.rows.get(&operation.key().rk);
         let required = |condition: &IfMatch| match (found, condition) {
             (None, _) => Err(NO_ITEM),
-            (Some((_, etag)), IfMatch::Matches(wanted)) if etag != wanted => Err(ErrorClass::Precondition),
+            (Some((_, etag)), IfMatch::Matches(wanted)) if etag != wanted => {
+                Err(ErrorClass::Precondition)
+            }
             (Some((entity, _)), _) => Ok(entity.clone()),
         };
         Ok(match operation {
             TableOperation::Insert(_) if found.is_some() => return Err(ErrorClass::Conflict),
-            TableOperation::Insert(entity) | TableOperation::InsertOrReplace(entity) => Some(entity.clone()),
-            TableOperation::InsertOrMerge(entity) => {
-                Some(found.map_or_else(|| entity.clone(), |(stored, _)| stored.clone().merged(entity)))
+            TableOperation::Insert(entity) | TableOperation::InsertOrReplace(entity) => {
+                Some(entity.clone())
             }
+            TableOperation::InsertOrMerge(entity) => Some(found.map_or_else(
+                || entity.clone(),
+                |(stored, _)| stored.clone().merged(entity),
+            )),
             TableOperation::Replace(entity, condition) => {
                 required(condition)?;
                 Some(entity.clone())
@@ -121,39 +135,70 @@ impl Model {
     }
 
     /// Takes over an operation that succeeded.
-    fn accept(&mut self, operation: &TableOperation, outcome: Option<Entity>, etag: Option<ETag>) -> Result<(), String> {
+    fn accept(
+        &mut self,
+        operation: &TableOperation,
+        outcome: Option<Entity>,
+        etag: Option<ETag>,
+    ) -> Result<(), String> {
         let rk = operation.key().rk.clone();
         if let Some((_, retired)) = self.rows.remove(&rk) {
             self.old.push((rk.clone(), retired));
         }
         match (outcome, etag) {
             (None, None) => Ok(()),
-            (Some(_), Some(etag)) if self.old.iter().any(|old| *old == (rk.clone(), etag.clone())) => {
+            (Some(_), Some(etag))
+                if self
+                    .old
+                    .iter()
+                    .any(|old| *old == (rk.clone(), etag.clone())) =>
+            {
                 Err(format!("{etag} was given to the row {rk} twice"))
             }
             (Some(entity), Some(etag)) => {
                 self.rows.insert(rk, (entity, etag));
                 Ok(())
             }
-            (outcome, etag) => Err(format!("{} returned {etag:?} and leaves {outcome:?}", operation.name())),
+            (outcome, etag) => Err(format!(
+                "{} returned {etag:?} and leaves {outcome:?}",
+                operation.name()
+            )),
         }
     }
 }
 
-async fn step(world: &World, table: &TableName, model: &mut Model, step: &Step) -> Result<(), String> {
+async fn step(
+    world: &World,
+    table: &TableName,
+    model: &mut Model,
+    step: &Step,
+) -> Result<(), String> {
     let (alone, ops) = match step {
         Step::Alone(op) => (true, std::slice::from_ref(op)),
         Step::Together(ops) => (false, ops.as_slice()),
     };
     let operations = ops.iter().map(|op| model.operation(op)).collect::<Vec<_>>();
     let result = if alone {
-        world.account.tables.apply(table, &operations[0]).await.map(|etag| vec![etag]).map_err(|error| (error.class, 0))
+        world
+            .account
+            .tables
+            .apply(table, &operations[0])
+            .await
+            .map(|etag| vec![etag])
+            .map_err(|error| (error.class, 0))
     } else {
-        let result = world.account.tables.transact(table, &Key::new("p").unwrap(), &operations).await;
+        let result = world
+            .account
+            .tables
+            .transact(table, &Key::new("p").unwrap(), &operations)
+            .await;
         result.map_err(|error| (error.class, error.index.unwrap_or(usize::MAX)))
     };
     let mut seen = BTreeSet::new();
-    let twice = operations.iter().position(|operation| !seen.insert(operation.key().clone())).map(|at| Err((ErrorClass::Permanent, at)));
+    let twice = operations
+        .iter()
+        .position(|operation| !seen.insert(operation.key().clone()))
+        .map(|at| Err((ErrorClass::Permanent, at)));
     let predicted = twice.unwrap_or_else(|| {
         operations
             .iter()
@@ -169,7 +214,9 @@ async fn step(world: &World, table: &TableName, model: &mut Model, step: &Step) 
             Ok(())
         }
         (Err(found), Err(expected)) if found == expected => Ok(()),
-        (found, expected) => Err(format!("{operations:?}: got {found:?}, expected {expected:?}")),
+        (found, expected) => Err(format!(
+            "{operations:?}: got {found:?}, expected {expected:?}"
+        )),
     }
 }
 
@@ -181,14 +228,24 @@ pub async fn random_table_operations_agree_with_the_model(world: &World) {
             step(world, &table, &mut model, one).await?;
             let stored = world.all(&table, &Query::default()).await;
             let expected = model.rows.values();
-            if !stored.iter().map(|row| (&row.entity, &row.etag)).eq(expected.clone().map(|(entity, etag)| (entity, etag))) {
-                return Err(format!("after {one:?} the table holds {stored:#?}, expected {:#?}", expected.collect::<Vec<_>>()));
+            if !stored
+                .iter()
+                .map(|row| (&row.entity, &row.etag))
+                .eq(expected.clone().map(|(entity, etag)| (entity, etag)))
+            {
+                return Err(format!(
+                    "after {one:?} the table holds {stored:#?}, expected {:#?}",
+                    expected.collect::<Vec<_>>()
+                ));
             }
         }
         // A point read agrees with the query.
         for rk in 0..4 {
             let address = entity("p", &rk.to_string()).key;
-            let found = world.find(&table, &address).await.map(|row| (row.entity, row.etag));
+            let found = world
+                .find(&table, &address)
+                .await
+                .map(|row| (row.entity, row.etag));
             if found.as_ref() != model.rows.get(&address.rk) {
                 return Err(format!("{address} reads {found:?}"));
             }

@@ -2,7 +2,9 @@
 //! each gets its own answer.
 
 use evenkeel_model::model::{EdmDateTime, EdmValue, TableName};
-use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace};
+use evenkeel_model::ports::TableOperation::{
+    Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace,
+};
 use evenkeel_model::ports::{ErrorClass, IfMatch, Query, What};
 use futures::future::join_all;
 use uuid::Uuid;
@@ -26,15 +28,27 @@ pub async fn a_table_is_deleted_once_and_its_entities_with_it(world: &World) {
     world.write(&table, Insert(entity("p", "r"))).await;
     assert!(world.account.tables.delete_table(&table).await.unwrap());
     assert!(!world.account.tables.delete_table(&table).await.unwrap());
-    assert_eq!(class(world.account.tables.get(&table, &key("p", "r"), None).await), NO_CONTAINER);
+    assert_eq!(
+        class(world.account.tables.get(&table, &key("p", "r"), None).await),
+        NO_CONTAINER
+    );
 }
 
 pub async fn tables_are_listed_in_the_case_they_were_created_in(world: &World) {
-    let created = [world.table().await, world.table().await, world.table().await];
+    let created = [
+        world.table().await,
+        world.table().await,
+        world.table().await,
+    ];
     let mut listed = Vec::new();
     let mut continuation = None;
     loop {
-        let page = world.account.tables.list_tables(continuation.as_deref()).await.unwrap();
+        let page = world
+            .account
+            .tables
+            .list_tables(continuation.as_deref())
+            .await
+            .unwrap();
         listed.extend(page.tables.iter().map(ToString::to_string));
         continuation = page.continuation;
         if continuation.is_none() {
@@ -42,15 +56,25 @@ pub async fn tables_are_listed_in_the_case_they_were_created_in(world: &World) {
         }
     }
     for table in &created {
-        assert_eq!(listed.iter().filter(|name| *name == table.as_str()).count(), 1, "{table} in {listed:?}");
+        assert_eq!(
+            listed.iter().filter(|name| *name == table.as_str()).count(),
+            1,
+            "{table} in {listed:?}"
+        );
     }
 }
 
 pub async fn an_absent_table_is_told_from_an_absent_row(world: &World) {
     let absent = table_name();
     let tables = &world.account.tables;
-    assert_eq!(class(tables.get(&absent, &key("p", "r"), None).await), NO_CONTAINER);
-    assert_eq!(class(tables.query(&absent, &Query::default()).await), NO_CONTAINER);
+    assert_eq!(
+        class(tables.get(&absent, &key("p", "r"), None).await),
+        NO_CONTAINER
+    );
+    assert_eq!(
+        class(tables.query(&absent, &Query::default()).await),
+        NO_CONTAINER
+    );
     for operation in [
         Insert(entity("p", "r")),
         InsertOrReplace(entity("p", "r")),
@@ -59,7 +83,12 @@ pub async fn an_absent_table_is_told_from_an_absent_row(world: &World) {
         Merge(entity("p", "r"), IfMatch::Any),
         Delete(key("p", "r"), IfMatch::Any),
     ] {
-        assert_eq!(world.refused(&absent, operation.clone()).await, NO_CONTAINER, "{}", operation.name());
+        assert_eq!(
+            world.refused(&absent, operation.clone()).await,
+            NO_CONTAINER,
+            "{}",
+            operation.name()
+        );
     }
 }
 
@@ -72,14 +101,23 @@ pub async fn every_type_survives(world: &World) {
         .with("Int32", -5)
         .with("Int64", 5_i64)
         .with("Double", 0.1)
-        .with("DateTime", EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap())
-        .with("Guid", EdmValue::Guid(Uuid::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677)))
+        .with(
+            "DateTime",
+            EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap(),
+        )
+        .with(
+            "Guid",
+            EdmValue::Guid(Uuid::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677)),
+        )
         .with("Binary", EdmValue::Binary((0..=255).collect()))
         .with("NoBytes", EdmValue::Binary(Vec::new()));
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
     let queried = world.all(&table, &Query::default()).await;
-    assert_eq!(queried.iter().map(|row| &row.entity).collect::<Vec<_>>(), [&written]);
+    assert_eq!(
+        queried.iter().map(|row| &row.entity).collect::<Vec<_>>(),
+        [&written]
+    );
 }
 
 pub async fn doubles_survive_bit_by_bit(world: &World) {
@@ -99,13 +137,23 @@ pub async fn doubles_survive_bit_by_bit(world: &World) {
         f64::INFINITY,
         f64::NEG_INFINITY,
     ];
-    let written = numbers.iter().enumerate().fold(entity("p", "r"), |e, (i, number)| e.with(format!("D{i}"), *number));
+    let written = numbers
+        .iter()
+        .enumerate()
+        .fold(entity("p", "r"), |e, (i, number)| {
+            e.with(format!("D{i}"), *number)
+        });
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
     if world.capabilities.sign_of_zero {
-        world.write(&table, Insert(entity("p", "zero").with("D", -0.0))).await;
+        world
+            .write(&table, Insert(entity("p", "zero").with("D", -0.0)))
+            .await;
         let read = world.row(&table, &key("p", "zero")).await.entity;
-        assert!(matches!(read.get("D"), Some(EdmValue::Double(zero)) if zero.is_sign_negative()), "{read:?}");
+        assert!(
+            matches!(read.get("D"), Some(EdmValue::Double(zero)) if zero.is_sign_negative()),
+            "{read:?}"
+        );
     }
 }
 
@@ -135,8 +183,12 @@ pub async fn dates_survive_to_100_nanoseconds_from_1601_to_9999(world: &World) {
         "2024-02-29T12:00:00Z",
         "9999-12-31T23:59:59.9999999Z",
     ];
-    let written =
-        moments.iter().enumerate().fold(entity("p", "r"), |e, (i, text)| e.with(format!("T{i}"), EdmDateTime::parse(text).unwrap()));
+    let written = moments
+        .iter()
+        .enumerate()
+        .fold(entity("p", "r"), |e, (i, text)| {
+            e.with(format!("T{i}"), EdmDateTime::parse(text).unwrap())
+        });
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
 }
@@ -162,11 +214,20 @@ pub async fn strings_survive_as_they_are(world: &World) {
         "null",
         "2026-11-20T15:00:00Z",
     ];
-    let written = texts.iter().enumerate().fold(entity("p", "r"), |e, (i, text)| e.with(format!("S{i}"), *text));
+    let written = texts
+        .iter()
+        .enumerate()
+        .fold(entity("p", "r"), |e, (i, text)| {
+            e.with(format!("S{i}"), *text)
+        });
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
-    let replaced = world.write(&table, Replace(written.clone(), IfMatch::Any)).await;
-    let merged = world.write(&table, Merge(written.clone(), at(&replaced))).await;
+    let replaced = world
+        .write(&table, Replace(written.clone(), IfMatch::Any))
+        .await;
+    let merged = world
+        .write(&table, Merge(written.clone(), at(&replaced)))
+        .await;
     let row = world.row(&table, &written.key).await;
     assert_eq!((row.entity, row.etag), (written, merged));
 }
@@ -180,7 +241,9 @@ pub async fn values_of_the_greatest_length_survive(world: &World) {
         .with("Emoji", "😀".repeat(most.string_utf16_units / 2))
         .with("Binary", EdmValue::Binary(vec![0xA5; most.binary_bytes]))
         .with("N".repeat(most.property_name_chars), 1);
-    let written = (written.properties.len()..most.properties).fold(written, |e, i| e.with(format!("P{i}"), i32::try_from(i).unwrap()));
+    let written = (written.properties.len()..most.properties).fold(written, |e, i| {
+        e.with(format!("P{i}"), i32::try_from(i).unwrap())
+    });
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
 }
@@ -217,18 +280,30 @@ pub async fn keys_with_unusual_characters_address_their_own_row(world: &World) {
         // The text is tried in both places; a row that landed elsewhere would be missing or met twice.
         let number = i32::try_from(number).unwrap();
         for (address, place) in [(key(text, "r"), 0), (key("p", text), 1)] {
-            let written = evenkeel_model::model::Entity::new(address.clone()).with("N", number * 2 + place);
+            let written =
+                evenkeel_model::model::Entity::new(address.clone()).with("N", number * 2 + place);
             let inserted = world.write(&table, Insert(written.clone())).await;
-            assert_eq!(world.refused(&table, Insert(written.clone())).await, ErrorClass::Conflict, "{address}");
-            let merged = world.write(&table, Merge(written.clone().with("M", 1), at(&inserted))).await;
-            let replaced = world.write(&table, Replace(written.clone(), at(&merged))).await;
+            assert_eq!(
+                world.refused(&table, Insert(written.clone())).await,
+                ErrorClass::Conflict,
+                "{address}"
+            );
+            let merged = world
+                .write(&table, Merge(written.clone().with("M", 1), at(&inserted)))
+                .await;
+            let replaced = world
+                .write(&table, Replace(written.clone(), at(&merged)))
+                .await;
             let upserted = world.write(&table, InsertOrReplace(written.clone())).await;
             let row = world.row(&table, &address).await;
             assert_eq!((&row.entity, &row.etag), (&written, &upserted), "{address}");
             assert_ne!(replaced, upserted);
         }
     }
-    assert_eq!(world.all(&table, &Query::default()).await.len(), texts.len() * 2);
+    assert_eq!(
+        world.all(&table, &Query::default()).await.len(),
+        texts.len() * 2
+    );
     for text in texts {
         for address in [key(text, "r"), key("p", text)] {
             let etag = world.row(&table, &address).await.etag;
@@ -240,17 +315,33 @@ pub async fn keys_with_unusual_characters_address_their_own_row(world: &World) {
 
 pub async fn keys_differ_by_case(world: &World) {
     let table = world.table().await;
-    for (number, (pk, rk)) in [("a", "a"), ("A", "a"), ("a", "A"), ("A", "A")].into_iter().enumerate() {
-        world.write(&table, Insert(entity(pk, rk).with("N", i32::try_from(number).unwrap()))).await;
+    for (number, (pk, rk)) in [("a", "a"), ("A", "a"), ("a", "A"), ("A", "A")]
+        .into_iter()
+        .enumerate()
+    {
+        world
+            .write(
+                &table,
+                Insert(entity(pk, rk).with("N", i32::try_from(number).unwrap())),
+            )
+            .await;
     }
-    assert_eq!(world.row(&table, &key("a", "A")).await.entity.get("N"), Some(&2.into()));
+    assert_eq!(
+        world.row(&table, &key("a", "A")).await.entity.get("N"),
+        Some(&2.into())
+    );
 }
 
 pub async fn keys_of_the_greatest_length_work(world: &World) {
     let table = world.table().await;
     for text in ["k".repeat(512), "한".repeat(341), "😀".repeat(256)] {
         let address = key(&text, &text);
-        let etag = world.write(&table, Insert(evenkeel_model::model::Entity::new(address.clone()))).await;
+        let etag = world
+            .write(
+                &table,
+                Insert(evenkeel_model::model::Entity::new(address.clone())),
+            )
+            .await;
         assert_eq!(world.row(&table, &address).await.etag, etag);
     }
 }
@@ -262,63 +353,156 @@ pub async fn an_absent_row_reads_as_none(world: &World) {
 
 pub async fn a_projection_returns_what_it_names(world: &World) {
     let table = world.table().await;
-    let written = entity("p", "r").with("A", 1).with("B", 2.0).with("C", "three").with("a", 4);
+    let written = entity("p", "r")
+        .with("A", 1)
+        .with("B", 2.0)
+        .with("C", "three")
+        .with("a", 4);
     let etag = world.write(&table, Insert(written.clone())).await;
     let select = ["A".to_owned(), "C".to_owned(), "Absent".to_owned()];
-    let row = world.account.tables.get(&table, &written.key, Some(&select)).await.unwrap().unwrap();
+    let row = world
+        .account
+        .tables
+        .get(&table, &written.key, Some(&select))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(row.entity, entity("p", "r").with("A", 1).with("C", "three"));
     assert_eq!(row.etag, etag);
 }
 
 pub async fn an_insert_meets_an_existing_entity_as_a_conflict(world: &World) {
     let table = world.table().await;
-    let etag = world.write(&table, Insert(entity("p", "r").with("A", 1))).await;
-    assert_eq!(world.refused(&table, Insert(entity("p", "r").with("A", 2))).await, ErrorClass::Conflict);
+    let etag = world
+        .write(&table, Insert(entity("p", "r").with("A", 1)))
+        .await;
+    assert_eq!(
+        world
+            .refused(&table, Insert(entity("p", "r").with("A", 2)))
+            .await,
+        ErrorClass::Conflict
+    );
     let row = world.row(&table, &key("p", "r")).await;
-    assert_eq!((row.entity, row.etag), (entity("p", "r").with("A", 1), etag));
+    assert_eq!(
+        (row.entity, row.etag),
+        (entity("p", "r").with("A", 1), etag)
+    );
 }
 
 pub async fn an_insert_or_replace_creates_and_replaces(world: &World) {
     let table = world.table().await;
-    world.write(&table, InsertOrReplace(entity("p", "r").with("A", 1).with("B", 1))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("A", 1).with("B", 1));
-    world.write(&table, InsertOrReplace(entity("p", "r").with("B", 2).with("C", 2))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("B", 2).with("C", 2));
+    world
+        .write(
+            &table,
+            InsertOrReplace(entity("p", "r").with("A", 1).with("B", 1)),
+        )
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("A", 1).with("B", 1)
+    );
+    world
+        .write(
+            &table,
+            InsertOrReplace(entity("p", "r").with("B", 2).with("C", 2)),
+        )
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("B", 2).with("C", 2)
+    );
 }
 
 pub async fn an_insert_or_merge_creates_and_keeps_what_it_does_not_name(world: &World) {
     let table = world.table().await;
-    world.write(&table, InsertOrMerge(entity("p", "r").with("A", 1).with("B", 1))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("A", 1).with("B", 1));
-    world.write(&table, InsertOrMerge(entity("p", "r").with("B", 2).with("C", 2))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("A", 1).with("B", 2).with("C", 2));
+    world
+        .write(
+            &table,
+            InsertOrMerge(entity("p", "r").with("A", 1).with("B", 1)),
+        )
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("A", 1).with("B", 1)
+    );
+    world
+        .write(
+            &table,
+            InsertOrMerge(entity("p", "r").with("B", 2).with("C", 2)),
+        )
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("A", 1).with("B", 2).with("C", 2)
+    );
 }
 
 pub async fn a_replace_drops_what_it_does_not_name(world: &World) {
     let table = world.table().await;
-    let etag = world.write(&table, Insert(entity("p", "r").with("A", 1).with("B", 1))).await;
-    world.write(&table, Replace(entity("p", "r").with("B", 2), at(&etag))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("B", 2));
-    world.write(&table, Replace(entity("p", "r"), IfMatch::Any)).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r"));
+    let etag = world
+        .write(&table, Insert(entity("p", "r").with("A", 1).with("B", 1)))
+        .await;
+    world
+        .write(&table, Replace(entity("p", "r").with("B", 2), at(&etag)))
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("B", 2)
+    );
+    world
+        .write(&table, Replace(entity("p", "r"), IfMatch::Any))
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r")
+    );
 }
 
 pub async fn a_merge_keeps_what_it_does_not_name(world: &World) {
     let table = world.table().await;
-    let all = entity("p", "r").with("A", 1_i64).with("B", 1.0).with("C", EdmValue::Binary(vec![0, 1]));
+    let all = entity("p", "r")
+        .with("A", 1_i64)
+        .with("B", 1.0)
+        .with("C", EdmValue::Binary(vec![0, 1]));
     let etag = world.write(&table, Insert(all.clone())).await;
-    let etag = world.write(&table, Merge(entity("p", "r").with("B", 2.0), at(&etag))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, all.clone().with("B", 2.0));
-    world.write(&table, Merge(entity("p", "r"), at(&etag))).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, all.with("B", 2.0));
+    let etag = world
+        .write(&table, Merge(entity("p", "r").with("B", 2.0), at(&etag)))
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        all.clone().with("B", 2.0)
+    );
+    world
+        .write(&table, Merge(entity("p", "r"), at(&etag)))
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        all.with("B", 2.0)
+    );
 }
 
 pub async fn a_merge_may_change_the_type_of_a_property(world: &World) {
     let table = world.table().await;
-    world.write(&table, Insert(entity("p", "r").with("A", 5))).await;
-    for value in [EdmValue::from("5"), 5_i64.into(), 5.0.into(), EdmValue::Binary(vec![5]), 5.into()] {
-        world.write(&table, Merge(entity("p", "r").with("A", value.clone()), IfMatch::Any)).await;
-        assert_eq!(world.row(&table, &key("p", "r")).await.entity.get("A"), Some(&value));
+    world
+        .write(&table, Insert(entity("p", "r").with("A", 5)))
+        .await;
+    for value in [
+        EdmValue::from("5"),
+        5_i64.into(),
+        5.0.into(),
+        EdmValue::Binary(vec![5]),
+        5.into(),
+    ] {
+        world
+            .write(
+                &table,
+                Merge(entity("p", "r").with("A", value.clone()), IfMatch::Any),
+            )
+            .await;
+        assert_eq!(
+            world.row(&table, &key("p", "r")).await.entity.get("A"),
+            Some(&value)
+        );
     }
 }
 
@@ -341,9 +525,13 @@ pub async fn every_write_changes_the_etag_even_an_identical_one(world: &World) {
 
 pub async fn the_etag_of_a_write_is_the_one_read(world: &World) {
     let table = world.table().await;
-    let written = world.write(&table, Insert(entity("p", "r").with("A", 1))).await;
+    let written = world
+        .write(&table, Insert(entity("p", "r").with("A", 1)))
+        .await;
     assert_eq!(world.row(&table, &key("p", "r")).await.etag, written);
-    let written = world.write(&table, Merge(entity("p", "r").with("A", 2), at(&written))).await;
+    let written = world
+        .write(&table, Merge(entity("p", "r").with("A", 2), at(&written)))
+        .await;
     assert_eq!(world.row(&table, &key("p", "r")).await.etag, written);
     assert_eq!(world.all(&table, &Query::default()).await[0].etag, written);
 }
@@ -359,7 +547,10 @@ pub async fn an_etag_is_never_used_again_after_a_delete(world: &World) {
     }
     world.write(&table, Insert(entity("p", "r"))).await;
     for etag in &etags {
-        assert_eq!(world.refused(&table, Delete(key("p", "r"), at(etag))).await, ErrorClass::Precondition);
+        assert_eq!(
+            world.refused(&table, Delete(key("p", "r"), at(etag))).await,
+            ErrorClass::Precondition
+        );
     }
 }
 
@@ -369,7 +560,9 @@ pub async fn the_timestamp_is_set_by_the_store_and_rises(world: &World) {
     let mut last = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
     for _ in 0..5 {
         world.pass(world.capabilities.timestamp_step).await;
-        world.write(&table, Replace(entity("p", "r"), IfMatch::Any)).await;
+        world
+            .write(&table, Replace(entity("p", "r"), IfMatch::Any))
+            .await;
         let now = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
         assert!(now > last, "{now} follows {last}");
         last = now;
@@ -378,33 +571,63 @@ pub async fn the_timestamp_is_set_by_the_store_and_rises(world: &World) {
 
 pub async fn a_write_at_a_stale_etag_changes_nothing(world: &World) {
     let table = world.table().await;
-    let stale = world.write(&table, Insert(entity("p", "r").with("A", 1))).await;
-    let current = world.write(&table, Replace(entity("p", "r").with("A", 2), at(&stale))).await;
+    let stale = world
+        .write(&table, Insert(entity("p", "r").with("A", 1)))
+        .await;
+    let current = world
+        .write(&table, Replace(entity("p", "r").with("A", 2), at(&stale)))
+        .await;
     for operation in [
         Replace(entity("p", "r").with("A", 3), at(&stale)),
         Merge(entity("p", "r").with("A", 3), at(&stale)),
         Delete(key("p", "r"), at(&stale)),
     ] {
-        assert_eq!(world.refused(&table, operation.clone()).await, ErrorClass::Precondition, "{}", operation.name());
+        assert_eq!(
+            world.refused(&table, operation.clone()).await,
+            ErrorClass::Precondition,
+            "{}",
+            operation.name()
+        );
     }
     let row = world.row(&table, &key("p", "r")).await;
-    assert_eq!((row.entity, row.etag), (entity("p", "r").with("A", 2), current));
+    assert_eq!(
+        (row.entity, row.etag),
+        (entity("p", "r").with("A", 2), current)
+    );
 }
 
 pub async fn a_write_at_an_etag_meets_an_absent_row_as_not_found(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
     world.apply(&table, Delete(key("p", "r"), at(&etag))).await;
-    for operation in [Replace(entity("p", "r"), at(&etag)), Merge(entity("p", "r"), at(&etag)), Delete(key("p", "r"), at(&etag))] {
-        assert_eq!(world.refused(&table, operation.clone()).await, NO_ITEM, "{}", operation.name());
+    for operation in [
+        Replace(entity("p", "r"), at(&etag)),
+        Merge(entity("p", "r"), at(&etag)),
+        Delete(key("p", "r"), at(&etag)),
+    ] {
+        assert_eq!(
+            world.refused(&table, operation.clone()).await,
+            NO_ITEM,
+            "{}",
+            operation.name()
+        );
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
 
 pub async fn a_write_at_any_etag_needs_an_entity(world: &World) {
     let table = world.table().await;
-    for operation in [Replace(entity("p", "r"), IfMatch::Any), Merge(entity("p", "r"), IfMatch::Any), Delete(key("p", "r"), IfMatch::Any)] {
-        assert_eq!(world.refused(&table, operation.clone()).await, NO_ITEM, "{}", operation.name());
+    for operation in [
+        Replace(entity("p", "r"), IfMatch::Any),
+        Merge(entity("p", "r"), IfMatch::Any),
+        Delete(key("p", "r"), IfMatch::Any),
+    ] {
+        assert_eq!(
+            world.refused(&table, operation.clone()).await,
+            NO_ITEM,
+            "{}",
+            operation.name()
+        );
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
@@ -412,39 +635,91 @@ pub async fn a_write_at_any_etag_needs_an_entity(world: &World) {
 pub async fn a_write_at_any_etag_takes_any_version(world: &World) {
     let table = world.table().await;
     world.write(&table, Insert(entity("p", "r"))).await;
-    world.write(&table, Replace(entity("p", "r").with("A", 1), IfMatch::Any)).await;
-    world.write(&table, Merge(entity("p", "r").with("B", 1), IfMatch::Any)).await;
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("A", 1).with("B", 1));
-    assert_eq!(world.apply(&table, Delete(key("p", "r"), IfMatch::Any)).await, None);
+    world
+        .write(&table, Replace(entity("p", "r").with("A", 1), IfMatch::Any))
+        .await;
+    world
+        .write(&table, Merge(entity("p", "r").with("B", 1), IfMatch::Any))
+        .await;
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity,
+        entity("p", "r").with("A", 1).with("B", 1)
+    );
+    assert_eq!(
+        world
+            .apply(&table, Delete(key("p", "r"), IfMatch::Any))
+            .await,
+        None
+    );
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
 
 pub async fn a_delete_at_the_etag_deletes(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
-    assert_eq!(world.apply(&table, Delete(key("p", "r"), at(&etag))).await, None);
+    assert_eq!(
+        world.apply(&table, Delete(key("p", "r"), at(&etag))).await,
+        None
+    );
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
-    assert_eq!(world.refused(&table, Delete(key("p", "r"), IfMatch::Any)).await, NO_ITEM);
+    assert_eq!(
+        world
+            .refused(&table, Delete(key("p", "r"), IfMatch::Any))
+            .await,
+        NO_ITEM
+    );
 }
 
 pub async fn property_names_are_checked_before_anything_is_written(world: &World) {
     let table = world.table().await;
     let too_long = "N".repeat(world.capabilities.property_name_chars + 1);
-    for name in ["a-b", "1a", "", "a b", "a.b", "€", "PartitionKey", "RowKey", "Timestamp", too_long.as_str()] {
-        assert_eq!(world.refused(&table, Insert(entity("p", "r").with(name, 1))).await, ErrorClass::Permanent, "{name:?}");
-        assert_eq!(world.refused(&table, InsertOrMerge(entity("p", "r").with(name, 1))).await, ErrorClass::Permanent, "{name:?}");
+    for name in [
+        "a-b",
+        "1a",
+        "",
+        "a b",
+        "a.b",
+        "€",
+        "PartitionKey",
+        "RowKey",
+        "Timestamp",
+        too_long.as_str(),
+    ] {
+        assert_eq!(
+            world
+                .refused(&table, Insert(entity("p", "r").with(name, 1)))
+                .await,
+            ErrorClass::Permanent,
+            "{name:?}"
+        );
+        assert_eq!(
+            world
+                .refused(&table, InsertOrMerge(entity("p", "r").with(name, 1)))
+                .await,
+            ErrorClass::Permanent,
+            "{name:?}"
+        );
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
-    let named = entity("p", "r").with("Größe", 1).with("이름", "김").with("商品名", true);
+    let named = entity("p", "r")
+        .with("Größe", 1)
+        .with("이름", "김")
+        .with("商品名", true);
     world.write(&table, Insert(named.clone())).await;
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, named);
 }
 
 pub async fn the_number_of_properties_is_checked_before_anything_is_written(world: &World) {
     let table = world.table().await;
-    let most = (0..world.capabilities.properties).fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), true));
+    let most = (0..world.capabilities.properties)
+        .fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), true));
     world.write(&table, Insert(most.clone())).await;
-    assert_eq!(world.refused(&table, InsertOrReplace(most.clone().with("OneMore", true))).await, ErrorClass::Permanent);
+    assert_eq!(
+        world
+            .refused(&table, InsertOrReplace(most.clone().with("OneMore", true)))
+            .await,
+        ErrorClass::Permanent
+    );
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, most);
 }
 
@@ -458,50 +733,106 @@ pub async fn sizes_are_checked_before_anything_is_written(world: &World) {
         entity("p", "r").with("A", "x".repeat(most.string_utf16_units + 1)),
         entity("p", "r").with("A", "😀".repeat(most.string_utf16_units / 2 + 1)),
         entity("p", "r").with("A", EdmValue::Binary(vec![0; most.binary_bytes + 1])),
-        (0..=fit).fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), long.clone())),
-        (0..=fit_twice).fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), twice.clone())),
+        (0..=fit).fold(entity("p", "r"), |e, i| {
+            e.with(format!("P{i}"), long.clone())
+        }),
+        (0..=fit_twice).fold(entity("p", "r"), |e, i| {
+            e.with(format!("P{i}"), twice.clone())
+        }),
     ] {
-        assert_eq!(world.refused(&table, Insert(too_large.clone())).await, ErrorClass::TooLarge);
-        assert_eq!(world.refused(&table, InsertOrReplace(too_large)).await, ErrorClass::TooLarge);
+        assert_eq!(
+            world.refused(&table, Insert(too_large.clone())).await,
+            ErrorClass::TooLarge
+        );
+        assert_eq!(
+            world.refused(&table, InsertOrReplace(too_large)).await,
+            ErrorClass::TooLarge
+        );
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
-    let just_fits = (0..fit).fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), long.clone()));
+    let just_fits = (0..fit).fold(entity("p", "r"), |e, i| {
+        e.with(format!("P{i}"), long.clone())
+    });
     world.write(&table, Insert(just_fits)).await;
 }
 
 pub async fn characters_are_checked_before_anything_is_written(world: &World) {
     let table = world.table().await;
     for text in ["a\u{0}b", "a\u{fffe}b", "a\u{ffff}b"] {
-        assert_eq!(world.refused(&table, Insert(entity("p", "r").with("A", text))).await, ErrorClass::Permanent, "{text:?}");
+        assert_eq!(
+            world
+                .refused(&table, Insert(entity("p", "r").with("A", text)))
+                .await,
+            ErrorClass::Permanent,
+            "{text:?}"
+        );
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
 
 pub async fn of_concurrent_inserts_one_wins(world: &World) {
     let table = world.table().await;
-    let inserts = (0..8).map(|i| Insert(entity("p", "r").with("Winner", i))).collect::<Vec<_>>();
-    let results = join_all(inserts.iter().map(|insert| world.account.tables.apply(&table, insert))).await;
+    let inserts = (0..8)
+        .map(|i| Insert(entity("p", "r").with("Winner", i)))
+        .collect::<Vec<_>>();
+    let results = join_all(
+        inserts
+            .iter()
+            .map(|insert| world.account.tables.apply(&table, insert)),
+    )
+    .await;
     let winners = (0..8).filter(|i| results[*i].is_ok()).collect::<Vec<_>>();
     assert_eq!(winners.len(), 1);
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity.get("Winner"), Some(&i32::try_from(winners[0]).unwrap().into()));
-    assert!(results.into_iter().filter(Result::is_err).all(|result| class(result) == ErrorClass::Conflict));
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity.get("Winner"),
+        Some(&i32::try_from(winners[0]).unwrap().into())
+    );
+    assert!(
+        results
+            .into_iter()
+            .filter(Result::is_err)
+            .all(|result| class(result) == ErrorClass::Conflict)
+    );
 }
 
 pub async fn of_concurrent_replaces_at_one_etag_one_wins(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
-    let replaces = (0..8).map(|i| Replace(entity("p", "r").with("Winner", i), at(&etag))).collect::<Vec<_>>();
-    let results = join_all(replaces.iter().map(|replace| world.account.tables.apply(&table, replace))).await;
+    let replaces = (0..8)
+        .map(|i| Replace(entity("p", "r").with("Winner", i), at(&etag)))
+        .collect::<Vec<_>>();
+    let results = join_all(
+        replaces
+            .iter()
+            .map(|replace| world.account.tables.apply(&table, replace)),
+    )
+    .await;
     let winners = (0..8).filter(|i| results[*i].is_ok()).collect::<Vec<_>>();
     assert_eq!(winners.len(), 1);
-    assert_eq!(world.row(&table, &key("p", "r")).await.entity.get("Winner"), Some(&i32::try_from(winners[0]).unwrap().into()));
-    assert!(results.into_iter().filter(Result::is_err).all(|result| class(result) == ErrorClass::Precondition));
+    assert_eq!(
+        world.row(&table, &key("p", "r")).await.entity.get("Winner"),
+        Some(&i32::try_from(winners[0]).unwrap().into())
+    );
+    assert!(
+        results
+            .into_iter()
+            .filter(Result::is_err)
+            .all(|result| class(result) == ErrorClass::Precondition)
+    );
 }
 
 pub async fn concurrent_merges_of_different_properties_all_land(world: &World) {
     let table = world.table().await;
-    let merges = (0..8).map(|i| InsertOrMerge(entity("p", "r").with(format!("P{i}"), i))).collect::<Vec<_>>();
-    for result in join_all(merges.iter().map(|merge| world.account.tables.apply(&table, merge))).await {
+    let merges = (0..8)
+        .map(|i| InsertOrMerge(entity("p", "r").with(format!("P{i}"), i)))
+        .collect::<Vec<_>>();
+    for result in join_all(
+        merges
+            .iter()
+            .map(|merge| world.account.tables.apply(&table, merge)),
+    )
+    .await
+    {
         result.unwrap();
     }
     let expected = (0..8).fold(entity("p", "r"), |e, i| e.with(format!("P{i}"), i));
@@ -511,26 +842,56 @@ pub async fn concurrent_merges_of_different_properties_all_land(world: &World) {
 pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
     let table = world.table().await;
     let stale = world.write(&table, Insert(entity("p", "old"))).await;
-    world.write(&table, InsertOrReplace(entity("p", "old"))).await;
-    let current = world.write(&table, Insert(entity("p", "replaced").with("A", 1))).await;
-    let merged = world.write(&table, Insert(entity("p", "merged").with("A", 1))).await;
+    world
+        .write(&table, InsertOrReplace(entity("p", "old")))
+        .await;
+    let current = world
+        .write(&table, Insert(entity("p", "replaced").with("A", 1)))
+        .await;
+    let merged = world
+        .write(&table, Insert(entity("p", "merged").with("A", 1)))
+        .await;
     let deleted = world.write(&table, Insert(entity("p", "deleted"))).await;
     let mut operations = vec![
         (Insert(entity("p", "old")), Err(ErrorClass::Conflict)),
         (Replace(entity("p", "nobody"), at(&current)), Err(NO_ITEM)),
-        (Replace(entity("p", "replaced").with("A", 2), at(&current)), Ok(true)),
-        (Merge(entity("p", "merged").with("B", 2), at(&merged)), Ok(true)),
+        (
+            Replace(entity("p", "replaced").with("A", 2), at(&current)),
+            Ok(true),
+        ),
+        (
+            Merge(entity("p", "merged").with("B", 2), at(&merged)),
+            Ok(true),
+        ),
         (Delete(key("p", "deleted"), at(&deleted)), Ok(false)),
         (Delete(key("p", "never"), IfMatch::Any), Err(NO_ITEM)),
-        (InsertOrMerge(entity("p", "upmerged").with("A", 1)), Ok(true)),
-        (Insert(entity("p", "wrong").with("a-b", 1)), Err(ErrorClass::Permanent)),
+        (
+            InsertOrMerge(entity("p", "upmerged").with("A", 1)),
+            Ok(true),
+        ),
+        (
+            Insert(entity("p", "wrong").with("a-b", 1)),
+            Err(ErrorClass::Permanent),
+        ),
         (Insert(entity("q", "elsewhere")), Ok(true)),
     ];
-    operations.extend(["O'Brien", "100%", "a b+c", "한글", ""].map(|rk| (Insert(entity("p", rk).with("A", 1)), Ok(true))));
-    operations.extend((0..20).map(|n| (Insert(entity("p", &format!("n{n}")).with("N", n)), Ok(true))));
+    operations.extend(
+        ["O'Brien", "100%", "a b+c", "한글", ""]
+            .map(|rk| (Insert(entity("p", rk).with("A", 1)), Ok(true))),
+    );
+    operations
+        .extend((0..20).map(|n| (Insert(entity("p", &format!("n{n}")).with("N", n)), Ok(true))));
     // The last, of a row that is written beside it.
-    operations.push((Replace(entity("p", "old"), at(&stale)), Err(ErrorClass::Precondition)));
-    let results = join_all(operations.iter().map(|(operation, _)| world.account.tables.apply(&table, operation))).await;
+    operations.push((
+        Replace(entity("p", "old"), at(&stale)),
+        Err(ErrorClass::Precondition),
+    ));
+    let results = join_all(
+        operations
+            .iter()
+            .map(|(operation, _)| world.account.tables.apply(&table, operation)),
+    )
+    .await;
     for ((operation, expected), result) in operations.iter().zip(results) {
         match (result, expected) {
             (Ok(etag), Ok(writes)) => {
@@ -541,45 +902,85 @@ pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
             (Err(error), Err(expected)) => {
                 assert_eq!(error.class, *expected, "{operation:?}: {error}");
                 assert_eq!((error.operation, error.index), (operation.name(), None));
-                assert_eq!(error.subject.what, What::Entity(table.clone(), operation.key().clone()));
+                assert_eq!(
+                    error.subject.what,
+                    What::Entity(table.clone(), operation.key().clone())
+                );
             }
             (result, expected) => panic!("{operation:?}: got {result:?}, expected {expected:?}"),
         }
     }
-    assert_eq!(world.row(&table, &key("p", "merged")).await.entity, entity("p", "merged").with("A", 1).with("B", 2));
+    assert_eq!(
+        world.row(&table, &key("p", "merged")).await.entity,
+        entity("p", "merged").with("A", 1).with("B", 2)
+    );
 }
 
 pub async fn reads_side_by_side_each_find_their_own_row(world: &World) {
     let table = world.table().await;
-    let there = ["O'Brien", "100%", "a b+c", "한글", "😀", "\u{ffee}", "", "a", "B", "b", "a.b", "~", "n05"];
-    let there: Vec<String> = there.map(str::to_owned).into_iter().chain((10..30).map(|n| format!("n{n}"))).collect();
+    let there = [
+        "O'Brien", "100%", "a b+c", "한글", "😀", "\u{ffee}", "", "a", "B", "b", "a.b", "~", "n05",
+    ];
+    let there: Vec<String> = there
+        .map(str::to_owned)
+        .into_iter()
+        .chain((10..30).map(|n| format!("n{n}")))
+        .collect();
     for rk in &there {
-        world.write(&table, Insert(entity("p", rk).with("Name", rk.as_str()))).await;
+        world
+            .write(&table, Insert(entity("p", rk).with("Name", rk.as_str())))
+            .await;
     }
     // What lies between, so that a range over them is not all there is to read.
     for n in 0..60 {
-        world.write(&table, Insert(entity("p", &format!("c{n:02}")))).await;
+        world
+            .write(&table, Insert(entity("p", &format!("c{n:02}"))))
+            .await;
     }
     let absent = ["A", "b0", "n", "n04", "n31", "zz", "O''Brien"].map(str::to_owned);
     for _ in 0..3 {
         let asked: Vec<_> = there.iter().chain(&absent).map(|rk| key("p", rk)).collect();
-        let found = join_all(asked.iter().map(|key| world.account.tables.get(&table, key, None))).await;
+        let found = join_all(
+            asked
+                .iter()
+                .map(|key| world.account.tables.get(&table, key, None)),
+        )
+        .await;
         for (key, row) in asked.iter().zip(found) {
             let row = row.unwrap();
             let expected = there.iter().find(|rk| **rk == key.rk.as_str());
-            assert_eq!(row.map(|row| row.entity), expected.map(|rk| entity("p", rk).with("Name", rk.as_str())), "{key}");
+            assert_eq!(
+                row.map(|row| row.entity),
+                expected.map(|rk| entity("p", rk).with("Name", rk.as_str())),
+                "{key}"
+            );
         }
     }
 }
 
 pub async fn side_by_side_an_absent_table_is_absent_for_all(world: &World) {
     let table = table_name();
-    let operations = [Insert(entity("p", "a")), InsertOrReplace(entity("p", "b")), Delete(key("p", "c"), IfMatch::Any)];
-    for result in join_all(operations.iter().map(|operation| world.account.tables.apply(&table, operation))).await {
+    let operations = [
+        Insert(entity("p", "a")),
+        InsertOrReplace(entity("p", "b")),
+        Delete(key("p", "c"), IfMatch::Any),
+    ];
+    for result in join_all(
+        operations
+            .iter()
+            .map(|operation| world.account.tables.apply(&table, operation)),
+    )
+    .await
+    {
         assert_eq!(class(result), NO_CONTAINER);
     }
     let keys = [key("p", "a"), key("p", "b"), key("p", "c")];
-    for result in join_all(keys.iter().map(|key| world.account.tables.get(&table, key, None))).await {
+    for result in join_all(
+        keys.iter()
+            .map(|key| world.account.tables.get(&table, key, None)),
+    )
+    .await
+    {
         assert_eq!(class(result), NO_CONTAINER);
     }
 }

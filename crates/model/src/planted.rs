@@ -195,7 +195,10 @@ mod ground {
         static CONSULTED: Cell<u128> = const { Cell::new(0) };
     }
 
-    const _: () = assert!(Bug::ALL.len() <= u128::BITS as usize, "a set of bugs has a bit for each");
+    const _: () = assert!(
+        Bug::ALL.len() <= u128::BITS as usize,
+        "a set of bugs has a bit for each"
+    );
 
     /// Whether this bug is planted on this thread, on which a whole simulation runs.
     pub fn planted(bug: Bug) -> bool {

@@ -13,7 +13,11 @@ pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>
 impl Arrivals {
     /// A primary was written.
     pub(super) fn was_written(&self, key: EntityKey, now: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.insert(key, now);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .insert(key, now);
     }
 
     /// A primary is in step.
@@ -29,6 +33,12 @@ impl Arrivals {
         let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
         let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();
         middle.sort_unstable();
-        middle.get((middle.len() * of_a_hundred).div_ceil(100).saturating_sub(1)).copied()
+        middle
+            .get(
+                (middle.len() * of_a_hundred)
+                    .div_ceil(100)
+                    .saturating_sub(1),
+            )
+            .copied()
     }
 }

@@ -45,7 +45,16 @@ pub(super) struct EntityJob {
 impl EntityJob {
     /// A job without a condition that writes nothing of its own.
     pub(super) const fn plain(op: &'static str, table: &'static str, key: EntityKey) -> Self {
-        Self { op, table, key, to: None, guard: None, staged: Vec::new(), brings: None, thorough: false }
+        Self {
+            op,
+            table,
+            key,
+            to: None,
+            guard: None,
+            staged: Vec::new(),
+            brings: None,
+            thorough: false,
+        }
     }
 
     /// A sync of a primary.
@@ -55,7 +64,10 @@ impl EntityJob {
 
     /// A sync of a primary that looks at every item.
     pub(super) fn thorough_sync(table: &'static str, key: EntityKey) -> Self {
-        Self { thorough: true, ..Self::sync(table, key) }
+        Self {
+            thorough: true,
+            ..Self::sync(table, key)
+        }
     }
 }
 
@@ -84,9 +96,14 @@ impl Expectation {
         match job::decode_request(object).map_err(|error| error.to_string())? {
             JobRequest::Job(envelope) => Self::queued(envelope.job),
             JobRequest::Batch(batch) => {
-                let jobs = (0..batch.len()).map(|at| Self::queued(batch.job(at).map_err(|error| error.to_string())?.job));
+                let jobs = (0..batch.len())
+                    .map(|at| Self::queued(batch.job(at).map_err(|error| error.to_string())?.job));
                 let keys = listed(text).unwrap_or_default();
-                Ok(Self::Batch(keys.into_iter().zip(jobs.collect::<Result<Vec<_>, _>>()?).collect()))
+                Ok(Self::Batch(
+                    keys.into_iter()
+                        .zip(jobs.collect::<Result<Vec<_>, _>>()?)
+                        .collect(),
+                ))
             }
         }
     }
@@ -96,8 +113,11 @@ impl Expectation {
             Job::Carry(_) => Ok(Self::Whole("carry")),
             Job::DropTable(_) => Ok(Self::Whole("drop_table")),
             Job::Sync(SyncJob { primary, .. }) => {
-                let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
-                let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
+                let table = SYNCED
+                    .into_iter()
+                    .find(|table| *table == primary.table.as_str());
+                let table =
+                    table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
                 Ok(Self::Job(EntityJob::sync(table, primary.key)))
             }
             other => Err(format!("a worker has queued {other:?}")),

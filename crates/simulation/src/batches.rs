@@ -58,7 +58,11 @@ impl BatchMessage {
     /// What is sent.
     pub(super) fn json(&self) -> Value {
         let mut json = json!({"op": self.op});
-        let (field, name) = if matches!(self.op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", EMPLOYEES) };
+        let (field, name) = if matches!(self.op, "archive" | "restore") {
+            ("archive", ARCHIVE)
+        } else {
+            ("table", EMPLOYEES)
+        };
         json[field] = name.into();
         match self.condition {
             Some(If::Absent) => json["if_absent"] = true.into(),
@@ -68,13 +72,22 @@ impl BatchMessage {
         if self.thorough {
             json["thorough"] = true.into();
         }
-        let entities: Vec<&Value> = self.items.iter().filter_map(|item| item.put.as_ref().map(|(_, entity)| entity)).collect();
+        let entities: Vec<&Value> = self
+            .items
+            .iter()
+            .filter_map(|item| item.put.as_ref().map(|(_, entity)| entity))
+            .collect();
         let pks: BTreeSet<&String> = self.items.iter().map(|item| &item.keys.0).collect();
         if !entities.is_empty() {
             (json["mode"], json["entities"]) = (self.mode.into(), json!(entities));
         } else if let (true, 1, Some(pk)) = (self.by_row_keys, pks.len(), pks.first()) {
             json["pk"] = pk.as_str().into();
-            json["rks"] = self.items.iter().map(|item| item.keys.1.as_str()).collect::<Vec<_>>().into();
+            json["rks"] = self
+                .items
+                .iter()
+                .map(|item| item.keys.1.as_str())
+                .collect::<Vec<_>>()
+                .into();
         } else {
             json["keys"] = json!(self.items.iter().map(|item| &item.keys).collect::<Vec<_>>());
         }
@@ -86,7 +99,11 @@ impl BatchMessage {
         let mut jobs: Vec<(ListedKeys, Expectation)> = Vec::new();
         for item in &self.items {
             if !jobs.iter().any(|(keys, _)| *keys == item.keys) {
-                jobs.push((item.keys.clone(), self.asked(item).map_or(Expectation::Poison("permanent"), Expectation::Job)));
+                jobs.push((
+                    item.keys.clone(),
+                    self.asked(item)
+                        .map_or(Expectation::Poison("permanent"), Expectation::Job),
+                ));
             }
         }
         Expectation::Batch(jobs)
@@ -99,13 +116,23 @@ impl BatchMessage {
             (Some(If::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
             _ => None,
         };
-        let brings = item.put.as_ref().map(|(_, entity)| Arc::new(Brings::of(self.mode, entity, std::iter::empty())));
-        Some(EntityJob { guard, brings, thorough: self.thorough, ..EntityJob::plain(self.op, EMPLOYEES, key) })
+        let brings = item
+            .put
+            .as_ref()
+            .map(|(_, entity)| Arc::new(Brings::of(self.mode, entity, std::iter::empty())));
+        Some(EntityJob {
+            guard,
+            brings,
+            thorough: self.thorough,
+            ..EntityJob::plain(self.op, EMPLOYEES, key)
+        })
     }
 
     /// The versions that it puts, and whether nothing of what was there before stays.
     pub(super) fn versions(&self) -> impl Iterator<Item = (i64, bool)> {
-        self.items.iter().filter_map(|item| Some((item.put.as_ref()?.0, self.mode == "replace")))
+        self.items
+            .iter()
+            .filter_map(|item| Some((item.put.as_ref()?.0, self.mode == "replace")))
     }
 }
 
@@ -132,7 +159,13 @@ pub(super) fn steps(
         let message = if draw.happens(0.08) {
             ClientMessage::Broken((*draw.of(&MISTAKES)).to_owned(), "permanent")
         } else {
-            ClientMessage::Batch(Box::new(batch(&draw, &all, keys.len(), &mut version, &entity)))
+            ClientMessage::Batch(Box::new(batch(
+                &draw,
+                &all,
+                keys.len(),
+                &mut version,
+                &entity,
+            )))
         };
         ClientStep::new(at, step_groups + nth, ClientAction::Send(message))
     });
@@ -151,11 +184,19 @@ fn batch(
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
         // Those whom others are about as well come more often.
-        let place = if draw.happens(0.4) { draw.below(known) } else { draw.below(all.len()) };
+        let place = if draw.happens(0.4) {
+            draw.below(known)
+        } else {
+            draw.below(all.len())
+        };
         if !places.contains(&place) || draw.happens(0.2) && op == "sync" {
             places.push(place);
         } else if places.len() >= known {
-            places.push((0..all.len()).find(|place| !places.contains(place)).unwrap_or(place));
+            places.push(
+                (0..all.len())
+                    .find(|place| !places.contains(place))
+                    .unwrap_or(place),
+            );
         }
     }
     let mut items: Vec<ListedItem> = Vec::new();
@@ -163,7 +204,10 @@ fn batch(
         let key = &all[place];
         *version += 1;
         let put = (op == "put").then(|| (*version, entity(draw, key, *version, place < known)));
-        items.push(ListedItem { keys: (key.pk.to_string(), key.rk.to_string()), put });
+        items.push(ListedItem {
+            keys: (key.pk.to_string(), key.rk.to_string()),
+            put,
+        });
     }
     if draw.happens(0.25) {
         let (at, rk) = (draw.below(items.len()), *draw.of(&IMPOSSIBLE));

@@ -20,7 +20,10 @@ impl BusyQueues {
     /// A queue answers "busy".
     pub(super) fn answered(&mut self, caller: u32, now: Duration) {
         let answers = self.0.entry(caller).or_default();
-        if answers.last().is_some_and(|last| now.saturating_sub(*last) > FORGOTTEN_AFTER) {
+        if answers
+            .last()
+            .is_some_and(|last| now.saturating_sub(*last) > FORGOTTEN_AFTER)
+        {
             answers.clear();
         }
         answers.push(now);
@@ -31,7 +34,9 @@ impl BusyQueues {
         self.0.get(&caller).is_some_and(|answers| {
             let times = u32::try_from(answers.len()).unwrap_or(u32::MAX).min(16);
             let alone = (SHORTEST * 2_u32.pow(times)).min(LONGEST);
-            answers.last().is_some_and(|last| now <= *last + alone + AFTERWARDS)
+            answers
+                .last()
+                .is_some_and(|last| now <= *last + alone + AFTERWARDS)
         })
     }
 }

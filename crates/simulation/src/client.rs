@@ -60,8 +60,15 @@ pub(super) struct Posting {
 
 impl Posting {
     /// How each message of a script is sent.
-    pub(super) fn vary(steps: &mut [ClientStep], draw: &Draw<'_>, rates: &[f64; FaultKind::ALL.len()]) {
-        let (doubled, expiry) = (rates[FaultKind::Doubled as usize], rates[FaultKind::Expiry as usize]);
+    pub(super) fn vary(
+        steps: &mut [ClientStep],
+        draw: &Draw<'_>,
+        rates: &[f64; FaultKind::ALL.len()],
+    ) {
+        let (doubled, expiry) = (
+            rates[FaultKind::Doubled as usize],
+            rates[FaultKind::Expiry as usize],
+        );
         let ids = draw.happens(0.5);
         for (number, step) in steps.iter_mut().enumerate() {
             if let ClientAction::Send(
@@ -74,8 +81,16 @@ impl Posting {
             {
                 step.posting = Self {
                     id: (doubled > 0.0 && ids).then(|| format!("message-{number}")),
-                    again: draw.happens(doubled).then(|| *draw.of(&[Duration::ZERO, Duration::from_millis(300), Duration::from_secs(5)])),
-                    ttl: draw.happens(expiry).then(|| seconds(draw.magnitude(2.0, 600.0))),
+                    again: draw.happens(doubled).then(|| {
+                        *draw.of(&[
+                            Duration::ZERO,
+                            Duration::from_millis(300),
+                            Duration::from_secs(5),
+                        ])
+                    }),
+                    ttl: draw
+                        .happens(expiry)
+                        .then(|| seconds(draw.magnitude(2.0, 600.0))),
                     hidden: step.posting.hidden,
                 };
             }
@@ -85,7 +100,12 @@ impl Posting {
 
 impl ClientStep {
     pub(super) fn new(at: Duration, step_group: usize, action: ClientAction) -> Self {
-        Self { at, step_group, action, posting: Posting::default() }
+        Self {
+            at,
+            step_group,
+            action,
+            posting: Posting::default(),
+        }
     }
 
     /// Its message is hidden for so long at first.
@@ -185,7 +205,11 @@ pub(super) enum If {
 }
 
 /// What belongs together in a script: actions at their times, and the messages that follow them.
-pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i64) -> ClientAction) -> Vec<ClientStep> {
+pub(super) fn script(
+    storm: Duration,
+    draw: &Draw<'_>,
+    mut action: impl FnMut(i64) -> ClientAction,
+) -> Vec<ClientStep> {
     let mut steps = Vec::new();
     let (mut version, mut step_group) = (0, 0);
     let bursts = 3 + draw.below(8);
@@ -198,11 +222,19 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
             step_group += 1;
             let action = action(version);
             // A message follows the client's own change, sooner or later, and sometimes twice.
-            if let ClientAction::Write(table, Entity { key, .. }) | ClientAction::Remove(table, key) = &action {
+            if let ClientAction::Write(table, Entity { key, .. })
+            | ClientAction::Remove(table, key) = &action
+            {
                 let syncs = if draw.happens(0.15) { 2 } else { 1 };
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
-                    let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
+                    let sync = ClientMessage::Job {
+                        op: "sync",
+                        table,
+                        key: key.clone(),
+                        to: None,
+                        condition: None,
+                    };
                     steps.push(ClientStep::new(after, step_group, ClientAction::Send(sync)));
                 }
             }
@@ -220,10 +252,22 @@ pub(super) fn broken(draw: &Draw<'_>) -> ClientAction {
         ("{\"op\":", "undecodable"),
         ("W10=", "undecodable"),
         (r#"{"op":"explode"}"#, "permanent"),
-        (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "permanent"),
-        (r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#, "permanent"),
-        (r#"{"op":"archive","archive":"nowhere","pk":"Sales","rk":"1"}"#, "permanent"),
-        (r#"{"v":2,"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#, "permanent"),
+        (
+            r#"{"op":"sync","table":"Employees","pk":"Sales"}"#,
+            "permanent",
+        ),
+        (
+            r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#,
+            "permanent",
+        ),
+        (
+            r#"{"op":"archive","archive":"nowhere","pk":"Sales","rk":"1"}"#,
+            "permanent",
+        ),
+        (
+            r#"{"v":2,"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#,
+            "permanent",
+        ),
     ]);
     ClientAction::Send(ClientMessage::Broken(text.to_owned(), reason))
 }
@@ -251,12 +295,20 @@ pub(super) struct SimulatedClient {
 impl SimulatedClient {
     pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedAccounts) -> Self {
         let abroad = seen.abroad.as_ref().map(SimWorld::account);
-        Self { stage, account: seen.main.account(), abroad, sending: Mutex::default() }
+        Self {
+            stage,
+            account: seen.main.account(),
+            abroad,
+            sending: Mutex::default(),
+        }
     }
 
     /// The tables of the account that a table lies in.
     pub(super) fn tables(&self, name: &str) -> &dyn TableStore {
-        let home = self.abroad.as_ref().filter(|_| account_of(name) != AccountName::main());
+        let home = self
+            .abroad
+            .as_ref()
+            .filter(|_| account_of(name) != AccountName::main());
         home.unwrap_or(&self.account).tables.as_ref()
     }
 
@@ -265,7 +317,8 @@ impl SimulatedClient {
         for step in steps {
             sleep(step.at.saturating_sub(self.stage.elapsed())).await;
             if let Err(error) = self.take(&step.action, &step.posting).await {
-                self.stage.violated(format!("the client met an error in fair weather: {error}"));
+                self.stage
+                    .violated(format!("the client met an error in fair weather: {error}"));
             }
         }
     }
@@ -278,12 +331,26 @@ impl SimulatedClient {
                 continue;
             }
             version += 1;
-            self.stage.tell(|| format!("FAULT {fault} : {EMPLOYEES}{key} at version {version}"));
-            let entity = Entity::new(key.clone()).with(VERSION, version).with("FirstName", "Again").with("LastName", "Byron");
-            let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
-            for action in [ClientAction::Write(EMPLOYEES, entity), ClientAction::Send(sync)] {
+            self.stage
+                .tell(|| format!("FAULT {fault} : {EMPLOYEES}{key} at version {version}"));
+            let entity = Entity::new(key.clone())
+                .with(VERSION, version)
+                .with("FirstName", "Again")
+                .with("LastName", "Byron");
+            let sync = ClientMessage::Job {
+                op: "sync",
+                table: EMPLOYEES,
+                key,
+                to: None,
+                condition: None,
+            };
+            for action in [
+                ClientAction::Write(EMPLOYEES, entity),
+                ClientAction::Send(sync),
+            ] {
                 if let Err(error) = self.take(&action, &Posting::default()).await {
-                    self.stage.violated(format!("the client met an error in fair weather: {error}"));
+                    self.stage
+                        .violated(format!("the client met an error in fair weather: {error}"));
                 }
             }
         }
@@ -293,18 +360,31 @@ impl SimulatedClient {
         match action {
             ClientAction::Merge(name, entity) => {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
-                self.tables(name).apply(&table(name), &operation).await.map(drop)
+                self.tables(name)
+                    .apply(&table(name), &operation)
+                    .await
+                    .map(drop)
             }
-            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => Ok(()),
+            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => {
+                Ok(())
+            }
             ClientAction::Write(name, entity) => {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
-                self.tables(name).apply(&table(name), &operation).await.map(drop)
+                self.tables(name)
+                    .apply(&table(name), &operation)
+                    .await
+                    .map(drop)
             }
             ClientAction::Note(name, key) => {
-                let note = Entity::new(key.clone()).with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
-                self.where_it_is(name, &TableOperation::Merge(note, IfMatch::Any)).await
+                let note = Entity::new(key.clone())
+                    .with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
+                self.where_it_is(name, &TableOperation::Merge(note, IfMatch::Any))
+                    .await
             }
-            ClientAction::Remove(name, key) => self.where_it_is(name, &TableOperation::Delete(key.clone(), IfMatch::Any)).await,
+            ClientAction::Remove(name, key) => {
+                self.where_it_is(name, &TableOperation::Delete(key.clone(), IfMatch::Any))
+                    .await
+            }
             ClientAction::Send(message) => self.send(message, posting).await,
             ClientAction::SaveRows(key) => self.saves_rows(key).await,
             ClientAction::Forge { list, row } => self.forges(list, row).await,
@@ -321,15 +401,30 @@ impl SimulatedClient {
 
     async fn send(&self, message: &ClientMessage, posting: &Posting) -> Result<(), StoreError> {
         let (mut json, expectation) = match message {
-            ClientMessage::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
+            ClientMessage::Broken(text, reason) => {
+                return self.put(text, Expectation::Poison(reason)).await;
+            }
             ClientMessage::Thorough(table, key) => {
                 let json = json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": true});
-                (json, Expectation::Job(EntityJob::thorough_sync(table, key.clone())))
+                (
+                    json,
+                    Expectation::Job(EntityJob::thorough_sync(table, key.clone())),
+                )
             }
             ClientMessage::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
-            ClientMessage::Job { op, table, key, to, condition } => {
+            ClientMessage::Job {
+                op,
+                table,
+                key,
+                to,
+                condition,
+            } => {
                 let mut json = json!({"op": op, "pk": key.pk, "rk": key.rk});
-                let (field, name) = if matches!(*op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", *table) };
+                let (field, name) = if matches!(*op, "archive" | "restore") {
+                    ("archive", ARCHIVE)
+                } else {
+                    ("table", *table)
+                };
                 json[field] = name.into();
                 if let Some(to) = to {
                     (json["to_pk"], json["to_rk"]) = (to.pk.as_str().into(), to.rk.as_str().into());
@@ -340,11 +435,22 @@ impl SimulatedClient {
                     json["if_match"] = etag.as_str().into();
                     guard = Some(JobCondition::Match(etag));
                 }
-                (json, Expectation::Job(EntityJob { to: to.clone(), guard, ..EntityJob::plain(op, table, key.clone()) }))
+                (
+                    json,
+                    Expectation::Job(EntityJob {
+                        to: to.clone(),
+                        guard,
+                        ..EntityJob::plain(op, table, key.clone())
+                    }),
+                )
             }
             ClientMessage::Put(put) => self.staged(put).await?,
             ClientMessage::Batch(batch) => (batch.json(), batch.expectation()),
-            ClientMessage::Spelled { json, asked, at_its_etag } => {
+            ClientMessage::Spelled {
+                json,
+                asked,
+                at_its_etag,
+            } => {
                 let (mut json, mut asked) = (json.clone(), EntityJob::clone(asked));
                 if *at_its_etag {
                     let etag = self.etag(asked.table, &asked.key).await?;
@@ -358,18 +464,44 @@ impl SimulatedClient {
             json["id"] = id.as_str().into();
         }
         let text = body::encode(&json.to_string());
-        match posting.ttl.filter(|_| self.stage.is_allowed(FaultKind::Expiry)) {
-            Some(ttl) => self.put_for((Ttl::After(ttl), Duration::ZERO), &text, expectation.clone()).await?,
-            None => self.put_for((Ttl::Never, posting.hidden), &text, expectation.clone()).await?,
+        match posting
+            .ttl
+            .filter(|_| self.stage.is_allowed(FaultKind::Expiry))
+        {
+            Some(ttl) => {
+                self.put_for(
+                    (Ttl::After(ttl), Duration::ZERO),
+                    &text,
+                    expectation.clone(),
+                )
+                .await?
+            }
+            None => {
+                self.put_for((Ttl::Never, posting.hidden), &text, expectation.clone())
+                    .await?
+            }
         }
-        let Some(again) = posting.again else { return Ok(()) };
+        let Some(again) = posting.again else {
+            return Ok(());
+        };
         sleep(again).await;
-        if self.stage.strike(FaultKind::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
+        if self.stage.strike(FaultKind::Doubled) {
+            self.put(&text, expectation).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Stages what a put does not carry itself, and says what it carries.
     async fn staged(&self, put: &EmployeePut) -> Result<(Value, Expectation), StoreError> {
-        let EmployeePut { key, version, entity, mode, condition, staged } = put;
+        let EmployeePut {
+            key,
+            version,
+            entity,
+            mode,
+            condition,
+            staged,
+        } = put;
         let mut json = json!({"op": "put", "table": EMPLOYEES, "mode": mode, "entity": entity});
         let guard = match condition {
             None => None,
@@ -398,12 +530,30 @@ impl SimulatedClient {
                     fields.remove("entity");
                 }
             }
-            self.account.blobs.put(&container(STAGING), name, content.clone().into(), &BlobUpload::default()).await?;
+            self.account
+                .blobs
+                .put(
+                    &container(STAGING),
+                    name,
+                    content.clone().into(),
+                    &BlobUpload::default(),
+                )
+                .await?;
         }
-        let values = staged.iter().filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
+        let values = staged
+            .iter()
+            .filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
         let brings = Some(Arc::new(Brings::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
-        Ok((json, Expectation::Job(EntityJob { guard, staged, brings, ..EntityJob::plain("put", EMPLOYEES, key.clone()) })))
+        Ok((
+            json,
+            Expectation::Job(EntityJob {
+                guard,
+                staged,
+                brings,
+                ..EntityJob::plain("put", EMPLOYEES, key.clone())
+            }),
+        ))
     }
 
     /// The ETag of an entity now, or one that none has.
@@ -414,13 +564,23 @@ impl SimulatedClient {
 
     /// Puts a message, and says beforehand what it is.
     pub(super) async fn put(&self, text: &str, expectation: Expectation) -> Result<(), StoreError> {
-        self.put_for((Ttl::Never, Duration::ZERO), text, expectation).await
+        self.put_for((Ttl::Never, Duration::ZERO), text, expectation)
+            .await
     }
 
     /// Puts a message that lives so long, and is hidden so long at first.
-    async fn put_for(&self, (ttl, hidden): (Ttl, Duration), text: &str, expectation: Expectation) -> Result<(), StoreError> {
+    async fn put_for(
+        &self,
+        (ttl, hidden): (Ttl, Duration),
+        text: &str,
+        expectation: Expectation,
+    ) -> Result<(), StoreError> {
         let _sending = self.sending.lock().await;
         self.stage.expect(expectation, ttl);
-        self.account.queues.put(&queue(JOBS), text, hidden, ttl).await.map(drop)
+        self.account
+            .queues
+            .put(&queue(JOBS), text, hidden, ttl)
+            .await
+            .map(drop)
     }
 }

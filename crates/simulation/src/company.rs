@@ -19,14 +19,16 @@ use super::fault_plan::Draw;
 use super::placement::Placement;
 use super::sealed::SSN;
 use evenkeel::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
-    TableRef, View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity,
+    LogTarget, OnConflict, SecondaryIndex, TableRef, View, ViewKind,
 };
 use evenkeel::model::condition::Condition;
 use evenkeel::model::document::{DEFAULT_PATH, DocumentPath};
 use evenkeel::model::log::LogPath;
 use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, QueueName, TableName, ViewName};
+use evenkeel::model::{
+    AccountName, ContainerName, Entity, EntityKey, QueueName, TableName, ViewName,
+};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
 /// The archive's name.
@@ -57,7 +59,10 @@ pub const TABLES: [&str; 10] = [
 
 /// Which of the optional views there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each view is there or not, whatever the others are"
+)]
 pub struct Shape {
     /// The archive has an index of its own.
     pub former_index: bool,
@@ -92,8 +97,16 @@ pub struct Shape {
 impl Shape {
     /// Draws what came later than the rest.
     pub(super) fn vary(&mut self, draw: &Draw<'_>) {
-        let [apart, last_writer, targets, encrypted] = [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));
-        *self = Self { apart, near: self.near && !apart, last_writer, targets: targets && self.sets, encrypted, ..*self };
+        let [apart, last_writer, targets, encrypted] =
+            [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));
+        *self = Self {
+            apart,
+            near: self.near && !apart,
+            last_writer,
+            targets: targets && self.sets,
+            encrypted,
+            ..*self
+        };
     }
 }
 
@@ -116,7 +129,10 @@ pub fn container(name: &str) -> ContainerName {
 }
 
 pub(super) fn table_ref(name: &str) -> TableRef {
-    TableRef { account: AccountName::main(), table: table(name) }
+    TableRef {
+        account: AccountName::main(),
+        table: table(name),
+    }
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
@@ -141,12 +157,16 @@ impl Index<'_> {
         Arc::new(View {
             name: view_name(self.name),
             source: table_ref(self.from),
-            when: self.when.map(|when| Condition::parse(when).expect("a condition")),
+            when: self
+                .when
+                .map(|when| Condition::parse(when).expect("a condition")),
             kind: ViewKind::SecondaryIndex(SecondaryIndex {
                 target: table_ref(self.to).into(),
                 partition_key: template(self.key.0),
                 row_key: template(self.key.1),
-                select: self.select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+                select: self
+                    .select
+                    .map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
             }),
             on_conflict: self.on_conflict,
         })
@@ -162,7 +182,10 @@ pub fn department() -> Entity {
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn department_manager() -> Arc<View> {
     let template = |text| Template::parse_text(text).expect("a template");
-    let set = [("ManagerName", "{LastName}"), ("ManagerEmail", "mailto:{Email|lower}")];
+    let set = [
+        ("ManagerName", "{LastName}"),
+        ("ManagerEmail", "mailto:{Email|lower}"),
+    ];
     Arc::new(View {
         name: view_name("department_manager"),
         source: table_ref("Employees"),
@@ -171,7 +194,9 @@ fn department_manager() -> Arc<View> {
             target: table_ref("Departments").into(),
             partition_key: template("{PartitionKey}"),
             row_key: template("department"),
-            set: set.map(|(name, text)| (name.to_owned(), template(text))).into(),
+            set: set
+                .map(|(name, text)| (name.to_owned(), template(text)))
+                .into(),
         }),
         on_conflict: OnConflict::Reject,
     })
@@ -189,7 +214,9 @@ fn headcount() -> Arc<View> {
             target: table_ref("Groups").into(),
             partition_key: template("group"),
             row_key: template("{PartitionKey}"),
-            set: set.map(|(name, text)| (name.to_owned(), text.parse().expect("a figure"))).into(),
+            set: set
+                .map(|(name, text)| (name.to_owned(), text.parse().expect("a figure")))
+                .into(),
         }),
         on_conflict: OnConflict::Reject,
     })
@@ -221,10 +248,21 @@ pub fn catalog(shape: Shape) -> Catalog {
             name: "by_email",
             from: "Employees",
             to: "ByEmail",
-            key: (if shape.anew { "mail_{PartitionKey}" } else { "email_{PartitionKey}" }, "{Email|lower}"),
+            key: (
+                if shape.anew {
+                    "mail_{PartitionKey}"
+                } else {
+                    "email_{PartitionKey}"
+                },
+                "{Email|lower}",
+            ),
             when: None,
             select: Some(&["FirstName", "Email"]),
-            on_conflict: if shape.last_writer { OnConflict::LastWriter } else { OnConflict::Reject },
+            on_conflict: if shape.last_writer {
+                OnConflict::LastWriter
+            } else {
+                OnConflict::Reject
+            },
         },
         Index {
             name: "by_name",
@@ -241,7 +279,11 @@ pub fn catalog(shape: Shape) -> Catalog {
             to: "Managers",
             key: ("managers", "{PartitionKey}_{RowKey}"),
             when: Some("IsManager == true"),
-            select: Some(if shape.anew { &["LastName", "FirstName"] } else { &["LastName"] }),
+            select: Some(if shape.anew {
+                &["LastName", "FirstName"]
+            } else {
+                &["LastName"]
+            }),
             on_conflict: OnConflict::Reject,
         },
     ];
@@ -272,16 +314,55 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: None,
         on_conflict: OnConflict::Reject,
     };
-    let views = employees.iter().filter(|index| !shape.apart || index.name != "by_name").chain(shape.twins.then_some(&badge));
-    let views = views.chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
-    let far = shape.lists.then(|| lists("by_last_name", "Lists", ("list_{LastName}", "list"), &["{PartitionKey}", "{RowKey}"]));
-    let near = shape.near.then(|| lists("by_last_name_near", "Employees", ("{PartitionKey}", "list_{LastName}"), &["{RowKey}"]));
-    let (sets, groups) = (shape.sets.then(department_manager), shape.groups.then(headcount));
+    let views = employees
+        .iter()
+        .filter(|index| !shape.apart || index.name != "by_name")
+        .chain(shape.twins.then_some(&badge));
+    let views = views
+        .chain(shape.former_index.then_some(&former))
+        .chain(shape.chain.then_some(&chained));
+    let far = shape.lists.then(|| {
+        lists(
+            "by_last_name",
+            "Lists",
+            ("list_{LastName}", "list"),
+            &["{PartitionKey}", "{RowKey}"],
+        )
+    });
+    let near = shape.near.then(|| {
+        lists(
+            "by_last_name_near",
+            "Employees",
+            ("{PartitionKey}", "list_{LastName}"),
+            &["{RowKey}"],
+        )
+    });
+    let (sets, groups) = (
+        shape.sets.then(department_manager),
+        shape.groups.then(headcount),
+    );
     Catalog {
-        tables: TABLES[..9].iter().map(|name| (table(name), table_ref(name))).collect(),
-        views: views.map(Index::view).chain(far).chain(near).chain(sets).chain(groups).map(|view| (view.name.clone(), view)).collect(),
-        archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
-        encrypted: shape.encrypted.then(|| (table_ref("Employees"), [SSN.to_owned()].into())).into_iter().collect(),
+        tables: TABLES[..9]
+            .iter()
+            .map(|name| (table(name), table_ref(name)))
+            .collect(),
+        views: views
+            .map(Index::view)
+            .chain(far)
+            .chain(near)
+            .chain(sets)
+            .chain(groups)
+            .map(|view| (view.name.clone(), view))
+            .collect(),
+        archives: archives()
+            .into_iter()
+            .map(|archive| (archive.name.clone(), Arc::new(archive)))
+            .collect(),
+        encrypted: shape
+            .encrypted
+            .then(|| (table_ref("Employees"), [SSN.to_owned()].into()))
+            .into_iter()
+            .collect(),
         ..Catalog::default()
     }
 }
@@ -294,9 +375,16 @@ fn archives() -> [Archive; 4] {
         account: AccountName::main(),
         container: container(CONTAINER),
         path: path(),
-        metadata: [("last_name".to_owned(), Template::parse("{LastName}").expect("a template"))].into(),
+        metadata: [(
+            "last_name".to_owned(),
+            Template::parse("{LastName}").expect("a template"),
+        )]
+        .into(),
     };
-    let files = FileTarget { dir: FOLDER.to_owned(), path: path() };
+    let files = FileTarget {
+        dir: FOLDER.to_owned(),
+        path: path(),
+    };
     let log = LogTarget {
         account: AccountName::main(),
         container: container(CONTAINER),
@@ -305,7 +393,11 @@ fn archives() -> [Archive; 4] {
         spread: 1,
         roll_at: LogTarget::ROLL_AT,
     };
-    let archive = |name, target| Archive { name: view_name(name), source: table_ref("Employees"), target };
+    let archive = |name, target| Archive {
+        name: view_name(name),
+        source: table_ref("Employees"),
+        target,
+    };
     [
         archive(ARCHIVE, ArchiveTarget::Table(table_ref("FormerEmployees"))),
         archive(BLOB_ARCHIVE, ArchiveTarget::Blob(blobs)),

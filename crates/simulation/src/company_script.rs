@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::batches;
-use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken, chosen, script};
+use super::client::{
+    ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken,
+    chosen, script,
+};
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
 use super::sealed::{self, SSN};
@@ -13,9 +16,17 @@ use evenkeel::model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
 /// The same, with what keys may not have in them.
-const ODD_EMAILS: [&str; 5] = ["o'neil+é@contoso.com", "O'Neil+É@contoso.com", "a/b#1?@contoso.com", "100%@contoso.com", ""];
+const ODD_EMAILS: [&str; 5] = [
+    "o'neil+é@contoso.com",
+    "O'Neil+É@contoso.com",
+    "a/b#1?@contoso.com",
+    "100%@contoso.com",
+    "",
+];
 /// Row keys that differ in case, in how a letter is composed, and in what must be escaped or quoted.
-const ODD_KEYS: [&str; 12] = ["A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F"];
+const ODD_KEYS: [&str; 12] = [
+    "A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F",
+];
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 /// Employees where there are many.
 const CROWD: usize = 16;
@@ -35,31 +46,67 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
     let chance = chance(seed, 2);
     let draw = Draw(&chance);
     let few = 1 + draw.below(4);
-    let keys = if crowd { some_keys(CROWD, false) } else { keys(seed, few) };
+    let keys = if crowd {
+        some_keys(CROWD, false)
+    } else {
+        keys(seed, few)
+    };
     let emails: &[&'static str] = match Draw(&self::chance(seed, 14)).happens(0.25) {
         _ if crowd => &EMAILS[..2],
         true => &ODD_EMAILS,
         false => &EMAILS,
     };
     // Each kind of action is frequent in some seeds and absent in others.
-    let mut weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    let mut weights: Vec<f64> = (0..8)
+        .map(|_| {
+            if draw.happens(0.25) {
+                0.0
+            } else {
+                draw.magnitude(0.1, 1.0)
+            }
+        })
+        .collect();
     if crowd {
         weights[0] += 3.0;
     }
     let encrypted = fault_plan.shape.encrypted;
-    let mut steps =
-        script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails, encrypted), &weights));
-    let step_groups = |steps: &[ClientStep]| steps.iter().map(|step| step.step_group).max().unwrap_or(0);
+    let mut steps = script(fault_plan.storm, &draw, |version| {
+        action(
+            &draw,
+            draw.of(&keys).clone(),
+            (version, emails, encrypted),
+            &weights,
+        )
+    });
+    let step_groups =
+        |steps: &[ClientStep]| steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if fault_plan.shape.targets {
         steps.extend(departments(seed, fault_plan, &keys, step_groups(&steps)));
     }
     let said = |draw: &Draw<'_>, key: &EntityKey, version, known| {
-        let email = if known || draw.happens(0.15) { draw.of::<&str>(emails) } else { "" };
+        let email = if known || draw.happens(0.15) {
+            draw.of::<&str>(emails)
+        } else {
+            ""
+        };
         // Whoever may manage a department is synced when that comes or goes.
         let manager = known && draw.happens(0.4);
-        Properties { version, email, last_name: draw.of::<&str>(&NAMES), manager, encrypted }.json(key)
+        Properties {
+            version,
+            email,
+            last_name: draw.of::<&str>(&NAMES),
+            manager,
+            encrypted,
+        }
+        .json(key)
     };
-    steps.extend(batches::steps(seed, fault_plan, &keys, step_groups(&steps), said));
+    steps.extend(batches::steps(
+        seed,
+        fault_plan,
+        &keys,
+        step_groups(&steps),
+        said,
+    ));
     if let Some(scenario) = fault_plan.scenario {
         steps.extend(scenario.steps(seed, fault_plan, &keys, step_groups(&steps)));
     }
@@ -76,7 +123,11 @@ pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let chance = chance(seed, 15);
     let draw = Draw(&chance);
-    let employees = if draw.happens(0.15) { 6 + draw.below(10) } else { few };
+    let employees = if draw.happens(0.15) {
+        6 + draw.below(10)
+    } else {
+        few
+    };
     some_keys(employees, draw.happens(0.25))
 }
 
@@ -91,28 +142,52 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
 
 /// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
 /// set is gone with it; a plain one where it was never there.
-fn departments(seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_groups: usize) -> Vec<ClientStep> {
+fn departments(
+    seed: u64,
+    fault_plan: &FaultPlan,
+    keys: &[EntityKey],
+    step_groups: usize,
+) -> Vec<ClientStep> {
     let chance = chance(seed, 16);
     let draw = Draw(&chance);
     let mut steps = Vec::new();
     let homes: BTreeSet<&Key> = keys.iter().map(|key| &key.pk).collect();
     for pk in homes {
-        let Ok(department) = EntityKey::new(pk.as_str(), "department") else { continue };
+        let Ok(department) = EntityKey::new(pk.as_str(), "department") else {
+            continue;
+        };
         let founded = pk.as_str() == "Sales";
         let mut at = draw.moment(fault_plan.storm / 2);
         for turn in 0..=draw.below(4) {
             let comes = founded == (turn % 2 == 1);
             let first = turn == 0 && !founded;
             let action = if comes {
-                ClientAction::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
+                ClientAction::Merge(
+                    DEPARTMENTS,
+                    Entity::new(department.clone()).with("Name", pk.as_str()),
+                )
             } else {
                 ClientAction::Remove(DEPARTMENTS, department.clone())
             };
             let step_group = step_groups + 1 + steps.len();
             let followers = keys.iter().filter(|key| key.pk == *pk).map(|key| {
-                let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
-                let message = if first { sync } else { ClientMessage::Thorough(EMPLOYEES, key.clone()) };
-                ClientStep::new(at + seconds(draw.magnitude(0.02, 5.0)), step_group, ClientAction::Send(message))
+                let sync = ClientMessage::Job {
+                    op: "sync",
+                    table: EMPLOYEES,
+                    key: key.clone(),
+                    to: None,
+                    condition: None,
+                };
+                let message = if first {
+                    sync
+                } else {
+                    ClientMessage::Thorough(EMPLOYEES, key.clone())
+                };
+                ClientStep::new(
+                    at + seconds(draw.magnitude(0.02, 5.0)),
+                    step_group,
+                    ClientAction::Send(message),
+                )
             });
             steps.extend(followers.collect::<Vec<_>>());
             steps.push(ClientStep::new(at, step_group, action));
@@ -122,19 +197,48 @@ fn departments(seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_group
     steps
 }
 
-fn action(draw: &Draw<'_>, key: EntityKey, (version, emails, encrypted): (i64, &[&'static str], bool), weights: &[f64]) -> ClientAction {
-    let properties =
-        Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4), encrypted };
+fn action(
+    draw: &Draw<'_>,
+    key: EntityKey,
+    (version, emails, encrypted): (i64, &[&'static str], bool),
+    weights: &[f64],
+) -> ClientAction {
+    let properties = Properties {
+        version,
+        email: draw.of::<&str>(emails),
+        last_name: draw.of::<&str>(&NAMES),
+        manager: draw.happens(0.4),
+        encrypted,
+    };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
-    let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+    let job = |op, condition| {
+        ClientAction::Send(ClientMessage::Job {
+            op,
+            table: EMPLOYEES,
+            key: key.clone(),
+            to: None,
+            condition,
+        })
+    };
     match chosen {
         Some(1) => ClientAction::Remove(EMPLOYEES, key),
         Some(2) => {
-            let mode = if draw.happens(0.5) { "replace" } else { "merge" };
+            let mode = if draw.happens(0.5) {
+                "replace"
+            } else {
+                "merge"
+            };
             let condition = some_if(&[If::Match, If::Absent, If::Newer]);
             let entity = properties.json(&key);
-            ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut { key, version, entity, mode, condition, staged: Vec::new() })))
+            ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut {
+                key,
+                version,
+                entity,
+                mode,
+                condition,
+                staged: Vec::new(),
+            })))
         }
         Some(3) => job("delete", some_if(&[If::Match])),
         Some(4) => job("archive", some_if(&[If::Match])),
@@ -147,14 +251,20 @@ fn action(draw: &Draw<'_>, key: EntityKey, (version, emails, encrypted): (i64, &
 
 impl Properties {
     pub(super) fn entity(&self, key: &EntityKey) -> Entity {
-        let mut entity = Entity::new(key.clone()).with(VERSION, self.version).with("FirstName", "Ada");
+        let mut entity = Entity::new(key.clone())
+            .with(VERSION, self.version)
+            .with("FirstName", "Ada");
         if !self.email.is_empty() {
             entity = entity.with("Email", self.email);
         }
         if !self.last_name.is_empty() {
             entity = entity.with("LastName", self.last_name);
         }
-        if self.manager { entity.with("IsManager", true) } else { entity }
+        if self.manager {
+            entity.with("IsManager", true)
+        } else {
+            entity
+        }
     }
 
     pub(super) fn json(&self, key: &EntityKey) -> Value {

@@ -23,21 +23,39 @@ const SAID_BY_TEAMS: [&str; 2] = ["Team", "Lead"];
 
 /// The content among the properties of a row.
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
-    let own = properties.iter().filter(|(name, _)| !name.starts_with("ek_") && !SAID_BY_TEAMS.contains(&name.as_str()));
-    own.map(|(name, value)| (name.clone(), if name == SSN { sealed::compared(value) } else { counted(name, value) }))
+    let own = properties
+        .iter()
+        .filter(|(name, _)| !name.starts_with("ek_") && !SAID_BY_TEAMS.contains(&name.as_str()));
+    own.map(|(name, value)| {
+        (
+            name.clone(),
+            if name == SSN {
+                sealed::compared(value)
+            } else {
+                counted(name, value)
+            },
+        )
+    })
 }
 
 /// A value, or the hash of a large one.
 fn counted(name: &str, value: &EdmValue) -> EdmValue {
-    let Some(text) = value.as_str().filter(|_| LARGE_PROPERTIES.contains(&name)) else { return value.clone() };
-    let pointer = serde_json::from_str::<Value>(text).ok().filter(|pointer| pointer["$blob"].is_string());
+    let Some(text) = value.as_str().filter(|_| LARGE_PROPERTIES.contains(&name)) else {
+        return value.clone();
+    };
+    let pointer = serde_json::from_str::<Value>(text)
+        .ok()
+        .filter(|pointer| pointer["$blob"].is_string());
     let hash = pointer.and_then(|pointer| pointer["sha256"].as_str().map(str::to_owned));
     EdmValue::from(hash.unwrap_or_else(|| hex::encode(Sha256::digest(text))))
 }
 
 /// The tokens of the further rows of a wide entity, by its first row.
 pub(super) fn further_rows(first: &Entity) -> Vec<String> {
-    first.text("ek_rows").and_then(|tokens| serde_json::from_str(tokens).ok()).unwrap_or_default()
+    first
+        .text("ek_rows")
+        .and_then(|tokens| serde_json::from_str(tokens).ok())
+        .unwrap_or_default()
 }
 
 /// What a put job is to write.
@@ -50,20 +68,40 @@ pub(super) struct Brings {
 
 impl Brings {
     /// By its mode, the entity that the client sends, and the values that it stages beside it.
-    pub(super) fn of<'a>(mode: &str, entity: &Value, staged: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let sent = entity.as_object().into_iter().flatten().filter_map(|(name, value)| {
-            let own = !name.contains("@odata.") && !matches!(name.as_str(), "PartitionKey" | "RowKey");
-            let kind = entity[format!("{name}@odata.type")].as_str();
-            own.then(|| Some((name.clone(), decoded(kind, value)?))).flatten()
-        });
+    pub(super) fn of<'a>(
+        mode: &str,
+        entity: &Value,
+        staged: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let sent = entity
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, value)| {
+                let own = !name.contains("@odata.")
+                    && !matches!(name.as_str(), "PartitionKey" | "RowKey");
+                let kind = entity[format!("{name}@odata.type")].as_str();
+                own.then(|| Some((name.clone(), decoded(kind, value)?)))
+                    .flatten()
+            });
         let staged = staged.map(|(name, value)| (name.to_owned(), EdmValue::from(value)));
-        Self { replaces: mode == "replace", says: own(&sent.chain(staged).collect()).collect() }
+        Self {
+            replaces: mode == "replace",
+            says: own(&sent.chain(staged).collect()).collect(),
+        }
     }
 
     /// What becomes of what was there.
     pub(super) fn over(&self, before: Option<&Properties>) -> Properties {
-        let mut content = before.filter(|_| !self.replaces).cloned().unwrap_or_default();
-        content.extend(self.says.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let mut content = before
+            .filter(|_| !self.replaces)
+            .cloned()
+            .unwrap_or_default();
+        content.extend(
+            self.says
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
         content
     }
 }
@@ -74,7 +112,10 @@ fn decoded(kind: Option<&str>, value: &Value) -> Option<EdmValue> {
         (Some("Edm.Int64"), Value::String(text)) => text.parse().ok().map(EdmValue::Int64),
         (None, Value::String(text)) => Some(EdmValue::from(text.as_str())),
         (None, Value::Bool(bool)) => Some(EdmValue::Bool(*bool)),
-        (None, Value::Number(number)) => number.as_i64().and_then(|number| i32::try_from(number).ok()).map(EdmValue::Int32),
+        (None, Value::Number(number)) => number
+            .as_i64()
+            .and_then(|number| i32::try_from(number).ok())
+            .map(EdmValue::Int32),
         _ => None,
     }
 }
@@ -82,9 +123,12 @@ fn decoded(kind: Option<&str>, value: &Value) -> Option<EdmValue> {
 /// How two contents differ, in words: by name, what is and what was expected.
 pub(super) fn difference(found: &Properties, expected: &Properties) -> String {
     let names: std::collections::BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
-    let differing = names.into_iter().filter(|name| found.get(*name) != expected.get(*name));
-    let differing: BTreeMap<&String, (Option<&EdmValue>, Option<&EdmValue>)> =
-        differing.map(|name| (name, (found.get(name), expected.get(name)))).collect();
+    let differing = names
+        .into_iter()
+        .filter(|name| found.get(*name) != expected.get(*name));
+    let differing: BTreeMap<&String, (Option<&EdmValue>, Option<&EdmValue>)> = differing
+        .map(|name| (name, (found.get(name), expected.get(name))))
+        .collect();
     format!("(is, expected) {differing:?}")
 }
 
@@ -95,26 +139,54 @@ mod tests {
     use super::*;
 
     fn says(properties: &[(&str, EdmValue)]) -> Properties {
-        properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        properties
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect()
     }
 
     #[test]
     fn a_merge_keeps_the_properties_that_it_does_not_name_and_a_replace_keeps_none() {
         let entity = json!({"PartitionKey": "p", "RowKey": "r", "Version": "7", "Version@odata.type": "Edm.Int64", "LastName": "King"});
         let before = says(&[("FirstName", "Ada".into()), ("LastName", "Byron".into())]);
-        let merged = says(&[("FirstName", "Ada".into()), ("LastName", "King".into()), ("Version", EdmValue::Int64(7))]);
+        let merged = says(&[
+            ("FirstName", "Ada".into()),
+            ("LastName", "King".into()),
+            ("Version", EdmValue::Int64(7)),
+        ]);
         let replaced = says(&[("LastName", "King".into()), ("Version", EdmValue::Int64(7))]);
-        assert_eq!(Brings::of("merge", &entity, std::iter::empty()).over(Some(&before)), merged);
-        assert_eq!(Brings::of("replace", &entity, std::iter::empty()).over(Some(&before)), replaced);
-        assert_eq!(Brings::of("merge", &entity, std::iter::empty()).over(None), replaced);
+        assert_eq!(
+            Brings::of("merge", &entity, std::iter::empty()).over(Some(&before)),
+            merged
+        );
+        assert_eq!(
+            Brings::of("replace", &entity, std::iter::empty()).over(Some(&before)),
+            replaced
+        );
+        assert_eq!(
+            Brings::of("merge", &entity, std::iter::empty()).over(None),
+            replaced
+        );
     }
 
     #[test]
     fn a_large_value_is_the_same_in_its_row_in_its_blob_and_staged() {
         let pointer = json!({"$blob": "large/employees/p/r/Photo-x", "sha256": hex::encode(Sha256::digest("a long value"))});
         let inline: Properties = own(&says(&[("Photo", "a long value".into())])).collect();
-        let outside: Properties = own(&says(&[("Photo", pointer.to_string().as_str().into()), ("ek_large", "x".into())])).collect();
+        let outside: Properties = own(&says(&[
+            ("Photo", pointer.to_string().as_str().into()),
+            ("ek_large", "x".into()),
+        ]))
+        .collect();
         assert_eq!(inline, outside);
-        assert_eq!(Brings::of("replace", &json!({}), [("Photo", "a long value")].into_iter()).over(None), inline);
+        assert_eq!(
+            Brings::of(
+                "replace",
+                &json!({}),
+                [("Photo", "a long value")].into_iter()
+            )
+            .over(None),
+            inline
+        );
     }
 }

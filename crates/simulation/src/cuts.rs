@@ -59,7 +59,13 @@ pub struct Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}:{}", self.at.as_secs(), self.at.subsec_millis(), self.seed)
+        write!(
+            f,
+            "{}.{:03}:{}",
+            self.at.as_secs(),
+            self.at.subsec_millis(),
+            self.seed
+        )
     }
 }
 
@@ -76,8 +82,15 @@ impl FromStr for Cut {
             let (at, seed) = text.split_once(':')?;
             let (whole, fraction) = at.split_once('.').unwrap_or((at, ""));
             let digits = fraction.len() <= 3 && fraction.bytes().all(|byte| byte.is_ascii_digit());
-            let millis = if digits { format!("{fraction:0<3}").parse().ok()? } else { return None };
-            Some(Self { at: Duration::from_secs(whole.parse().ok()?) + Duration::from_millis(millis), seed: seed.parse().ok()? })
+            let millis = if digits {
+                format!("{fraction:0<3}").parse().ok()?
+            } else {
+                return None;
+            };
+            Some(Self {
+                at: Duration::from_secs(whole.parse().ok()?) + Duration::from_millis(millis),
+                seed: seed.parse().ok()?,
+            })
         };
         parsed().ok_or_else(|| NoCut(text.to_owned()))
     }
@@ -92,7 +105,14 @@ pub(super) struct CutChance {
 
 impl CutChance {
     pub(super) fn new(stage: Arc<Stage>, seed: u64, cuts: &[Cut], part: u64) -> Self {
-        Self { stage, own: chance(seed, part), cuts: cuts.iter().map(|cut| (cut.at, chance(cut.seed, part))).collect() }
+        Self {
+            stage,
+            own: chance(seed, part),
+            cuts: cuts
+                .iter()
+                .map(|cut| (cut.at, chance(cut.seed, part)))
+                .collect(),
+        }
     }
 }
 
@@ -102,7 +122,11 @@ impl Chance for CutChance {
             return self.own.next_u64();
         }
         let now = self.stage.elapsed();
-        self.cuts.iter().rfind(|(at, _)| *at <= now).map_or(&self.own, |(_, chance)| chance).next_u64()
+        self.cuts
+            .iter()
+            .rfind(|(at, _)| *at <= now)
+            .map_or(&self.own, |(_, chance)| chance)
+            .next_u64()
     }
 }
 
@@ -123,10 +147,26 @@ impl Changes {
         let chance = chance(cut.seed, PART);
         let draw = Draw(&chance);
         let (rates, steps) = (draw.happens(0.3), draw.happens(0.5));
-        let kinds = || (0..=draw.below(3)).map(|_| (*draw.of(&SPELLS), draw.magnitude(0.05, 0.9))).collect();
-        let spell = draw.happens(0.7).then(|| (seconds(draw.magnitude(SPELL.start, SPELL.end)), kinds()));
-        let ends = draw.happens(0.7).then(|| seconds(draw.magnitude(ENDS.start, ENDS.end)));
-        (Self { rates, steps, spell, ends }, chance)
+        let kinds = || {
+            (0..=draw.below(3))
+                .map(|_| (*draw.of(&SPELLS), draw.magnitude(0.05, 0.9)))
+                .collect()
+        };
+        let spell = draw
+            .happens(0.7)
+            .then(|| (seconds(draw.magnitude(SPELL.start, SPELL.end)), kinds()));
+        let ends = draw
+            .happens(0.7)
+            .then(|| seconds(draw.magnitude(ENDS.start, ENDS.end)));
+        (
+            Self {
+                rates,
+                steps,
+                spell,
+                ends,
+            },
+            chance,
+        )
     }
 }
 
@@ -136,18 +176,43 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
         own.retain(|spell| !begins(spell));
         own.extend(other.iter().filter(|spell| begins(spell)).cloned());
     }
-    cut_off(&mut plan.bursts, &other.bursts, |burst| burst.during.start >= cut.at);
-    cut_off(&mut plan.outages, &other.outages, |outage| outage.during.start >= cut.at);
-    cut_off(&mut plan.hazards.unheard, &other.hazards.unheard, |unheard| unheard.during.start >= cut.at);
-    cut_off(&mut plan.hazards.gateways, &other.hazards.gateways, |during| during.start >= cut.at);
-    cut_off(&mut plan.hosts, &other.hosts, |spell| spell.during.start >= cut.at);
+    cut_off(&mut plan.bursts, &other.bursts, |burst| {
+        burst.during.start >= cut.at
+    });
+    cut_off(&mut plan.outages, &other.outages, |outage| {
+        outage.during.start >= cut.at
+    });
+    cut_off(
+        &mut plan.hazards.unheard,
+        &other.hazards.unheard,
+        |unheard| unheard.during.start >= cut.at,
+    );
+    cut_off(
+        &mut plan.hazards.gateways,
+        &other.hazards.gateways,
+        |during| during.start >= cut.at,
+    );
+    cut_off(&mut plan.hosts, &other.hosts, |spell| {
+        spell.during.start >= cut.at
+    });
     cut_off(&mut plan.terms, &other.terms, |(at, _)| *at >= cut.at);
     cut_off(&mut plan.shows, &other.shows, |at| *at >= cut.at);
     cut_off(&mut plan.clocks, &other.clocks, |(at, ..)| *at >= cut.at);
-    let (Changes { rates, spell, ends, .. }, _) = Changes::of(cut);
+    let (
+        Changes {
+            rates, spell, ends, ..
+        },
+        _,
+    ) = Changes::of(cut);
     // Not before the first worker starts.
-    plan.storm = ends.map_or(plan.storm, |ends| plan.storm.min(cut.at.max(plan.hazards.backlog) + ends));
-    let before = plan.later.iter().rfind(|(from, _)| *from <= cut.at).map_or(plan.rates, |(_, rates)| *rates);
+    plan.storm = ends.map_or(plan.storm, |ends| {
+        plan.storm.min(cut.at.max(plan.hazards.backlog) + ends)
+    });
+    let before = plan
+        .later
+        .iter()
+        .rfind(|(from, _)| *from <= cut.at)
+        .map_or(plan.rates, |(_, rates)| *rates);
     let after = if rates { other.rates } else { before };
     plan.later.retain(|(from, _)| *from < cut.at);
     if let Some((lasts, kinds)) = spell {
@@ -164,13 +229,28 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
 
 /// Changes what the client does after the cut.
 pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
-    let (Changes { steps: changes, ends, .. }, chance) = Changes::of(cut);
+    let (
+        Changes {
+            steps: changes,
+            ends,
+            ..
+        },
+        chance,
+    ) = Changes::of(cut);
     if changes {
         hurry(steps, cut, &Draw(&chance));
     }
     if let Some(ends) = ends {
-        let late: BTreeSet<usize> = steps.iter().filter(|step| step.at > cut.at + ends).map(|step| step.step_group).collect();
-        let early: BTreeSet<usize> = steps.iter().filter(|step| step.at < cut.at).map(|step| step.step_group).collect();
+        let late: BTreeSet<usize> = steps
+            .iter()
+            .filter(|step| step.at > cut.at + ends)
+            .map(|step| step.step_group)
+            .collect();
+        let early: BTreeSet<usize> = steps
+            .iter()
+            .filter(|step| step.at < cut.at)
+            .map(|step| step.step_group)
+            .collect();
         // The messages that follow a change are sent, however late.
         steps.retain(|step| early.contains(&step.step_group) || !late.contains(&step.step_group));
     }
@@ -191,7 +271,8 @@ fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
         .into_iter()
         .filter(|(step_group, begin)| *begin >= cut.at && !fixed.contains(step_group))
         .filter_map(|(step_group, begin)| {
-            let soon = seconds(draw.magnitude(SOON.start, SOON.end)).min(begin.saturating_sub(cut.at));
+            let soon =
+                seconds(draw.magnitude(SOON.start, SOON.end)).min(begin.saturating_sub(cut.at));
             let earlier = begin.saturating_sub(cut.at + soon);
             match draw.below(8) {
                 0 => Some((step_group, None)),
@@ -212,10 +293,13 @@ fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
 /// Whether an action depends on the ones before it: targets that come and go, and the table of the hour, which workers create.
 fn is_fixed(action: &ClientAction) -> bool {
     match action {
-        ClientAction::Write(table, _) | ClientAction::Merge(table, _) | ClientAction::Remove(table, _) => {
-            [DEPARTMENTS, PRESENT].contains(table)
-        }
-        ClientAction::Send(_) | ClientAction::Note(..) | ClientAction::SaveRows(_) | ClientAction::Forge { .. } => false,
+        ClientAction::Write(table, _)
+        | ClientAction::Merge(table, _)
+        | ClientAction::Remove(table, _) => [DEPARTMENTS, PRESENT].contains(table),
+        ClientAction::Send(_)
+        | ClientAction::Note(..)
+        | ClientAction::SaveRows(_)
+        | ClientAction::Forge { .. } => false,
     }
 }
 
@@ -229,8 +313,20 @@ mod tests {
         for text in ["0.000:0", "12.345:77", "3600.040:18446744073709551615"] {
             assert_eq!(text.parse::<Cut>().unwrap().to_string(), text);
         }
-        assert_eq!("7:1".parse(), Ok(Cut { at: Duration::from_secs(7), seed: 1 }));
-        assert_eq!("7.5:1".parse(), Ok(Cut { at: Duration::from_millis(7_500), seed: 1 }));
+        assert_eq!(
+            "7:1".parse(),
+            Ok(Cut {
+                at: Duration::from_secs(7),
+                seed: 1
+            })
+        );
+        assert_eq!(
+            "7.5:1".parse(),
+            Ok(Cut {
+                at: Duration::from_millis(7_500),
+                seed: 1
+            })
+        );
         for text in ["", "7", "7:", ":7", "7.1234:1", "-1:1", "7.-1:1", "7.+1:1"] {
             assert!(text.parse::<Cut>().is_err(), "{text}");
         }
@@ -240,11 +336,38 @@ mod tests {
     fn a_script_gives_the_same_run_every_time_and_another_one_than_its_seed() {
         for world in World::ALL {
             for seed in 0..4 {
-                let cuts = vec![Cut { at: Duration::from_secs(5), seed: 77 }, Cut { at: Duration::from_secs(20), seed: 78 + seed }];
-                let request = RunRequest { world, seed, cuts, ..RunRequest::default() };
+                let cuts = vec![
+                    Cut {
+                        at: Duration::from_secs(5),
+                        seed: 77,
+                    },
+                    Cut {
+                        at: Duration::from_secs(20),
+                        seed: 78 + seed,
+                    },
+                ];
+                let request = RunRequest {
+                    world,
+                    seed,
+                    cuts,
+                    ..RunRequest::default()
+                };
                 let (one, other) = (run(&request), run(&request));
-                assert_eq!((one.hash, one.operations), (other.hash, other.operations), "{world} {seed}");
-                assert_ne!(one.hash, run(&RunRequest { world, seed, ..RunRequest::default() }).hash, "{world} {seed}");
+                assert_eq!(
+                    (one.hash, one.operations),
+                    (other.hash, other.operations),
+                    "{world} {seed}"
+                );
+                assert_ne!(
+                    one.hash,
+                    run(&RunRequest {
+                        world,
+                        seed,
+                        ..RunRequest::default()
+                    })
+                    .hash,
+                    "{world} {seed}"
+                );
             }
         }
     }
@@ -254,12 +377,29 @@ mod tests {
         for world in World::ALL {
             for (seed, at) in (0..6).zip([1, 3, 10, 20, 40, 50]) {
                 let story = |cuts: Vec<Cut>| -> Vec<String> {
-                    let report = run(&RunRequest { world, seed, cuts, tells: true, ..RunRequest::default() });
+                    let report = run(&RunRequest {
+                        world,
+                        seed,
+                        cuts,
+                        tells: true,
+                        ..RunRequest::default()
+                    });
                     // The first line is the plan, which has both parts.
                     let until = format!("00:00:{at:02}");
-                    report.story.into_iter().skip(1).take_while(|line| *line < until).collect()
+                    report
+                        .story
+                        .into_iter()
+                        .skip(1)
+                        .take_while(|line| *line < until)
+                        .collect()
                 };
-                let (own, cut) = (story(Vec::new()), story(vec![Cut { at: Duration::from_secs(at), seed: 1_000 + seed }]));
+                let (own, cut) = (
+                    story(Vec::new()),
+                    story(vec![Cut {
+                        at: Duration::from_secs(at),
+                        seed: 1_000 + seed,
+                    }]),
+                );
                 assert!(!own.is_empty(), "{world} {seed}");
                 assert_eq!(own, cut, "{world} {seed}");
             }

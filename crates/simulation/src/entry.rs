@@ -38,7 +38,10 @@ pub(super) struct LedgerEntry {
     pub(super) expired: bool,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "five separate facts about one delivery")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "five separate facts about one delivery"
+)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
@@ -61,7 +64,17 @@ pub(super) struct DeliveryRecord {
 
 impl DeliveryRecord {
     pub(super) const fn new(tick: u64, caller: u32, explained: bool) -> Self {
-        Self { tick, caller, attempts: 0, most: 0, has_turn: true, began: false, released: false, explained, disturbed: explained }
+        Self {
+            tick,
+            caller,
+            attempts: 0,
+            most: 0,
+            has_turn: true,
+            began: false,
+            released: false,
+            explained,
+            disturbed: explained,
+        }
     }
 }
 
@@ -100,9 +113,19 @@ impl LedgerEntry {
 
     /// It is got once more. `max`: attempts of a single job.
     pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
-        let attempts = u64::from(dequeue_count).saturating_sub(self.content.free()).min(self.content.begun() + 1);
-        let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| self.content.turn(keys, attempts));
-        self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
+        let attempts = u64::from(dequeue_count)
+            .saturating_sub(self.content.free())
+            .min(self.content.begun() + 1);
+        let (halvings, has_turn) = self
+            .listed
+            .as_ref()
+            .map_or((0, true), |keys| self.content.turn(keys, attempts));
+        self.deliveries.push(DeliveryRecord {
+            attempts,
+            most: u64::from(max) + halvings,
+            has_turn,
+            ..delivery
+        });
     }
 
     pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
@@ -117,31 +140,49 @@ impl LedgerEntry {
     /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
-        self.deliveries.get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
+        self.deliveries
+            .get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
     }
 
     pub(super) fn explain(&mut self, whose: impl Fn(&DeliveryRecord) -> bool) {
-        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+        for delivery in self
+            .deliveries
+            .iter_mut()
+            .filter(|delivery| whose(delivery))
+        {
             delivery.explained = true;
         }
     }
 
     /// Something happened to deliveries, so that their runs may leave no trace.
     pub(super) fn disturb(&mut self, whose: impl Fn(&DeliveryRecord) -> bool) {
-        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+        for delivery in self
+            .deliveries
+            .iter_mut()
+            .filter(|delivery| whose(delivery))
+        {
             delivery.disturbed = true;
         }
     }
 
     /// Whether redelivered syncs share its runs, each told of the highest of their numbers: any delivery to a worker may be a run's own.
     pub(super) fn shares_runs(&self) -> bool {
-        matches!(&self.expectation, Expectation::Recheck | Expectation::Job(EntityJob { op: "sync", .. }))
+        matches!(
+            &self.expectation,
+            Expectation::Recheck | Expectation::Job(EntityJob { op: "sync", .. })
+        )
     }
 
     /// How many deliveries may have left no trace of their runs.
     pub(super) fn disturbed(&self) -> u32 {
         let ran = |delivery: &DeliveryRecord| delivery.began || self.shares_runs();
-        u32::try_from(self.deliveries.iter().filter(|delivery| ran(delivery) && delivery.disturbed).count()).unwrap_or(u32::MAX)
+        u32::try_from(
+            self.deliveries
+                .iter()
+                .filter(|delivery| ran(delivery) && delivery.disturbed)
+                .count(),
+        )
+        .unwrap_or(u32::MAX)
     }
 
     pub(super) fn updated(&mut self, content: &Arc<MessageContent>) {
@@ -150,7 +191,9 @@ impl LedgerEntry {
         }
         let begun_before = std::mem::replace(&mut self.content, Arc::clone(content)).begun();
         let (free, begun) = (content.free(), content.begun());
-        let Some(last) = self.deliveries.last_mut() else { return };
+        let Some(last) = self.deliveries.last_mut() else {
+            return;
+        };
         last.began |= begun > begun_before;
         // Some of the batch has ended: the others start anew.
         if self.listed.is_some() && begun == 0 {
@@ -165,7 +208,16 @@ impl LedgerEntry {
     /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
     /// up, and maybe written the delivery off.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
-        let counted: Vec<&DeliveryRecord> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
-        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained || delivery.disturbed)
+        let counted: Vec<&DeliveryRecord> = self
+            .deliveries
+            .iter()
+            .filter(|delivery| delivery.began && !delivery.released)
+            .collect();
+        counted.len() + usize::from(late) >= max
+            && counted
+                .iter()
+                .rev()
+                .skip(1)
+                .all(|delivery| delivery.explained || delivery.disturbed)
     }
 }

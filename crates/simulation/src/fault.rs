@@ -138,7 +138,9 @@ impl FaultKind {
     pub const fn strikes_in(self, world: World) -> bool {
         match self {
             // Rows and targets that only the company has.
-            Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => matches!(world, World::Company),
+            Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => {
+                matches!(world, World::Company)
+            }
             Self::TargetGone => matches!(world, World::Company | World::Releases),
             // Where there are several accounts, or where hosts differ.
             Self::Away | Self::HostCut => matches!(world, World::Releases),

@@ -189,20 +189,35 @@ impl FaultPlan {
             let start = draw.moment(storm);
             start..start + seconds(draw.magnitude(2.0, longest))
         };
-        let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
+        let some = |odds: f64, most: usize| {
+            if draw.happens(odds) {
+                1 + draw.below(most)
+            } else {
+                0
+            }
+        };
         let bursts = (0..some(0.4, 3)).map(|_| Burst {
             during: during(BURST_SECONDS),
             lane: *draw.of(world.lanes()),
-            retry_after: draw.happens(0.5).then(|| seconds(draw.magnitude(1.0, 120.0).round())),
+            retry_after: draw
+                .happens(0.5)
+                .then(|| seconds(draw.magnitude(1.0, 120.0).round())),
         });
         let bursts: Vec<Burst> = bursts.collect();
         let outages = (0..some(0.3, 2)).map(|_| Outage {
             during: during(BURST_SECONDS),
             service: *draw.of(world.services()),
-            refusal: *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]),
+            refusal: *draw.of(&[
+                OutageKind::Refused,
+                OutageKind::Failing,
+                OutageKind::Busy,
+                OutageKind::Silent,
+            ]),
         });
         let mut outages: Vec<Outage> = outages.collect();
-        let terms = (0..some(0.4, 4)).map(|_| (draw.moment(storm), draw.below(workers))).collect();
+        let terms = (0..some(0.4, 4))
+            .map(|_| (draw.moment(storm), draw.below(workers)))
+            .collect();
         let shows = (0..some(0.4, 12)).map(|_| draw.moment(storm)).collect();
         let settings = settings(&draw);
         let concurrency = *draw.of(&[1, 2, 4, 8, 16]);
@@ -219,7 +234,13 @@ impl FaultPlan {
         let mut rates = rates(&draw);
         delay(&mut rates, &Draw(&self::chance(seed, 10)));
         let clocks = clocks(&draw, workers, storm);
-        let hazards = Hazards::of(seed, (world, &world.employees(seed)), storm, &mut rates, &mut outages);
+        let hazards = Hazards::of(
+            seed,
+            (world, &world.employees(seed)),
+            storm,
+            &mut rates,
+            &mut outages,
+        );
         let mut fault_plan = Self {
             workers,
             settings,
@@ -268,16 +289,27 @@ impl FaultPlan {
         }
         let start = draw.moment(self.storm);
         let during = start..start + seconds(draw.magnitude(AWAY.start, AWAY.end));
-        let refusal = *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]);
+        let refusal = *draw.of(&[
+            OutageKind::Refused,
+            OutageKind::Failing,
+            OutageKind::Busy,
+            OutageKind::Silent,
+        ]);
         self.storm = self.storm.max(during.end);
         let which = if draw.happens(0.75) { abroad } else { self };
-        which.away = Some(Outage { during, service: None, refusal });
+        which.away = Some(Outage {
+            during,
+            service: None,
+            refusal,
+        });
     }
 
     /// Takes away all faults drawn so far.
     pub(super) fn quieten(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
-        let Hazards { unheard, gateways, .. } = &mut self.hazards;
+        let Hazards {
+            unheard, gateways, ..
+        } = &mut self.hazards;
         unheard.clear();
         gateways.clear();
         self.bursts.clear();
@@ -288,27 +320,58 @@ impl FaultPlan {
 
     /// How often a kind of fault strikes at this time.
     pub(super) fn rate(&self, fault: FaultKind, now: Duration) -> f64 {
-        self.later.iter().rfind(|(from, _)| *from <= now).map_or(&self.rates, |(_, rates)| rates)[fault as usize]
+        self.later
+            .iter()
+            .rfind(|(from, _)| *from <= now)
+            .map_or(&self.rates, |(_, rates)| rates)[fault as usize]
     }
 
     /// Whether a kind of fault ever strikes.
     pub(super) fn ever_has(&self, fault: FaultKind) -> bool {
-        self.later.iter().map(|(_, rates)| rates).chain([&self.rates]).any(|rates| rates[fault as usize] > 0.0)
+        self.later
+            .iter()
+            .map(|(_, rates)| rates)
+            .chain([&self.rates])
+            .any(|rates| rates[fault as usize] > 0.0)
     }
 
     /// Lets everything but the beginning happen so much later, with no worker until then.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;
         let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
-        let spells = spells.chain(self.outages.iter_mut().chain(&mut self.away).map(|outage| &mut outage.during));
-        let spells = spells.chain(self.hazards.unheard.iter_mut().map(|unheard| &mut unheard.during));
+        let spells = spells.chain(
+            self.outages
+                .iter_mut()
+                .chain(&mut self.away)
+                .map(|outage| &mut outage.during),
+        );
+        let spells = spells.chain(
+            self.hazards
+                .unheard
+                .iter_mut()
+                .map(|unheard| &mut unheard.during),
+        );
         let spells = spells.chain(&mut self.hazards.gateways);
         let spells = spells.chain(self.hosts.iter_mut().map(|spell| &mut spell.during));
-        for during in spells.chain(self.hazards.refused_row.iter_mut().map(|row| &mut row.during)) {
+        for during in spells.chain(
+            self.hazards
+                .refused_row
+                .iter_mut()
+                .map(|row| &mut row.during),
+        ) {
             *during = during.start + wait..during.end + wait;
         }
-        let moments = self.terms.iter_mut().map(|(at, _)| at).chain(&mut self.shows);
-        for at in moments.chain(self.clocks.iter_mut().map(|(at, ..)| at).filter(|at| !at.is_zero())) {
+        let moments = self
+            .terms
+            .iter_mut()
+            .map(|(at, _)| at)
+            .chain(&mut self.shows);
+        for at in moments.chain(
+            self.clocks
+                .iter_mut()
+                .map(|(at, ..)| at)
+                .filter(|at| !at.is_zero()),
+        ) {
             *at += wait;
         }
     }
@@ -322,12 +385,19 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
     WorkerSettings {
         lease,
         max_dequeue_count: *draw.of(&[2, 3, 5, 5]),
-        retry_delay: Backoff { min: second, base: second, max: retry_max },
+        retry_delay: Backoff {
+            min: second,
+            base: second,
+            max: retry_max,
+        },
         job_timeout,
         recheck_after: job_timeout + Duration::from_mins(16),
         give_up_after: Duration::from_hours(6),
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
-        poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },
+        poll: PollInterval {
+            min: Duration::from_millis(100),
+            max: Duration::from_secs(*draw.of(&[1, 5, 20])),
+        },
         storage_retry: tried(*draw.of(&[1, 2, 6])),
         memory: DEFAULT_MEMORY,
     }
@@ -335,7 +405,11 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
 
 /// So many attempts of each request.
 pub(super) fn tried(attempts: u32) -> RetryPolicy {
-    let storage = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let storage = Backoff {
+        min: Duration::from_millis(50),
+        base: Duration::from_millis(100),
+        max: Duration::from_secs(5),
+    };
     RetryPolicy::growing(storage, attempts)
 }
 
@@ -374,7 +448,9 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
     }
     #[expect(clippy::cast_possible_truncation, reason = "minutes in seconds")]
     let off = || draw.0.between(-SKEW_SECONDS, SKEW_SECONDS) as i64;
-    let mut clocks: Vec<_> = (0..workers).map(|worker| (Duration::ZERO, worker, off())).collect();
+    let mut clocks: Vec<_> = (0..workers)
+        .map(|worker| (Duration::ZERO, worker, off()))
+        .collect();
     for _ in 0..draw.below(4) {
         clocks.push((draw.moment(storm), draw.below(workers), off()));
     }

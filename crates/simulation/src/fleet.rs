@@ -30,7 +30,9 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, CatalogOwner};
 use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work};
+use evenkeel::reconcile::{
+    Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work,
+};
 use evenkeel::retention::{Keeper, TurnTime};
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
@@ -86,8 +88,19 @@ impl WorkerFleet {
         sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
-        let clocks = (0..fault_plan.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
-        Self { stage, fault_plan, abroad, sim_accounts, catalog, releases, clocks, started: AtomicU64::new(0) }
+        let clocks = (0..fault_plan.workers)
+            .map(|_| Arc::new(StageClock::new(Arc::clone(&stage))))
+            .collect();
+        Self {
+            stage,
+            fault_plan,
+            abroad,
+            sim_accounts,
+            catalog,
+            releases,
+            clocks,
+            started: AtomicU64::new(0),
+        }
     }
 
     /// The service's clock.
@@ -99,12 +112,25 @@ impl WorkerFleet {
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
         let chance = self.stage.chance(1_000 + slot as u64);
         let draw = Draw(&chance);
-        let mut terms: Vec<Duration> = self.fault_plan.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
-        terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
+        let mut terms: Vec<Duration> = self
+            .fault_plan
+            .terms
+            .iter()
+            .filter(|(_, host)| *host == slot)
+            .map(|(at, _)| *at)
+            .collect();
+        terms.extend(
+            self.releases
+                .iter()
+                .flat_map(|releases| releases.restarts(slot)),
+        );
         terms.sort_unstable_by(|a, b| b.cmp(a));
         while !curtain.is_cancelled() {
             self.worker(slot, &mut terms, curtain).await;
-            let away = Duration::from_secs_f64(draw.0.between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }));
+            let away = Duration::from_secs_f64(
+                draw.0
+                    .between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }),
+            );
             curtain.run_until_cancelled(sleep(away)).await;
         }
     }
@@ -113,20 +139,46 @@ impl WorkerFleet {
     async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let injector =
-            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), caller, self.stage.chance(2_000 + number)));
-        let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(90_000 + number)));
-        let policies = FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside };
-        let Some(setup) = self.setup(caller, Some(slot), number, &policies) else { return };
-        let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
-        self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
+        let injector = Arc::new(FaultInjector::new(
+            Arc::clone(&self.stage),
+            Arc::clone(&self.fault_plan),
+            caller,
+            self.stage.chance(2_000 + number),
+        ));
+        let beside =
+            Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(90_000 + number)));
+        let policies = FaultPolicies {
+            main: Arc::clone(&injector) as _,
+            abroad: beside,
+        };
+        let Some(setup) = self.setup(caller, Some(slot), number, &policies) else {
+            return;
+        };
+        let release = self.releases.as_ref().map(|releases| {
+            (
+                releases.configured(slot, self.stage.elapsed()),
+                releases.migrated(),
+            )
+        });
+        self.stage
+            .tell(|| format!("{} starts", super::stage::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
-            let mut running = Box::pin(self.works(&setup, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
+            let mut running = Box::pin(self.works(
+                &setup,
+                (
+                    Mode::Forever,
+                    release.map(|(release, _)| release),
+                    Some(slot),
+                ),
+                &shutdown,
+            ));
             let mut tending = pin!(self.tend_on(&setup));
             loop {
-                let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
+                let next_term = terms
+                    .last()
+                    .map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
                     biased;
                     () = injector.crashed() => {
@@ -154,17 +206,32 @@ impl WorkerFleet {
         };
         // What it had and did not settle will be delivered again, and that is nobody's fault.
         self.stage.explain(caller);
-        self.stage
-            .tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, WorkerEnd::Crashed) { "crashes" } else { "ends" }));
+        self.stage.tell(|| {
+            format!(
+                "{} {}",
+                super::stage::name(caller),
+                if matches!(end, WorkerEnd::Crashed) {
+                    "crashes"
+                } else {
+                    "ends"
+                }
+            )
+        });
         match (end, told) {
             // Whoever starts it starts it again: its queues could not be created, for a request was refused.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
             (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
-                    && self.releases.as_ref().is_some_and(|releases| release != Some((releases.last(), releases.last()))) => {}
-            (WorkerEnd::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
-            (WorkerEnd::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
+                    && self.releases.as_ref().is_some_and(|releases| {
+                        release != Some((releases.last(), releases.last()))
+                    }) => {}
+            (WorkerEnd::Stopped(Err(error)), _) => self
+                .stage
+                .violated(format!("a worker ended by itself: {error:#}")),
+            (WorkerEnd::Stopped(Ok(())), None) => {
+                self.stage.violated("a worker ended by itself".to_owned())
+            }
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
                 if took > self.fault_plan.settings.drain + DRAIN_GRACE {
@@ -178,10 +245,15 @@ impl WorkerFleet {
     /// A worker that runs until there is nothing left to do, without faults.
     pub(super) async fn sweep(&self, mode: Mode, policy: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else { return };
+        let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else {
+            return;
+        };
         let release = self.releases.as_ref().map(Releases::last);
-        if let Err(error) = Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await {
-            self.stage.violated(format!("the last worker ended badly: {error:#}"));
+        if let Err(error) =
+            Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await
+        {
+            self.stage
+                .violated(format!("the last worker ended badly: {error:#}"));
         }
     }
 
@@ -193,18 +265,38 @@ impl WorkerFleet {
         shutdown: &CancellationToken,
     ) -> anyhow::Result<()> {
         if let Some(release) = release {
-            return self.released(setup, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
+            return self
+                .released(
+                    setup,
+                    ReleaseWorker {
+                        mode,
+                        release,
+                        slot,
+                    },
+                    shutdown,
+                )
+                .await
+                .map(drop);
         }
         let engine = self.engine(setup, Arc::clone(&self.catalog));
         shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.forms_of(job))) else { return Ok(()) };
+        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.forms_of(job)))
+        else {
+            return Ok(());
+        };
         worker.run(mode, shutdown.clone()).await?;
         Ok(())
     }
 
     /// The stores as `app` composes them, and what else a worker needs.
-    pub(super) fn setup(&self, caller: u32, slot: Option<usize>, number: u64, policies: &FaultPolicies) -> Option<WorkerSetup> {
+    pub(super) fn setup(
+        &self,
+        caller: u32,
+        slot: Option<usize>,
+        number: u64,
+        policies: &FaultPolicies,
+    ) -> Option<WorkerSetup> {
         let clock: Arc<dyn Clock> = match slot {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
@@ -246,7 +338,12 @@ impl WorkerFleet {
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress(&self, setup: &WorkerSetup, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+    pub(super) fn dress(
+        &self,
+        setup: &WorkerSetup,
+        execute: Arc<dyn Execute>,
+        key_of: KeyOf,
+    ) -> Option<Worker> {
         let settings = self.fault_plan.settings.clone();
         let execute = Arc::new(Watched {
             inner: execute,
@@ -268,11 +365,19 @@ impl WorkerFleet {
             name: super::stage::name(setup.caller),
             key_of,
         };
-        Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
+        Worker::new(parts)
+            .map_err(|error| {
+                self.stage
+                    .violated(format!("a worker cannot be made: {error}"))
+            })
+            .ok()
     }
 
     pub(super) fn queue(&self) -> QueueSettings {
-        QueueSettings { concurrency: self.fault_plan.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
+        QueueSettings {
+            concurrency: self.fault_plan.concurrency.into(),
+            ..QueueSettings::plain(queue(JOBS))
+        }
     }
 
     /// Sees to the tables by date again and again, where there are any.
@@ -282,31 +387,60 @@ impl WorkerFleet {
             return std::future::pending().await;
         }
         let queues = [self.queue()];
-        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &queues, CatalogOwner::default());
+        let keeper = Keeper::new(
+            &self.catalog,
+            setup.stores.clone(),
+            Arc::clone(&setup.clock),
+            &queues,
+            CatalogOwner::default(),
+        );
         loop {
             // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
             // one table meet so.
-            let time = if chance.unit() < 0.5 { TurnTime::Due } else { TurnTime::Now };
+            let time = if chance.unit() < 0.5 {
+                TurnTime::Due
+            } else {
+                TurnTime::Now
+            };
             drop(keeper.tend(time).await);
-            sleep(Duration::from_secs_f64(chance.between(TENDED_EVERY.start, TENDED_EVERY.end))).await;
+            sleep(Duration::from_secs_f64(
+                chance.between(TENDED_EVERY.start, TENDED_EVERY.end),
+            ))
+            .await;
         }
     }
 
     /// Sees to the tables by date once, by the right clock.
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
-        let seen = self.sim_accounts.seen_by(WORKERS, &FaultPolicies::same(policy));
+        let seen = self
+            .sim_accounts
+            .seen_by(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let queues = [self.queue()];
-        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &queues, CatalogOwner::default());
+        let keeper = Keeper::new(
+            &self.catalog,
+            stores,
+            self.clock(),
+            &queues,
+            CatalogOwner::default(),
+        );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
-            self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
+            self.stage.violated(format!(
+                "the tables by date could not be seen to in fair weather: {error}"
+            ));
         }
     }
 }
 
 /// Accounts with what lies beside them: a search service and shared folders.
-pub(super) fn stores(seen: &SimulatedAccounts, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
-    let stores = Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files());
+pub(super) fn stores(
+    seen: &SimulatedAccounts,
+    accounts: BTreeMap<AccountName, Account>,
+    sink: Arc<dyn Sink>,
+) -> Stores {
+    let stores = Stores::new(accounts)
+        .with_sinks([(sink_name(), sink)].into())
+        .with_files(seen.main.files());
     stores.with_vault(Some(Arc::clone(&seen.vault) as _))
 }
 
@@ -342,7 +476,12 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let took = self.watched.stage.elapsed().saturating_sub(self.began);
         let dropped = !self.ended && took < self.watched.job_timeout;
-        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message, self.delivery), dropped);
+        self.watched.stage.run_ends(
+            self.watched.caller,
+            self.primary.as_ref(),
+            (self.queue, self.message, self.delivery),
+            dropped,
+        );
         if !self.ended {
             self.watched.stage.explain_message(self.message);
         }
@@ -354,25 +493,44 @@ impl Execute for Watched {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
             Work::Job(job) => ((self.key_of)(job).into_iter().next(), JOBS),
-            Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
+            Work::Recheck(recheck) => (
+                Some(recheck.primary.clone()),
+                delivery.recheck_queue.as_str(),
+            ),
         };
         let key = match work {
             Work::Job(job) => job.key(),
             Work::Recheck(recheck) => Some(&recheck.primary.key),
         };
-        let entry = self.stage.books().ledger.entry_of(&delivery.stamp.message_id, key);
-        let message = entry.as_str();
-        let began = self
+        let entry = self
             .stage
-            .run_begins(self.caller, primary.as_ref(), (queue, message, delivery.dequeue_count), || format!("{work:?} {delivery:?}"));
+            .books()
+            .ledger
+            .entry_of(&delivery.stamp.message_id, key);
+        let message = entry.as_str();
+        let began = self.stage.run_begins(
+            self.caller,
+            primary.as_ref(),
+            (queue, message, delivery.dequeue_count),
+            || format!("{work:?} {delivery:?}"),
+        );
         let began_at = self.stage.elapsed();
-        let mut running =
-            Running { watched: self, primary, queue, message, delivery: delivery.dequeue_count, began: began_at, ended: false };
-        let [panics, pills] = [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
+        let mut running = Running {
+            watched: self,
+            primary,
+            queue,
+            message,
+            delivery: delivery.dequeue_count,
+            began: began_at,
+            ended: false,
+        };
+        let [panics, pills] =
+            [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
         if pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < pills) {
             self.panic("as always", message);
         }
-        let panics = panics > 0.0 && self.chance.unit() < panics && self.stage.strike(FaultKind::Panic);
+        let panics =
+            panics > 0.0 && self.chance.unit() < panics && self.stage.strike(FaultKind::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);
         }
@@ -383,16 +541,27 @@ impl Execute for Watched {
         match &result {
             Ok(outcome) => {
                 running.ended = true;
-                self.stage.run_ended_well(self.caller, queue, message, began, outcome);
-                self.stage.tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
+                self.stage
+                    .run_ended_well(self.caller, queue, message, began, outcome);
+                self.stage
+                    .tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
             }
             Err(failure) => {
                 running.ended = true;
                 let words = failure.chain();
-                if words.starts_with("reconciling ") && words.contains("another writer changed the data in each of") {
+                if words.starts_with("reconciling ")
+                    && words.contains("another writer changed the data in each of")
+                {
                     self.stage.lost_every_round(self.caller, began, &words);
                 }
-                self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, words));
+                self.stage.tell(|| {
+                    format!(
+                        "{} run failed: {:?} {}",
+                        super::stage::name(self.caller),
+                        failure.class,
+                        words
+                    )
+                });
             }
         }
         result
@@ -411,7 +580,12 @@ impl Watched {
     /// Without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
         self.stage.panicked(message);
-        self.stage.tell(|| format!("{} FAULT the run panics {when}", super::stage::name(self.caller)));
+        self.stage.tell(|| {
+            format!(
+                "{} FAULT the run panics {when}",
+                super::stage::name(self.caller)
+            )
+        });
         resume_unwind(Box::new("injected"))
     }
 }

@@ -75,7 +75,11 @@ impl Hash {
                 self.text(key.as_str());
             }
         }
-        self.text(execution.result.map_or_else(evenkeel::ports::ErrorClass::name, |()| "ok"));
+        self.text(
+            execution
+                .result
+                .map_or_else(evenkeel::ports::ErrorClass::name, |()| "ok"),
+        );
         self.number(execution.changes.len() as u64);
     }
 }

@@ -26,7 +26,12 @@ const BEING_DELETED: Duration = Duration::from_secs(40);
 /// Refusals that a request meets, mostly in the middle of its attempts, and their classes.
 pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
     (FaultKind::Forbidden, ErrorClass::Unauthorised),
-    (FaultKind::BeingDeleted, ErrorClass::Transient { retry_after: Some(BEING_DELETED) }),
+    (
+        FaultKind::BeingDeleted,
+        ErrorClass::Transient {
+            retry_after: Some(BEING_DELETED),
+        },
+    ),
     (FaultKind::BadRequest, ErrorClass::Permanent),
     (FaultKind::TooLarge, ErrorClass::TooLarge),
 ];
@@ -74,8 +79,14 @@ impl RefusedRow {
         let EntityKey { pk, rk } = &self.employee;
         match self.row {
             RowOf::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
-            RowOf::Footprint => table.as_str() == FOOTPRINTS && key.rk == *rk && key.pk.as_str() == format!("{EMPLOYEES}~{pk}"),
-            RowOf::Manager => table.as_str() == "Managers" && key.rk.as_str() == escaped(&format!("{pk}_{rk}")),
+            RowOf::Footprint => {
+                table.as_str() == FOOTPRINTS
+                    && key.rk == *rk
+                    && key.pk.as_str() == format!("{EMPLOYEES}~{pk}")
+            }
+            RowOf::Manager => {
+                table.as_str() == "Managers" && key.rk.as_str() == escaped(&format!("{pk}_{rk}"))
+            }
         }
     }
 }
@@ -104,7 +115,13 @@ impl Hazards {
             let start = draw.moment(storm);
             start..start + seconds(draw.magnitude(5.0, longest))
         };
-        let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
+        let some = |odds: f64, most: usize| {
+            if draw.happens(odds) {
+                1 + draw.below(most)
+            } else {
+                0
+            }
+        };
         for (fault, odds, low, high) in [
             (FaultKind::Forbidden, 0.15, 0.02, 0.5),
             (FaultKind::BeingDeleted, 0.1, 0.02, 0.5),
@@ -131,7 +148,12 @@ impl Hazards {
             let seconds = chance.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
-        let unheard = (0..some(0.2, 2)).map(|_| Unheard { during: during(LONGEST), slow: draw.happens(0.5) }).collect();
+        let unheard = (0..some(0.2, 2))
+            .map(|_| Unheard {
+                during: during(LONGEST),
+                slow: draw.happens(0.5),
+            })
+            .collect();
         let gateways = (0..some(0.2, 3)).map(|_| during(60.0)).collect();
         let behind = draw.happens(0.2).then(|| {
             let (one, other) = (off(draw.0), off(draw.0));
@@ -152,7 +174,11 @@ impl Hazards {
                 employee: draw.of(employees).clone(),
                 row: *draw.of(&[RowOf::Primary, RowOf::Footprint, RowOf::Manager]),
             }),
-            backlog: if draw.happens(0.1) { Duration::from_hours(7) } else { Duration::ZERO },
+            backlog: if draw.happens(0.1) {
+                Duration::from_hours(7)
+            } else {
+                Duration::ZERO
+            },
         }
     }
 }

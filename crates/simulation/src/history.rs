@@ -102,7 +102,12 @@ pub(super) struct Event<'a> {
 impl KnownPrimary {
     /// Its last write, for a delete job.
     pub(super) fn last_write(&self) -> LastWrite<'_> {
-        LastWrite { etag: self.etag.as_deref(), at: self.written.1, by: self.by.as_deref(), merged: self.merged }
+        LastWrite {
+            etag: self.etag.as_deref(),
+            at: self.written.1,
+            by: self.by.as_deref(),
+            merged: self.merged,
+        }
     }
 
     /// When a client has merged last into what a job had left, once it is written as the event says, with this message on its stamp.
@@ -111,14 +116,21 @@ impl KnownPrimary {
         if !self.present || by.is_none() || self.by.as_deref() != by {
             return None;
         }
-        if self.content == *content { self.merged } else { (event.execution.caller == CLIENT).then_some(event.execution.at) }
+        if self.content == *content {
+            self.merged
+        } else {
+            (event.execution.caller == CLIENT).then_some(event.execution.at)
+        }
     }
 }
 
 impl Event<'_> {
     /// The runs on whose behalf the request was sent.
     pub(super) fn authors(&self, ledger: &Ledger) -> Vec<Author> {
-        self.sent.map_or_else(|| ledger.at_work(self.execution.caller), |sent| sent.authors.clone())
+        self.sent.map_or_else(
+            || ledger.at_work(self.execution.caller),
+            |sent| sent.authors.clone(),
+        )
     }
 
     /// The message that the row names as its writer, or its job that is about the row.
@@ -143,35 +155,71 @@ impl History {
             return taken_in;
         }
         for change in execution.changes {
-            if let ObservedChange::Row { table, key, row: None } = change {
+            if let ObservedChange::Row {
+                table,
+                key,
+                row: None,
+            } = change
+            {
                 self.deleted.insert((table.to_string(), key.clone()), tick);
             }
             match change {
                 // First the further rows, without which a first row says half.
-                ObservedChange::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
+                ObservedChange::Row { table, key, row }
+                    if is_continuation(&key.rk) && known_table(table.as_str()).is_some() =>
+                {
                     let address = (table.to_string(), key.clone());
                     match row {
                         Some(row) => self.further.insert(address, row.entity.properties.clone()),
                         None => self.further.remove(&address),
                     };
                 }
-                ObservedChange::Blob { container, name, blob: None } if container.as_str() == STAGING && execution.caller != CLIENT => {
-                    let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
-                    self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob: None,
+                } if container.as_str() == STAGING && execution.caller != CLIENT => {
+                    let authors = sent.map_or_else(
+                        || ledger.at_work(execution.caller),
+                        |sent| sent.authors.clone(),
+                    );
+                    self.unstaged
+                        .entry(name.to_string())
+                        .or_default()
+                        .extend(authors.into_iter().map(|author| author.message));
                 }
                 _ => {}
             }
         }
         for change in execution.changes {
-            let ObservedChange::Row { table, key, row } = change else { continue };
-            let Some(table) = known_table(table.as_str()) else { continue };
+            let ObservedChange::Row { table, key, row } = change else {
+                continue;
+            };
+            let Some(table) = known_table(table.as_str()) else {
+                continue;
+            };
             // A derived row is no primary.
-            let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
+            let derived = row
+                .as_ref()
+                .is_some_and(|row| row.entity.text("ek_view").is_some());
             if derived || !is_primary(key) {
                 continue;
             }
-            let row = row.as_ref().map(|row| Ok::<_, String>((row, self.whole(table, row)?))).transpose()?;
-            self.change(&Event { execution, tick, sent, table, key, row }, ledger)?;
+            let row = row
+                .as_ref()
+                .map(|row| Ok::<_, String>((row, self.whole(table, row)?)))
+                .transpose()?;
+            self.change(
+                &Event {
+                    execution,
+                    tick,
+                    sent,
+                    table,
+                    key,
+                    row,
+                },
+                ledger,
+            )?;
         }
         Ok(())
     }
@@ -181,17 +229,26 @@ impl History {
         let mut content: Properties = content::own(&first.entity.properties).collect();
         let key = &first.entity.key;
         for (number, token) in (1..).zip(content::further_rows(&first.entity)) {
-            let further = EntityKey::new(key.pk.as_str(), format!("{}~{number}", key.rk)).map_err(|error| error.to_string())?;
+            let further = EntityKey::new(key.pk.as_str(), format!("{}~{number}", key.rk))
+                .map_err(|error| error.to_string())?;
             let row = self.further.get(&(table.to_owned(), further));
-            let row = row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
-            content
-                .extend(content::own(row.ok_or_else(|| format!("{table}{key} was written, and its row {number} is of another version"))?));
+            let row =
+                row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
+            content.extend(content::own(row.ok_or_else(|| {
+                format!("{table}{key} was written, and its row {number} is of another version")
+            })?));
         }
         Ok(Arc::new(content))
     }
 
     fn change(&mut self, event: &Event<'_>, ledger: &mut Ledger) -> Result<(), String> {
-        let Event { execution, tick, table, key, .. } = event;
+        let Event {
+            execution,
+            tick,
+            table,
+            key,
+            ..
+        } = event;
         let (tick, address) = (*tick, ((*table).to_owned(), (*key).clone()));
         let mut known = self.primaries.remove(&address).unwrap_or_default();
         if execution.caller != CLIENT {
@@ -208,8 +265,14 @@ impl History {
             }
         }
         known.merged = known.merged_at(event, by.as_deref());
-        known.used &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
-        known.only &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
+        known.used &= event
+            .row
+            .as_ref()
+            .is_some_and(|(_, content)| *content == known.content);
+        known.only &= event
+            .row
+            .as_ref()
+            .is_some_and(|(_, content)| *content == known.content);
         if known.present {
             known.past.push((tick, std::mem::take(&mut known.content)));
         }
@@ -226,7 +289,11 @@ impl History {
         };
         known.version = event.row.as_ref().and_then(|(row, _)| version(&row.entity));
         known.etag = event.row.as_ref().map(|(row, _)| row.etag.to_string());
-        known.content = event.row.as_ref().map(|(_, content)| Arc::clone(content)).unwrap_or_default();
+        known.content = event
+            .row
+            .as_ref()
+            .map(|(_, content)| Arc::clone(content))
+            .unwrap_or_default();
         if known.present != present {
             let places = self.places.entry((*key).clone()).or_default();
             let mut now = places.last().map(|(_, places)| *places).unwrap_or_default();
@@ -240,10 +307,13 @@ impl History {
 
     /// An entity that is in the archive alone, the one that has been there for the shortest time.
     pub(super) fn archived(&self) -> Option<EntityKey> {
-        let archived = self.places.iter().filter_map(|(key, places)| match places.last() {
-            Some((since, [false, true])) => Some((*since, key)),
-            _ => None,
-        });
+        let archived = self
+            .places
+            .iter()
+            .filter_map(|(key, places)| match places.last() {
+                Some((since, [false, true])) => Some((*since, key)),
+                _ => None,
+            });
         archived.max().map(|(_, key)| key.clone())
     }
 
@@ -254,36 +324,66 @@ impl History {
     }
 
     /// The same of looks under one key of the table, under another, and under the first again.
-    pub(super) fn may_be_missed_between(&self, (from, to): (&EntityKey, &EntityKey), after: u64, until: u64) -> bool {
-        may_be_missed(after, until, |tick| [from, to].map(|key| self.places_at(key, tick)[0]))
+    pub(super) fn may_be_missed_between(
+        &self,
+        (from, to): (&EntityKey, &EntityKey),
+        after: u64,
+        until: u64,
+    ) -> bool {
+        may_be_missed(after, until, |tick| {
+            [from, to].map(|key| self.places_at(key, tick)[0])
+        })
     }
 
     /// Whether an entity was in its table and in its archive at a tick.
     fn places_at(&self, key: &EntityKey, tick: u64) -> [bool; 2] {
         let places = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
-        places.iter().rev().find(|(since, _)| *since <= tick).map(|(_, places)| *places).unwrap_or_default()
+        places
+            .iter()
+            .rev()
+            .find(|(since, _)| *since <= tick)
+            .map(|(_, places)| *places)
+            .unwrap_or_default()
     }
 
     /// Notes who wants what only one can have.
     fn wants(&mut self, event: &Event<'_>, row: &Row) {
         let Event { table, key, .. } = event;
         for address in wanted(key, &row.entity.properties).filter(|_| *table == SOURCE) {
-            self.wanted.entry(address).or_default().insert((*key).clone());
+            self.wanted
+                .entry(address)
+                .or_default()
+                .insert((*key).clone());
         }
     }
 
     /// Notes what a job has written.
     fn brings(&mut self, by: &str, event: &Event<'_>, content: &Content) {
-        let Event { tick, table, key, .. } = event;
+        let Event {
+            tick, table, key, ..
+        } = event;
         let brought = self.brought.entry(by.to_owned()).or_default();
-        match brought.iter_mut().find(|brought| brought.table == *table && brought.key == **key && brought.content == *content) {
+        match brought.iter_mut().find(|brought| {
+            brought.table == *table && brought.key == **key && brought.content == *content
+        }) {
             Some(again) => again.last = *tick,
-            None => brought.push(Brought { table, key: (*key).clone(), content: Arc::clone(content), first: *tick, last: *tick }),
+            None => brought.push(Brought {
+                table,
+                key: (*key).clone(),
+                content: Arc::clone(content),
+                first: *tick,
+                last: *tick,
+            }),
         }
     }
 
     /// Notes that a job has deleted its source: the row that it has brought is the one place of what that said.
-    pub(super) fn takes(&mut self, message: &str, (table, key): (&str, &EntityKey), content: &Content) {
+    pub(super) fn takes(
+        &mut self,
+        message: &str,
+        (table, key): (&str, &EntityKey),
+        content: &Content,
+    ) {
         self.taken.insert(message.to_owned());
         if let Some(there) = self.primaries.get_mut(&(table.to_owned(), key.clone())) {
             there.only |= there.present && there.content == *content;
@@ -304,19 +404,38 @@ impl History {
     /// What a primary has said, the oldest first.
     pub(super) fn states(&self, table: &str, key: &EntityKey) -> impl Iterator<Item = &Content> {
         let known = self.known(table, key).into_iter();
-        known.flat_map(|known| known.past.iter().map(|(_, past)| past).chain(known.present.then_some(&known.content)))
+        known.flat_map(|known| {
+            known
+                .past
+                .iter()
+                .map(|(_, past)| past)
+                .chain(known.present.then_some(&known.content))
+        })
     }
 
     /// Whether a row was deleted since a tick.
     pub(super) fn deleted_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
-        self.deleted.get(&(table.to_owned(), key.clone())).is_some_and(|deleted| *deleted >= tick)
+        self.deleted
+            .get(&(table.to_owned(), key.clone()))
+            .is_some_and(|deleted| *deleted >= tick)
     }
 
     /// Whether a primary said this at some moment since a tick.
-    pub(super) fn said_since(&self, table: &str, key: &EntityKey, content: &Content, tick: u64) -> bool {
+    pub(super) fn said_since(
+        &self,
+        table: &str,
+        key: &EntityKey,
+        content: &Content,
+        tick: u64,
+    ) -> bool {
         self.known(table, key).is_some_and(|known| {
-            let earlier = known.past.iter().rev().take_while(|(until, _)| *until >= tick);
-            (known.present && known.content == *content) || earlier.into_iter().any(|(_, past)| past == content)
+            let earlier = known
+                .past
+                .iter()
+                .rev()
+                .take_while(|(until, _)| *until >= tick);
+            (known.present && known.content == *content)
+                || earlier.into_iter().any(|(_, past)| past == content)
         })
     }
 
@@ -326,32 +445,49 @@ impl History {
     }
 
     /// Whether a job has written this there, since a tick, or this with what a client has merged in later.
-    pub(super) fn has_brought(&self, by: &str, (table, key): (&str, &EntityKey), content: &Content, tick: u64) -> bool {
+    pub(super) fn has_brought(
+        &self,
+        by: &str,
+        (table, key): (&str, &EntityKey),
+        content: &Content,
+        tick: u64,
+    ) -> bool {
         let brought = self.brought.get(by).into_iter().flatten();
-        brought
-            .into_iter()
-            .any(|brought| brought.table == table && brought.key == *key && notes::covers(&brought.content, content) && brought.last > tick)
+        brought.into_iter().any(|brought| {
+            brought.table == table
+                && brought.key == *key
+                && notes::covers(&brought.content, content)
+                && brought.last > tick
+        })
     }
 
     /// When a job has first written something there.
     pub(super) fn brought_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
-        let brought = self.brought.get(by).into_iter().flatten().filter(|brought| brought.table == table && brought.key == *key);
+        let brought = self
+            .brought
+            .get(by)
+            .into_iter()
+            .flatten()
+            .filter(|brought| brought.table == table && brought.key == *key);
         brought.map(|brought| brought.first).min()
     }
 
     /// Whether a primary was absent at some moment since a tick.
     pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
-        self.known(table, key).is_none_or(|known| !known.present || known.absent_at >= tick)
+        self.known(table, key)
+            .is_none_or(|known| !known.present || known.absent_at >= tick)
     }
 
     /// Whether a primary was present at some moment since a tick.
     pub(super) fn present_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
-        self.known(table, key).is_some_and(|known| known.present || known.present_at >= tick)
+        self.known(table, key)
+            .is_some_and(|known| known.present || known.present_at >= tick)
     }
 
     /// Whether an employee was written at this moment or after it, as far as its last write says.
     pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
-        self.known(table, key).is_some_and(|known| known.written.1 >= at)
+        self.known(table, key)
+            .is_some_and(|known| known.written.1 >= at)
     }
 
     /// Whether an entity that jobs are about was present at some moment since a tick.
@@ -364,30 +500,52 @@ impl History {
 
     /// Whether a row of the table was seen with this message's stamp.
     pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
-        self.brought.get(message).is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
+        self.brought
+            .get(message)
+            .is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
     }
 
     /// Whether a staged blob was deleted while a run of this message was under way in the worker that did so.
     pub(super) fn has_unstaged(&self, name: &str, message: &str) -> bool {
-        self.unstaged.get(name).is_some_and(|messages| messages.contains(message))
+        self.unstaged
+            .get(name)
+            .is_some_and(|messages| messages.contains(message))
     }
 
     /// Everybody who has ever wanted what another wanted as well.
     pub(super) fn contenders(&self) -> BTreeSet<EntityKey> {
-        self.wanted.values().filter(|keys| keys.len() > 1).flatten().cloned().collect()
+        self.wanted
+            .values()
+            .filter(|keys| keys.len() > 1)
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// Whether this employee has ever wanted what another wanted as well.
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
-        self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
+        self.wanted
+            .values()
+            .any(|keys| keys.len() > 1 && keys.contains(key))
     }
 
     /// Whether a job brings an employee here who wants what this other one has ever wanted.
     pub(super) fn brings_a_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
-        let there = self.known(SOURCE, &asked.key).map(|known| known.content.as_ref());
-        let brought = asked.brings.as_ref().map(|brings| brings.over(there)).or_else(|| there.cloned()).unwrap_or_default();
+        let there = self
+            .known(SOURCE, &asked.key)
+            .map(|known| known.content.as_ref());
+        let brought = asked
+            .brings
+            .as_ref()
+            .map(|brings| brings.over(there))
+            .or_else(|| there.cloned())
+            .unwrap_or_default();
         let here = asked.to.as_ref().unwrap_or(&asked.key);
-        wanted(here, &brought).any(|address| self.wanted.get(&address).is_some_and(|keys| keys.contains(rival)))
+        wanted(here, &brought).any(|address| {
+            self.wanted
+                .get(&address)
+                .is_some_and(|keys| keys.contains(rival))
+        })
     }
 
     /// The job that a message asks for, where it is one about one entity.
@@ -422,13 +580,17 @@ fn known_table(table: &str) -> Option<&'static str> {
 
 /// Whether a row of a source is a primary's first, by its key.
 pub(super) fn is_primary(key: &EntityKey) -> bool {
-    let derived = ["name_", "list_", "badge_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
+    let derived = ["name_", "list_", "badge_"]
+        .iter()
+        .any(|prefix| key.rk.as_str().starts_with(prefix));
     !derived && !is_continuation(&key.rk)
 }
 
 /// Whether a row is a further row of an entity that takes several.
 pub(super) fn is_continuation(rk: &Key) -> bool {
-    rk.as_str().rsplit_once('~').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+    rk.as_str()
+        .rsplit_once('~')
+        .is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
 /// What an employee wants of which only one can have any: an e-mail address, to be named as manager of its department.
@@ -437,9 +599,13 @@ fn wanted(key: &EntityKey, properties: &Properties) -> impl Iterator<Item = (Str
         Some(EdmValue::String(email)) if !email.is_empty() => Some(email.to_lowercase()),
         _ => None,
     };
-    let manager = (properties.get("IsManager") == Some(&EdmValue::Bool(true))).then(|| "manager".to_owned());
+    let manager =
+        (properties.get("IsManager") == Some(&EdmValue::Bool(true))).then(|| "manager".to_owned());
     let department = key.pk.to_string();
-    email.into_iter().chain(manager).map(move |wanted| (department.clone(), wanted))
+    email
+        .into_iter()
+        .chain(manager)
+        .map(move |wanted| (department.clone(), wanted))
 }
 
 fn version(entity: &Entity) -> Option<i64> {
@@ -457,17 +623,42 @@ mod tests {
     fn three_looks_miss_an_entity_that_was_away_or_went_both_ways_between_them() {
         let key = EntityKey::new("Sales", "7").unwrap();
         let missed = |places: &[(u64, [bool; 2])]| {
-            let history = History { places: [(key.clone(), places.to_vec())].into(), ..History::default() };
+            let history = History {
+                places: [(key.clone(), places.to_vec())].into(),
+                ..History::default()
+            };
             history.may_be_missed(&key, 10, 20)
         };
-        let (gone, source, archive, both) = ([false, false], [true, false], [false, true], [true, true]);
+        let (gone, source, archive, both) =
+            ([false, false], [true, false], [false, true], [true, true]);
         assert!(missed(&[]) && missed(&[(5, source), (15, gone)]) && missed(&[(15, source)]));
         for there in [source, archive, both] {
-            assert!(!missed(&[(5, there)]), "it was there all the time: {there:?}");
-            assert!(!missed(&[(5, there), (10, gone), (11, there)]), "it came back before the first look");
+            assert!(
+                !missed(&[(5, there)]),
+                "it was there all the time: {there:?}"
+            );
+            assert!(
+                !missed(&[(5, there), (10, gone), (11, there)]),
+                "it came back before the first look"
+            );
         }
-        assert!(!missed(&[(5, source), (13, both), (15, archive)]), "into the archive");
-        assert!(!missed(&[(5, archive), (13, both), (15, source)]), "out of it: the third look finds it");
-        assert!(missed(&[(5, archive), (12, both), (13, source), (15, both), (16, archive)]), "out of it and back");
+        assert!(
+            !missed(&[(5, source), (13, both), (15, archive)]),
+            "into the archive"
+        );
+        assert!(
+            !missed(&[(5, archive), (13, both), (15, source)]),
+            "out of it: the third look finds it"
+        );
+        assert!(
+            missed(&[
+                (5, archive),
+                (12, both),
+                (13, source),
+                (15, both),
+                (16, archive)
+            ]),
+            "out of it and back"
+        );
     }
 }

@@ -33,7 +33,11 @@ impl HostSpell {
     /// A host's storage is slow at this time: so many seconds at least.
     pub(super) fn slow(during: Range<Duration>, slot: usize, least: f64, draw: &Draw<'_>) -> Self {
         let most = (least * draw.magnitude(1.5, 10.0)).min(SLOWEST);
-        Self { during, slot, trouble: HostTrouble::Slow(least..most) }
+        Self {
+            during,
+            slot,
+            trouble: HostTrouble::Slow(least..most),
+        }
     }
 }
 
@@ -62,6 +66,11 @@ impl FaultPlan {
         }
         let start = draw.moment(self.storm / 2);
         let during = start..start + seconds(draw.magnitude(60.0, 900.0));
-        self.hosts.push(HostSpell::slow(during, draw.below(self.workers), draw.magnitude(0.1, 5.0), &draw));
+        self.hosts.push(HostSpell::slow(
+            during,
+            draw.below(self.workers),
+            draw.magnitude(0.1, 5.0),
+            &draw,
+        ));
     }
 }

@@ -30,7 +30,10 @@ const SLOWEST: f64 = 90.0;
 /// While a gateway answers by itself, it does so to this share of the requests.
 const GATEWAY_SHARE: f64 = 0.5;
 /// An answer that comes when nobody waits for it any more.
-const TOO_LATE: FaultDecision = FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
+const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
+    answers: Duration::from_mins(1),
+    patience: PATIENCE,
+};
 
 /// Injects the faults of one worker, from its start to its end.
 pub(super) struct FaultInjector {
@@ -57,17 +60,36 @@ struct Life {
 }
 
 impl FaultInjector {
-    pub(super) fn new(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: CutChance) -> Self {
+    pub(super) fn new(
+        stage: Arc<Stage>,
+        fault_plan: Arc<FaultPlan>,
+        caller: u32,
+        chance: CutChance,
+    ) -> Self {
         Self::over(stage, fault_plan, caller, chance, Arc::default())
     }
 
     /// The faults of another account, over the same worker.
     pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: CutChance) -> Self {
-        Self::over(Arc::clone(&self.stage), fault_plan, self.caller, chance, Arc::clone(&self.life))
+        Self::over(
+            Arc::clone(&self.stage),
+            fault_plan,
+            self.caller,
+            chance,
+            Arc::clone(&self.life),
+        )
     }
 
-    fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: CutChance, life: Arc<Life>) -> Self {
-        let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.ever_has(*fault));
+    fn over(
+        stage: Arc<Stage>,
+        fault_plan: Arc<FaultPlan>,
+        caller: u32,
+        chance: CutChance,
+        life: Arc<Life>,
+    ) -> Self {
+        let refuses = REFUSALS
+            .iter()
+            .any(|(fault, _)| fault_plan.ever_has(*fault));
         Self {
             stage,
             fault_plan,
@@ -109,11 +131,26 @@ impl FaultInjector {
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
-        let away = self.fault_plan.away.iter().map(|outage| (FaultKind::Away, outage));
-        let mut outages = away.chain(self.fault_plan.outages.iter().map(|outage| (FaultKind::Outage, outage)));
-        let outage = outages.find(|(_, outage)| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
+        let away = self
+            .fault_plan
+            .away
+            .iter()
+            .map(|outage| (FaultKind::Away, outage));
+        let mut outages = away.chain(
+            self.fault_plan
+                .outages
+                .iter()
+                .map(|outage| (FaultKind::Outage, outage)),
+        );
+        let outage = outages.find(|(_, outage)| {
+            outage.during.contains(&now) && outage.service.is_none_or(|s| s == service)
+        });
         if let Some((kind, outage)) = outage {
-            let fault = if matches!(outage.refusal, OutageKind::Reset | OutageKind::Deaf) { FaultKind::DeafOutage } else { kind };
+            let fault = if matches!(outage.refusal, OutageKind::Reset | OutageKind::Deaf) {
+                FaultKind::DeafOutage
+            } else {
+                kind
+            };
             if self.stage.strike(fault) {
                 self.stage.struck(fault, self.caller, operation);
                 return Some(outage.refusal.verdict());
@@ -122,84 +159,132 @@ impl FaultInjector {
         if let Some(verdict) = self.unheard(operation, now) {
             return Some(verdict);
         }
-        let burst = self.fault_plan.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
-        let fault = if burst.retry_after.is_some() { FaultKind::RetryAfter } else { FaultKind::Throttling };
+        let burst = self
+            .fault_plan
+            .bursts
+            .iter()
+            .find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let fault = if burst.retry_after.is_some() {
+            FaultKind::RetryAfter
+        } else {
+            FaultKind::Throttling
+        };
         let strikes = self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
         }
         if strikes && let Some(wait) = burst.retry_after {
-            self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(burst.lane, now + wait);
+            self.asked
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(burst.lane, now + wait);
             if operation.what.service() == Service::Queue {
                 self.stage.asked_to_wait(self.caller, wait);
             }
         }
-        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled {
+            retry_after: burst.retry_after,
+        }))
     }
 
     /// What this host alone meets.
     fn at_this_host(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let slot = usize::try_from(self.caller.checked_sub(WORKERS)?).ok()?;
         let now = self.stage.elapsed();
-        let spells = self.fault_plan.hosts.iter().filter(|spell| spell.slot == slot && spell.during.contains(&now));
-        spells.map(|spell| &spell.trouble).find_map(|trouble| match trouble {
-            HostTrouble::Cut(lane, refusal) => {
-                (lane.carries(&operation.what) && self.strikes_at(1.0, FaultKind::HostCut, operation)).then(|| refusal.verdict())
-            }
-            HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
-            HostTrouble::Slow(takes) => self.strikes_at(1.0, FaultKind::HostSlow, operation).then(|| {
-                let draw = Draw(&self.chance);
-                let takes = seconds(draw.magnitude(takes.start, takes.end));
-                if draw.happens(0.5) {
-                    FaultDecision::Delayed { arrives: takes, patience: PATIENCE }
-                } else {
-                    FaultDecision::AnswerLate { answers: takes, patience: PATIENCE }
-                }
-            }),
-        })
+        let spells = self
+            .fault_plan
+            .hosts
+            .iter()
+            .filter(|spell| spell.slot == slot && spell.during.contains(&now));
+        spells
+            .map(|spell| &spell.trouble)
+            .find_map(|trouble| match trouble {
+                HostTrouble::Cut(lane, refusal) => (lane.carries(&operation.what)
+                    && self.strikes_at(1.0, FaultKind::HostCut, operation))
+                .then(|| refusal.verdict()),
+                HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
+                HostTrouble::Slow(takes) => self
+                    .strikes_at(1.0, FaultKind::HostSlow, operation)
+                    .then(|| {
+                        let draw = Draw(&self.chance);
+                        let takes = seconds(draw.magnitude(takes.start, takes.end));
+                        if draw.happens(0.5) {
+                            FaultDecision::Delayed {
+                                arrives: takes,
+                                patience: PATIENCE,
+                            }
+                        } else {
+                            FaultDecision::AnswerLate {
+                                answers: takes,
+                                patience: PATIENCE,
+                            }
+                        }
+                    }),
+            })
     }
 
     /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
     fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
-        let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
+        let unheard = hazards
+            .unheard
+            .iter()
+            .find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
         if let Some(unheard) = unheard
             && self.strikes_at(1.0, FaultKind::Unheard, operation)
         {
-            return Some(if unheard.slow { TOO_LATE } else { FaultDecision::LoseAnswer });
+            return Some(if unheard.slow {
+                TOO_LATE
+            } else {
+                FaultDecision::LoseAnswer
+            });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
         // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
-        let verdict =
-            if operation.writes { FaultDecision::LoseAnswer } else { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) };
-        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation)).then_some(verdict)
+        let verdict = if operation.writes {
+            FaultDecision::LoseAnswer
+        } else {
+            FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
+        };
+        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation))
+            .then_some(verdict)
     }
 
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
-            (operation.writes || *fault != FaultKind::TooLarge) && self.strikes_at(rate, *fault, operation)
+            (operation.writes || *fault != FaultKind::TooLarge)
+                && self.strikes_at(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
 
     /// The refusal of a write of the one row that is refused.
     fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let row =
-            self.fault_plan.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+        let row = self
+            .fault_plan
+            .hazards
+            .refused_row
+            .as_ref()
+            .filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
         let index = match &operation.what {
             What::Entity(table, key) if row.is(table, key) => None,
-            What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
+            What::Partition(table, _) => {
+                Some(operation.rows.iter().position(|key| row.is(table, key))?)
+            }
             _ => return None,
         };
-        self.strikes_at(1.0, FaultKind::RefusedRow, operation).then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
+        self.strikes_at(1.0, FaultKind::RefusedRow, operation)
+            .then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
     /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
     fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
-            What::Entity(table, _) => operation.name == "Delete Entity" && table.as_str() == EMPLOYEES,
+            What::Entity(table, _) => {
+                operation.name == "Delete Entity" && table.as_str() == EMPLOYEES
+            }
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
@@ -214,9 +299,12 @@ impl FaultInjector {
 
     /// Loses a request to delete an employee: the client changes it before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let What::Entity(table, key) = &operation.what else { return None };
+        let What::Entity(table, key) = &operation.what else {
+            return None;
+        };
         let rate = self.rate(FaultKind::Changed);
-        let deletes = operation.name == "Delete Entity" && table.as_str() == EMPLOYEES && is_primary(key);
+        let deletes =
+            operation.name == "Delete Entity" && table.as_str() == EMPLOYEES && is_primary(key);
         if !deletes || rate <= 0.0 || !self.stage.is_allowed(FaultKind::Changed) {
             return None;
         }
@@ -235,8 +323,15 @@ impl FaultInjector {
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
         let now = self.stage.elapsed();
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, until)) = asked.iter().find(|(lane, until)| **until > now && lane.carries(&operation.what)) {
-            self.stage.violated(format!("{} was sent {:?} before the store asked for it", operation.name, until.saturating_sub(now)));
+        if let Some((_, until)) = asked
+            .iter()
+            .find(|(lane, until)| **until > now && lane.carries(&operation.what))
+        {
+            self.stage.violated(format!(
+                "{} was sent {:?} before the store asked for it",
+                operation.name,
+                until.saturating_sub(now)
+            ));
         }
     }
 
@@ -250,26 +345,50 @@ impl FaultInjector {
                 seconds(draw.magnitude(0.05, OLDEST_REQUEST))
             }
         };
-        if let (Some((slow, rate)), What::Entity(table, _)) = (self.fault_plan.slow, &operation.what)
+        if let (Some((slow, rate)), What::Entity(table, _)) =
+            (self.fault_plan.slow, &operation.what)
             && table.as_str() == slow
             && self.strikes_at(rate, FaultKind::SlowRequest, operation)
         {
-            return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
+            return Some(FaultDecision::Delayed {
+                arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())),
+                patience: PATIENCE,
+            });
         }
-        if let (Some((slow, rate)), What::Entity(table, _)) = (self.fault_plan.slow_answers, &operation.what)
+        if let (Some((slow, rate)), What::Entity(table, _)) =
+            (self.fault_plan.slow_answers, &operation.what)
             && table.as_str() == slow
             && self.strikes_at(rate, FaultKind::SlowAnswer, operation)
         {
-            return Some(FaultDecision::AnswerLate { answers: seconds(draw.0.between(1.0, 15.0)), patience: PATIENCE });
+            return Some(FaultDecision::AnswerLate {
+                answers: seconds(draw.0.between(1.0, 15.0)),
+                patience: PATIENCE,
+            });
         }
-        if operation.name == GET_MESSAGES && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation) {
-            return Some(FaultDecision::Delayed { arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
+        if operation.name == GET_MESSAGES
+            && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
+        {
+            return Some(FaultDecision::Delayed {
+                arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())),
+                patience: PATIENCE,
+            });
         }
         if self.strikes(FaultKind::ErrorBefore, operation) {
-            let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
-            let class =
-                *draw.of(&[ErrorClass::Refused, ErrorClass::Transient { retry_after: None }, ErrorClass::Throttled { retry_after }]);
-            if let (ErrorClass::Throttled { retry_after: Some(wait) }, Service::Queue) = (class, operation.what.service()) {
+            let retry_after = draw
+                .happens(0.3)
+                .then(|| seconds(draw.magnitude(1.0, 20.0).round()));
+            let class = *draw.of(&[
+                ErrorClass::Refused,
+                ErrorClass::Transient { retry_after: None },
+                ErrorClass::Throttled { retry_after },
+            ]);
+            if let (
+                ErrorClass::Throttled {
+                    retry_after: Some(wait),
+                },
+                Service::Queue,
+            ) = (class, operation.what.service())
+            {
                 self.stage.asked_to_wait(self.caller, wait);
             }
             return Some(FaultDecision::Fail(class));
@@ -281,14 +400,27 @@ impl FaultInjector {
             return Some(FaultDecision::LoseAnswer);
         }
         if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
-            let patience = if draw.happens(0.5) { Duration::ZERO } else { PATIENCE };
-            return Some(FaultDecision::Delayed { arrives: patience + later(), patience });
+            let patience = if draw.happens(0.5) {
+                Duration::ZERO
+            } else {
+                PATIENCE
+            };
+            return Some(FaultDecision::Delayed {
+                arrives: patience + later(),
+                patience,
+            });
         }
         if self.strikes(FaultKind::SlowRequest, operation) {
-            return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+            return Some(FaultDecision::Delayed {
+                arrives: seconds(draw.magnitude(1.0, SLOWEST)),
+                patience: PATIENCE,
+            });
         }
         if self.strikes(FaultKind::SlowAnswer, operation) {
-            return Some(FaultDecision::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+            return Some(FaultDecision::AnswerLate {
+                answers: seconds(draw.magnitude(1.0, SLOWEST)),
+                patience: PATIENCE,
+            });
         }
         if self.strikes(FaultKind::CrashAfter, operation) {
             self.die();
@@ -297,7 +429,10 @@ impl FaultInjector {
         if operation.writes && self.strikes(FaultKind::CrashInFlight, operation) {
             self.die();
             let arrives = later();
-            return Some(FaultDecision::Delayed { arrives, patience: arrives });
+            return Some(FaultDecision::Delayed {
+                arrives,
+                patience: arrives,
+            });
         }
         None
     }
@@ -320,7 +455,11 @@ impl FaultPolicy for FaultInjector {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
         self.stage.sends(self.caller, operation);
-        sleep(seconds(self.chance.between(self.fault_plan.latency.start, self.fault_plan.latency.end))).await;
+        sleep(seconds(self.chance.between(
+            self.fault_plan.latency.start,
+            self.fault_plan.latency.end,
+        )))
+        .await;
         self.unless_dead().await;
         if self.stage.is_calm() {
             return FaultDecision::Execute;
@@ -331,10 +470,17 @@ impl FaultPolicy for FaultInjector {
         }
         let request = self.refuses.then(|| (operation.name, about(operation)));
         let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let repeated = request.as_ref().is_some_and(|request| failed().remove(request));
-        let verdict = self.refused(operation).or_else(|| self.at_this_host(operation)).or_else(|| self.refusal(operation, repeated));
-        let verdict =
-            verdict.or_else(|| self.refused_row(operation)).or_else(|| self.recreated(operation)).or_else(|| self.changed(operation));
+        let repeated = request
+            .as_ref()
+            .is_some_and(|request| failed().remove(request));
+        let verdict = self
+            .refused(operation)
+            .or_else(|| self.at_this_host(operation))
+            .or_else(|| self.refusal(operation, repeated));
+        let verdict = verdict
+            .or_else(|| self.refused_row(operation))
+            .or_else(|| self.recreated(operation))
+            .or_else(|| self.changed(operation));
         let verdict = verdict.or_else(|| self.strike(operation));
         if verdict.is_some() {
             failed().extend(request);
@@ -344,7 +490,8 @@ impl FaultPolicy for FaultInjector {
 
     fn page(&self, _what: &What) -> Option<usize> {
         let rate = self.rate(FaultKind::ShortPage);
-        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
+        let short =
+            rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
     }
 }
@@ -377,9 +524,15 @@ impl FaultPolicy for Breeze {
 impl FaultScope {
     fn carries(&self, what: &What) -> bool {
         match (self, what) {
-            (Self::Partition(table, pk), What::Partition(other, key)) => other.as_str() == *table && key.as_str() == *pk,
-            (Self::Partition(table, pk), What::Entity(other, key)) => other.as_str() == *table && key.pk.as_str() == *pk,
-            (Self::Queue(name), What::Queue(queue) | What::Message(queue, _)) => queue.as_str() == *name,
+            (Self::Partition(table, pk), What::Partition(other, key)) => {
+                other.as_str() == *table && key.as_str() == *pk
+            }
+            (Self::Partition(table, pk), What::Entity(other, key)) => {
+                other.as_str() == *table && key.pk.as_str() == *pk
+            }
+            (Self::Queue(name), What::Queue(queue) | What::Message(queue, _)) => {
+                queue.as_str() == *name
+            }
             _ => false,
         }
     }

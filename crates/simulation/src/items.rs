@@ -32,7 +32,15 @@ pub enum ItemPlace {
 pub(super) type Item = (ItemPlace, String);
 
 /// An item as a footprint lists it: view, generation, account, site, part, ETag or token, changing.
-type ListedItem = (String, u32, String, Vec<String>, Option<serde_json::Value>, Option<String>, u8);
+type ListedItem = (
+    String,
+    u32,
+    String,
+    Vec<String>,
+    Option<serde_json::Value>,
+    Option<String>,
+    u8,
+);
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 /// What a member says.
@@ -42,7 +50,9 @@ impl fmt::Display for ItemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row(table, key) => write!(f, "{table}{key}"),
-            Self::Blob(place, name) | Self::File(place, name) | Self::Document(place, name) => write!(f, "{place}/{name}"),
+            Self::Blob(place, name) | Self::File(place, name) | Self::Document(place, name) => {
+                write!(f, "{place}/{name}")
+            }
         }
     }
 }
@@ -66,7 +76,12 @@ pub(super) fn primary_of(key: &EntityKey) -> Address {
 
 /// The items that a footprint lists, and whether each is changing.
 pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String> {
-    let unreadable = || format!("the footprint {} cannot be read: {footprint:?}", footprint.key);
+    let unreadable = || {
+        format!(
+            "the footprint {} cannot be read: {footprint:?}",
+            footprint.key
+        )
+    };
     let mut text = footprint.text("Items").ok_or_else(unreadable)?.to_owned();
     for piece in (1..).map_while(|number| footprint.text(&format!("Items_{number}"))) {
         text.push_str(piece);
@@ -78,10 +93,17 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
         let part = part.map(|part| part.to_string()).unwrap_or_default();
         let site: Vec<&str> = site.iter().map(String::as_str).collect();
         let place = match site.as_slice() {
-            ["row", table, pk, rk] => ItemPlace::Row(located(&account, table), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
-            ["blob", container, name] => ItemPlace::Blob(located(&account, container), (*name).to_owned()),
+            ["row", table, pk, rk] => ItemPlace::Row(
+                located(&account, table),
+                EntityKey::new(*pk, *rk).map_err(|_| unreadable())?,
+            ),
+            ["blob", container, name] => {
+                ItemPlace::Blob(located(&account, container), (*name).to_owned())
+            }
             ["file", dir, name] => ItemPlace::File((*dir).to_owned(), (*name).to_owned()),
-            ["document", collection, key] => ItemPlace::Document((*collection).to_owned(), (*key).to_owned()),
+            ["document", collection, key] => {
+                ItemPlace::Document((*collection).to_owned(), (*key).to_owned())
+            }
             _ => return Err(unreadable()),
         };
         listed.insert((place, part), changing != 0);
@@ -100,13 +122,26 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     if row.text("ek_view").is_none() {
         return Ok(sets);
     }
-    let source: Vec<String> = row.text("ek_source").and_then(|source| serde_json::from_str(source).ok()).unwrap_or_default();
+    let source: Vec<String> = row
+        .text("ek_source")
+        .and_then(|source| serde_json::from_str(source).ok())
+        .unwrap_or_default();
     match source.as_slice() {
         [source, pk, rk] => {
-            let Ok(key) = EntityKey::new(pk.as_str(), rk.as_str()) else { return Ok(Vec::new()) };
-            let says = row.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(n, v)| (n.clone(), v.clone())).collect();
+            let Ok(key) = EntityKey::new(pk.as_str(), rk.as_str()) else {
+                return Ok(Vec::new());
+            };
+            let says = row
+                .properties
+                .iter()
+                .filter(|(name, _)| !name.starts_with("ek_"))
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect();
             Ok(vec![HeldItem {
-                item: (ItemPlace::Row(table.to_owned(), row.key.clone()), String::new()),
+                item: (
+                    ItemPlace::Row(table.to_owned(), row.key.clone()),
+                    String::new(),
+                ),
                 owner: (source.clone(), key),
                 says,
             }])
@@ -118,26 +153,56 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
 
 /// The properties that somebody else keeps on a row.
 fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
-    let wrong = || format!("what is set on {table}{} contradicts itself: {row:?}", row.key);
+    let wrong = || {
+        format!(
+            "what is set on {table}{} contradicts itself: {row:?}",
+            row.key
+        )
+    };
     let mut held = Vec::new();
     let mut known = BTreeSet::from(["Name".to_owned()]);
-    for (_, owner) in row.properties.iter().filter(|(name, _)| name.starts_with("ek_owner_")) {
-        let owner: serde_json::Value = owner.as_str().and_then(|owner| serde_json::from_str(owner).ok()).ok_or_else(wrong)?;
-        let texts = |name: &str| serde_json::from_value::<Vec<String>>(owner[name].clone()).map_err(|_| wrong());
+    for (_, owner) in row
+        .properties
+        .iter()
+        .filter(|(name, _)| name.starts_with("ek_owner_"))
+    {
+        let owner: serde_json::Value = owner
+            .as_str()
+            .and_then(|owner| serde_json::from_str(owner).ok())
+            .ok_or_else(wrong)?;
+        let texts = |name: &str| {
+            serde_json::from_value::<Vec<String>>(owner[name].clone()).map_err(|_| wrong())
+        };
         let (source, names) = (texts("source")?, texts("set")?);
         if owner["by_claim"] == true {
             // The claim is the item, wherever it is carried to.
             continue;
         }
-        let [source, pk, rk] = source.as_slice() else { return Err(wrong()) };
+        let [source, pk, rk] = source.as_slice() else {
+            return Err(wrong());
+        };
         let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
-        let says: Option<Properties> = names.iter().map(|name| Some((name.clone(), row.get(name)?.clone()))).collect();
-        let item = (ItemPlace::Row(table.to_owned(), row.key.clone()), set_part());
-        held.push(HeldItem { item, owner: (source.clone(), key), says: says.ok_or_else(wrong)? });
+        let says: Option<Properties> = names
+            .iter()
+            .map(|name| Some((name.clone(), row.get(name)?.clone())))
+            .collect();
+        let item = (
+            ItemPlace::Row(table.to_owned(), row.key.clone()),
+            set_part(),
+        );
+        held.push(HeldItem {
+            item,
+            owner: (source.clone(), key),
+            says: says.ok_or_else(wrong)?,
+        });
         known.extend(names);
     }
     let nobodys = |name: &String| !name.starts_with("ek_") && !known.contains(name);
-    if table == "Departments" && row.properties.keys().any(nobodys) { Err(wrong()) } else { Ok(held) }
+    if table == "Departments" && row.properties.keys().any(nobodys) {
+        Err(wrong())
+    } else {
+        Ok(held)
+    }
 }
 
 /// The part that properties are.
@@ -147,15 +212,25 @@ pub(super) fn set_part() -> String {
 
 fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || format!("the list {table}{} contradicts itself: {row:?}", row.key);
-    let list = row.text("ek_list").and_then(|property| row.text(property)).ok_or_else(wrong)?;
+    let list = row
+        .text("ek_list")
+        .and_then(|property| row.text(property))
+        .ok_or_else(wrong)?;
     let members: Vec<Texts> = serde_json::from_str(list).map_err(|_| wrong())?;
-    let tokens: Vec<String> = row.text("ek_tokens").and_then(|tokens| serde_json::from_str(tokens).ok()).ok_or_else(wrong)?;
+    let tokens: Vec<String> = row
+        .text("ek_tokens")
+        .and_then(|tokens| serde_json::from_str(tokens).ok())
+        .ok_or_else(wrong)?;
     let sorted: BTreeSet<&Texts> = members.iter().collect();
     if !members.iter().eq(sorted) || tokens.len() != members.len() || members.is_empty() {
         return Err(wrong());
     }
     counted(table, row, &members)?;
-    members_of(&ItemPlace::Row(table.to_owned(), row.key.clone()), (source, row.key.pk.as_str()), &members)
+    members_of(
+        &ItemPlace::Row(table.to_owned(), row.key.clone()),
+        (source, row.key.pk.as_str()),
+        &members,
+    )
 }
 
 /// Checks that a row says how many members it lists, and what they make of its figures.
@@ -163,17 +238,34 @@ fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
     if base(table) == "Groups" {
-        let versions = members.iter().flatten().filter_map(|text| text.strip_prefix("Version=i")?.parse::<i64>().ok()).sum();
-        wanted.extend([("Headcount", EdmValue::Int64(count)), ("Versions", EdmValue::Int64(versions))]);
+        let versions = members
+            .iter()
+            .flatten()
+            .filter_map(|text| text.strip_prefix("Version=i")?.parse::<i64>().ok())
+            .sum();
+        wanted.extend([
+            ("Headcount", EdmValue::Int64(count)),
+            ("Versions", EdmValue::Int64(versions)),
+        ]);
     }
-    match wanted.iter().find(|(name, value)| row.get(name) != Some(value)) {
+    match wanted
+        .iter()
+        .find(|(name, value)| row.get(name) != Some(value))
+    {
         None => Ok(()),
-        Some(_) => Err(format!("the list {table}{} contradicts itself: {row:?}", row.key)),
+        Some(_) => Err(format!(
+            "the list {table}{} contradicts itself: {row:?}",
+            row.key
+        )),
     }
 }
 
 /// The members of a list, as items.
-pub(super) fn members_of(place: &ItemPlace, (source, pk): (&str, &str), members: &[Texts]) -> Result<Vec<HeldItem>, String> {
+pub(super) fn members_of(
+    place: &ItemPlace,
+    (source, pk): (&str, &str),
+    members: &[Texts],
+) -> Result<Vec<HeldItem>, String> {
     let held = members.iter().map(|texts| {
         // In the primaries' own partition the list need not tell it.
         let (pk, rk) = match texts.as_slice() {
@@ -181,17 +273,31 @@ pub(super) fn members_of(place: &ItemPlace, (source, pk): (&str, &str), members:
             [pk, rk, ..] => (pk.as_str(), rk),
             [] => return Err(format!("{place} has a member that says nothing")),
         };
-        let key = EntityKey::new(pk, rk.as_str()).map_err(|_| format!("{place} has a member without a key: {texts:?}"))?;
-        Ok(HeldItem { item: (place.clone(), member(texts)), owner: (source.to_owned(), key), says: Properties::new() })
+        let key = EntityKey::new(pk, rk.as_str())
+            .map_err(|_| format!("{place} has a member without a key: {texts:?}"))?;
+        Ok(HeldItem {
+            item: (place.clone(), member(texts)),
+            owner: (source.to_owned(), key),
+            says: Properties::new(),
+        })
     });
     held.collect()
 }
 
 /// The table that the entities of an archive of documents are primaries of, where they have large values.
 pub(super) fn filing(archive: &str) -> String {
-    let capital = |word: &str| word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect::<String>();
+    let capital = |word: &str| {
+        word.chars()
+            .take(1)
+            .flat_map(char::to_uppercase)
+            .chain(word.chars().skip(1))
+            .collect::<String>()
+    };
     let name: String = archive.split('_').map(capital).collect();
-    format!("EvenkeelArchive{name}{}", hex::encode(&Sha256::digest(archive)[..4]))
+    format!(
+        "EvenkeelArchive{name}{}",
+        hex::encode(&Sha256::digest(archive)[..4])
+    )
 }
 
 /// The primary whose large value lies under this name beside its document: `pk/rk.json%values/…`.
@@ -203,9 +309,13 @@ pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
 
 /// The primary that a document of a search index is of.
 pub(super) fn document_key(key: &str) -> Option<Address> {
-    let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(key).ok()?;
+    let json = base64::engine::general_purpose::URL_SAFE_NO_PAD
+        .decode(key)
+        .ok()?;
     let [table, pk, rk]: [String; 3] = serde_json::from_slice(&json).ok()?;
-    let table = archives::SOURCES.into_iter().find(|source| source.eq_ignore_ascii_case(&table))?;
+    let table = archives::SOURCES
+        .into_iter()
+        .find(|source| source.eq_ignore_ascii_case(&table))?;
     Some((table.to_owned(), EntityKey::new(pk, rk).ok()?))
 }
 
@@ -223,22 +333,40 @@ pub(super) enum BlobContent {
 /// What a blob holds. An error where it contradicts itself.
 pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, String> {
     let metadata = |name: &str| blob.properties.metadata.get(name);
-    let wrong = || format!("{place} contradicts itself: {:?}", String::from_utf8_lossy(&blob.content));
+    let wrong = || {
+        format!(
+            "{place} contradicts itself: {:?}",
+            String::from_utf8_lossy(&blob.content)
+        )
+    };
     let source: Texts = match metadata("ek_source").filter(|_| metadata("ek_view").is_some()) {
         None => return Ok(BlobContent::Other),
         Some(source) => serde_json::from_str(source).map_err(|_| wrong())?,
     };
     match source.as_slice() {
-        [table, pk, rk] => Ok(BlobContent::Value((table.clone(), EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?))),
+        [table, pk, rk] => Ok(BlobContent::Value((
+            table.clone(),
+            EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?,
+        ))),
         [table] => {
             let text = std::str::from_utf8(&blob.content).map_err(|_| wrong())?;
             let mut lines = text.lines();
-            let head: Value = lines.next().and_then(|head| serde_json::from_str(head).ok()).ok_or_else(wrong)?;
-            let members = lines.map(|line| serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member));
+            let head: Value = lines
+                .next()
+                .and_then(|head| serde_json::from_str(head).ok())
+                .ok_or_else(wrong)?;
+            let members = lines.map(|line| {
+                serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member)
+            });
             let members: Vec<Texts> = members.collect::<Result<_, _>>().map_err(|_| wrong())?;
             let count = members.len();
-            let told = metadata("ek_count").is_some_and(|told| *told == count.to_string()) && head["ek_count"] == count;
-            if told && members.is_sorted_by(|one, next| one < next) { Ok(BlobContent::List(table.clone(), members)) } else { Err(wrong()) }
+            let told = metadata("ek_count").is_some_and(|told| *told == count.to_string())
+                && head["ek_count"] == count;
+            if told && members.is_sorted_by(|one, next| one < next) {
+                Ok(BlobContent::List(table.clone(), members))
+            } else {
+                Err(wrong())
+            }
         }
         _ => Err(wrong()),
     }

@@ -74,7 +74,10 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn new(max_dequeue_count: u32) -> Self {
-        Self { max_dequeue_count, ..Self::default() }
+        Self {
+            max_dequeue_count,
+            ..Self::default()
+        }
     }
 
     /// Says what the next message from outside is.
@@ -84,26 +87,40 @@ impl Ledger {
 
     /// What a poison message was expected to be before, by the queue and the id that it names, and its body.
     pub(super) fn expectation(&self, queue: &str, id: &str, body: &str) -> Option<Expectation> {
-        let of = |entry: String| self.messages.get(&(queue.to_owned(), entry)).map(|entry| entry.expectation.clone());
+        let of = |entry: String| {
+            self.messages
+                .get(&(queue.to_owned(), entry))
+                .map(|entry| entry.expectation.clone())
+        };
         if !self.lists.has(id) {
             return of(self.lists.poisoned(id, body).pop()?);
         }
         // A batch that came to nothing as a whole: what it named last.
-        let jobs =
-            listed(body)?.into_iter().filter_map(|keys| Some((keys.clone(), of(self.lists.entry_of(id, Some((&keys.0, &keys.1))))?)));
+        let jobs = listed(body)?.into_iter().filter_map(|keys| {
+            Some((
+                keys.clone(),
+                of(self.lists.entry_of(id, Some((&keys.0, &keys.1))))?,
+            ))
+        });
         Some(Expectation::Batch(jobs.collect()))
     }
 
     /// The entry of a job: its message, or what stands for one job of a batch.
     pub(super) fn entry_of(&self, message: &str, key: Option<&EntityKey>) -> String {
-        self.lists.entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
+        self.lists
+            .entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
     }
 
     /// The move that was asked for last of those that have not ended: from which key to which.
     pub(super) fn moving(&self) -> Option<(EntityKey, EntityKey)> {
         let open = self.messages.values().filter(|entry| !entry.gone);
         let moves = open.filter_map(|entry| match &entry.expectation {
-            Expectation::Job(EntityJob { op: "move", key, to: Some(to), .. }) => Some((!entry.running.is_empty(), entry.enqueued, key, to)),
+            Expectation::Job(EntityJob {
+                op: "move",
+                key,
+                to: Some(to),
+                ..
+            }) => Some((!entry.running.is_empty(), entry.enqueued, key, to)),
             _ => None,
         });
         moves.max().map(|(.., from, to)| (from.clone(), to.clone()))
@@ -111,12 +128,24 @@ impl Ledger {
 
     /// The entries of a message that have not ended.
     fn open(&self, queue: &str, message: &str) -> Vec<(String, String)> {
-        let entries = self.lists.entries(message).into_iter().map(|entry| (queue.to_owned(), entry));
-        entries.filter(|entry| self.messages.get(entry).is_some_and(|entry| !entry.gone)).collect()
+        let entries = self
+            .lists
+            .entries(message)
+            .into_iter()
+            .map(|entry| (queue.to_owned(), entry));
+        entries
+            .filter(|entry| self.messages.get(entry).is_some_and(|entry| !entry.gone))
+            .collect()
     }
 
     /// Takes in the changes of one operation; what is wrong with them, in words. `faulty`: a fault struck it.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
+    pub(super) fn take_in(
+        &mut self,
+        execution: &Execution<'_>,
+        tick: u64,
+        faulty: bool,
+        history: &History,
+    ) -> Result<(), String> {
         for change in execution.changes {
             match change {
                 ObservedChange::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => {
@@ -130,7 +159,8 @@ impl Ledger {
                         JOBS => self.expected.pop_front(),
                         _ => Some(self.expected_rechecks(content.listed.as_deref())),
                     };
-                    let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
+                    let (expectation, ttl) = expectation
+                        .ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
                         self.sent_on += 1;
                     } else if queue.as_str() == JOBS {
@@ -140,18 +170,28 @@ impl Ledger {
                     }
                     let jobs = match expectation {
                         Expectation::Batch(jobs) => {
-                            self.lists.insert(id, jobs.iter().map(|(keys, _)| keys.clone()).collect());
-                            jobs.into_iter().map(|(keys, expectation)| (Some(keys), expectation)).collect()
+                            self.lists
+                                .insert(id, jobs.iter().map(|(keys, _)| keys.clone()).collect());
+                            jobs.into_iter()
+                                .map(|(keys, expectation)| (Some(keys), expectation))
+                                .collect()
                         }
                         one => vec![(None, one)],
                     };
-                    for (entry, (keys, expectation)) in self.lists.entries(id).into_iter().zip(jobs) {
-                        let entry_of = LedgerEntry::new(expectation, keys, (execution.at, &content, ttl));
+                    for (entry, (keys, expectation)) in self.lists.entries(id).into_iter().zip(jobs)
+                    {
+                        let entry_of =
+                            LedgerEntry::new(expectation, keys, (execution.at, &content, ttl));
                         self.messages.insert((queue.to_string(), entry), entry_of);
                     }
                 }
-                ObservedChange::Got { queue, id, dequeue_count } => {
-                    let delivery = DeliveryRecord::new(tick, execution.caller, faulty || execution.late);
+                ObservedChange::Got {
+                    queue,
+                    id,
+                    dequeue_count,
+                } => {
+                    let delivery =
+                        DeliveryRecord::new(tick, execution.caller, faulty || execution.late);
                     let open = self.open(queue.as_str(), id);
                     self.redelivered += u64::from(*dequeue_count > 1 && !open.is_empty());
                     for entry in &open {
@@ -160,7 +200,9 @@ impl Ledger {
                         }
                     }
                 }
-                ObservedChange::Updated { queue, id, text } => self.updated(queue.as_str(), id, text, history)?,
+                ObservedChange::Updated { queue, id, text } => {
+                    self.updated(queue.as_str(), id, text, history)?
+                }
                 ObservedChange::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
                     for entry in self.open(queue.as_str(), id) {
                         self.ends(&entry, history)?;
@@ -179,7 +221,11 @@ impl Ledger {
                                 (entry.gone, entry.expired) = (true, true);
                                 entry.explain(|_| true);
                             }
-                            _ => return Err(format!("the message {id} on {queue} expired, and was to live for ever")),
+                            _ => {
+                                return Err(format!(
+                                    "the message {id} on {queue} expired, and was to live for ever"
+                                ));
+                            }
                         }
                     }
                 }
@@ -189,14 +235,35 @@ impl Ledger {
     }
 
     /// A message has another text: the jobs of a batch that it names no more have ended.
-    fn updated(&mut self, queue: &str, id: &str, text: &str, history: &History) -> Result<(), String> {
+    fn updated(
+        &mut self,
+        queue: &str,
+        id: &str,
+        text: &str,
+        history: &History,
+    ) -> Result<(), String> {
         let content = Arc::new(MessageContent::of(text, id));
-        for entry in self.lists.entries(id).into_iter().map(|entry| (queue.to_owned(), entry)) {
-            let Some(known) = self.messages.get_mut(&entry) else { continue };
-            let is_named = known.listed.as_ref().is_none_or(|keys| content.listed.as_ref().is_some_and(|named| named.contains(keys)));
+        for entry in self
+            .lists
+            .entries(id)
+            .into_iter()
+            .map(|entry| (queue.to_owned(), entry))
+        {
+            let Some(known) = self.messages.get_mut(&entry) else {
+                continue;
+            };
+            let is_named = known.listed.as_ref().is_none_or(|keys| {
+                content
+                    .listed
+                    .as_ref()
+                    .is_some_and(|named| named.contains(keys))
+            });
             if known.listed.is_some() && known.gone {
                 if is_named {
-                    return Err(format!("the job {} on {queue} had ended, and its message names it again: {text}", entry.1));
+                    return Err(format!(
+                        "the job {} on {queue} had ended, and its message names it again: {text}",
+                        entry.1
+                    ));
                 }
                 continue;
             }
@@ -210,7 +277,9 @@ impl Ledger {
 
     /// A message was deleted, or names a job no more.
     fn ends(&mut self, entry: &(String, String), history: &History) -> Result<(), String> {
-        let Some(known) = self.messages.get_mut(entry) else { return Ok(()) };
+        let Some(known) = self.messages.get_mut(entry) else {
+            return Ok(());
+        };
         known.gone = true;
         self.done += u64::from(!known.poisoned);
         self.deleted(&entry.0, &entry.1, history)
@@ -219,69 +288,139 @@ impl Ledger {
     /// Rechecks come from a worker, or one from the operator who requeues it.
     fn expected_rechecks(&mut self, listed: Option<&[ListedKeys]>) -> (Expectation, Ttl) {
         if let Some(listed) = listed {
-            return (Expectation::Batch(listed.iter().map(|keys| (keys.clone(), Expectation::Recheck)).collect()), Ttl::Never);
+            return (
+                Expectation::Batch(
+                    listed
+                        .iter()
+                        .map(|keys| (keys.clone(), Expectation::Recheck))
+                        .collect(),
+                ),
+                Ttl::Never,
+            );
         }
-        let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
+        let requeued = self
+            .expected
+            .pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }
 
     /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run
     /// that panicked was one.
-    pub(super) fn run_begins(&mut self, caller: u32, (queue, id, delivery): Which<'_>) -> Result<(), String> {
+    pub(super) fn run_begins(
+        &mut self,
+        caller: u32,
+        (queue, id, delivery): Which<'_>,
+    ) -> Result<(), String> {
         let max = u64::from(self.max_dequeue_count);
-        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
+            return Ok(());
+        };
         entry.running.push(ActiveRun { caller, delivery });
         // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
-        let most = entry.deliveries.last().map_or(max, |delivery| delivery.most);
+        let most = entry
+            .deliveries
+            .last()
+            .map_or(max, |delivery| delivery.most);
         if u64::from(entry.panics) >= most + u64::from(entry.disturbed()) {
-            return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
+            return Err(format!(
+                "the message {id} on {queue} runs again after {} runs that panicked",
+                entry.panics
+            ));
         }
         // A sync may begin in the run of an earlier delivery, which waited for its turn, under the number of one that shares the run.
-        let shared = entry.shares_runs() && entry.deliveries.iter().any(|earlier| earlier.caller == caller && earlier.has_turn);
-        let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
+        let shared = entry.shares_runs()
+            && entry
+                .deliveries
+                .iter()
+                .any(|earlier| earlier.caller == caller && earlier.has_turn);
+        let Some(delivery) = entry.delivery(delivery) else {
+            return Ok(());
+        };
         delivery.began = true;
         match *delivery {
-            DeliveryRecord { attempts, most, .. } if attempts > most => {
-                Err(format!("the message {id} on {queue} runs in its attempt {attempts}"))
-            }
-            DeliveryRecord { attempts, has_turn: false, .. } if !shared => {
-                Err(format!("the job {id} on {queue} runs in attempt {attempts}, which is for those before it"))
-            }
+            DeliveryRecord { attempts, most, .. } if attempts > most => Err(format!(
+                "the message {id} on {queue} runs in its attempt {attempts}"
+            )),
+            DeliveryRecord {
+                attempts,
+                has_turn: false,
+                ..
+            } if !shared => Err(format!(
+                "the job {id} on {queue} runs in attempt {attempts}, which is for those before it"
+            )),
             _ => Ok(()),
         }
     }
 
     /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
     /// something must have happened to its lease, or to its worker.
-    pub(super) fn run_ends(&mut self, caller: u32, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
-        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        if let Some(ended) = entry.running.iter().position(|running| *running == ActiveRun { caller, delivery }) {
+    pub(super) fn run_ends(
+        &mut self,
+        caller: u32,
+        (queue, id, delivery): Which<'_>,
+        dropped: bool,
+    ) -> Result<(), String> {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
+            return Ok(());
+        };
+        if let Some(ended) = entry
+            .running
+            .iter()
+            .position(|running| *running == ActiveRun { caller, delivery })
+        {
             entry.running.swap_remove(ended);
         }
         let explained = if entry.shares_runs() {
-            entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
+            entry
+                .deliveries
+                .iter()
+                .any(|delivery| delivery.caller == caller && delivery.explained)
         } else {
-            entry.delivery(delivery).is_none_or(|delivery| delivery.explained)
+            entry
+                .delivery(delivery)
+                .is_none_or(|delivery| delivery.explained)
         };
         // What expires is dropped by the worker's own clock, maybe before the service has noticed.
         if dropped && !entry.is_mortal() && !explained {
-            return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
+            return Err(format!(
+                "the run of the message {id} on {queue} was dropped for no reason"
+            ));
         }
         Ok(())
     }
 
     /// A run ended well.
-    pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
-        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
+    pub(super) fn ended_well(
+        &mut self,
+        caller: u32,
+        queue: &str,
+        id: &str,
+        began: u64,
+        outcome: &Outcome,
+    ) {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
+            return;
+        };
         let advanced = matches!(outcome, Outcome::Advanced { .. });
         // A run that has lost its lease may still advance a job that another has ended.
-        if !(advanced && matches!(entry.ended, Some(Outcome::Done(_) | Outcome::Skipped { .. }))) {
+        if !(advanced
+            && matches!(
+                entry.ended,
+                Some(Outcome::Done(_) | Outcome::Skipped { .. })
+            ))
+        {
             entry.ended = Some(outcome.clone());
         }
         if advanced {
             entry.panics = 0;
         }
-        if let Expectation::Job(EntityJob { op: "sync", table, key, .. }) = &entry.expectation {
+        if let Expectation::Job(EntityJob {
+            op: "sync",
+            table,
+            key,
+            ..
+        }) = &entry.expectation
+        {
             self.synced.insert((caller, table, key.clone()), began);
         }
     }
@@ -296,12 +435,19 @@ impl Ledger {
 
     /// A fault at a worker: its runs may leave no trace.
     pub(super) fn disturb(&mut self, caller: u32) {
-        self.messages.values_mut().filter(|entry| !entry.gone).for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
+        self.messages
+            .values_mut()
+            .filter(|entry| !entry.gone)
+            .for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }
 
     /// A fault has struck a message, so that a run of it may leave no trace.
     pub(super) fn disturb_message(&mut self, id: &str) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| message_of(other) == message_of(id)) {
+        for (_, entry) in self
+            .messages
+            .iter_mut()
+            .filter(|((_, other), _)| message_of(other) == message_of(id))
+        {
             entry.explain(|_| true);
             entry.disturb(|_| true);
         }
@@ -309,23 +455,38 @@ impl Ledger {
 
     /// Something happened to a message that explains why its deliveries count.
     pub(super) fn explain_message(&mut self, id: &str) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| message_of(other) == message_of(id)) {
+        for (_, entry) in self
+            .messages
+            .iter_mut()
+            .filter(|((_, other), _)| message_of(other) == message_of(id))
+        {
             entry.explain(|_| true);
         }
     }
 
     /// A run panicked.
     pub(super) fn panicked(&mut self, id: &str) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+        for (_, entry) in self
+            .messages
+            .iter_mut()
+            .filter(|((_, other), _)| other == id)
+        {
             entry.panics += 1;
         }
     }
 
     /// The runs that are under way in a worker.
     pub(super) fn at_work(&self, caller: u32) -> Vec<Author> {
-        let runs = self.messages.iter().flat_map(|((_, id), entry)| entry.running.iter().map(move |run| (id, run)));
+        let runs = self
+            .messages
+            .iter()
+            .flat_map(|((_, id), entry)| entry.running.iter().map(move |run| (id, run)));
         let own = runs.filter(|(_, run)| run.caller == caller);
-        own.map(|(id, run)| Author { message: id.clone(), delivery: run.delivery }).collect()
+        own.map(|(id, run)| Author {
+            message: id.clone(),
+            delivery: run.delivery,
+        })
+        .collect()
     }
 
     /// What a message asks for, whichever queue it is on.
@@ -335,44 +496,87 @@ impl Ledger {
 
     /// When a message was delivered first.
     pub(super) fn first_delivered(&self, id: &str) -> u64 {
-        self.entry(id).and_then(|entry| entry.deliveries.first()).map_or(0, |delivery| delivery.tick)
+        self.entry(id)
+            .and_then(|entry| entry.deliveries.first())
+            .map_or(0, |delivery| delivery.tick)
     }
 
     /// Whether one message was enqueued in a later second than another, as the queue tells times.
     pub(super) fn was_enqueued_later(&self, id: &str, than: &str) -> bool {
         let second = |id| self.entry(id).map(|entry| entry.enqueued.as_second());
-        second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
+        second(id)
+            .zip(second(than))
+            .is_some_and(|(id, than)| id > than)
     }
 
     /// A message, and those in which its sender has put the same job.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
-            (Some(id), Expectation::Job(EntityJob { op, key, .. })) => Some((id.clone(), *op, key.clone())),
+            (Some(id), Expectation::Job(EntityJob { op, key, .. })) => {
+                Some((id.clone(), *op, key.clone()))
+            }
             _ => None,
         };
         let of_this = self.entry(id).and_then(job);
         let same = |entry: &LedgerEntry| of_this.is_some() && job(entry) == of_this;
-        self.messages.iter().filter(|((_, other), entry)| other == id || same(entry)).map(|((_, other), _)| other.as_str()).collect()
+        self.messages
+            .iter()
+            .filter(|((_, other), entry)| other == id || same(entry))
+            .map(|((_, other), _)| other.as_str())
+            .collect()
     }
 
     fn entry(&self, id: &str) -> Option<&LedgerEntry> {
-        self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
+        self.messages
+            .iter()
+            .find(|((_, other), _)| other == id)
+            .map(|(_, entry)| entry)
     }
 
     /// How many messages are on the queues of which one of these entries is.
     pub(super) fn queued<'a>(&self, entries: impl Iterator<Item = &'a String>) -> usize {
-        let is_queued = |id: &&String| self.messages.iter().any(|((_, other), entry)| other == *id && !entry.gone);
-        entries.filter(is_queued).map(|id| message_of(id)).collect::<BTreeSet<_>>().len()
+        let is_queued = |id: &&String| {
+            self.messages
+                .iter()
+                .any(|((_, other), entry)| other == *id && !entry.gone)
+        };
+        entries
+            .filter(is_queued)
+            .map(|id| message_of(id))
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     /// The primaries of jobs that expired: what these have left undone is the client's to ask for again, as thoroughly.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
-        let expired = self.messages.values().filter(|entry| entry.expired && !entry.poisoned);
-        let asked = expired.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(asked) } else { None });
+        let expired = self
+            .messages
+            .values()
+            .filter(|entry| entry.expired && !entry.poisoned);
+        let asked = expired.filter_map(|entry| {
+            if let Expectation::Job(asked) = &entry.expectation {
+                Some(asked)
+            } else {
+                None
+            }
+        });
         let mut primaries = BTreeMap::new();
-        for EntityJob { op, table, key, to, thorough, .. } in asked {
-            let archived = matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
-            for primary in [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived) {
+        for EntityJob {
+            op,
+            table,
+            key,
+            to,
+            thorough,
+            ..
+        } in asked
+        {
+            let archived =
+                matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
+            for primary in [(*table, key.clone())]
+                .into_iter()
+                .chain(to.clone().map(|to| (*table, to)))
+                .chain(archived)
+            {
                 *primaries.entry(primary).or_default() |= thorough;
             }
         }
@@ -381,31 +585,64 @@ impl Ledger {
 
     /// What was put and is neither done nor poisoned.
     pub(super) fn lost(&self) -> Vec<String> {
-        self.messages.iter().filter(|(_, entry)| !entry.gone).map(|((queue, id), _)| format!("{queue}/{id}")).collect()
+        self.messages
+            .iter()
+            .filter(|(_, entry)| !entry.gone)
+            .map(|((queue, id), _)| format!("{queue}/{id}"))
+            .collect()
     }
 
     fn deleted(&self, queue: &str, id: &str, history: &History) -> Result<(), String> {
-        let Some(entry) = self.messages.get(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        let Some(entry) = self.messages.get(&(queue.to_owned(), id.to_owned())) else {
+            return Ok(());
+        };
         if entry.poisoned {
             return Ok(());
         }
         let text = &entry.content.text;
-        let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
+        let lost = |why: &str| {
+            Err(format!(
+                "lost job: the message {id} on {queue} was deleted {why}: {text}"
+            ))
+        };
         let asked = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),
-            Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
+            Expectation::Recheck => {
+                return if entry.ended.is_some() {
+                    Ok(())
+                } else {
+                    lost("before a run had ended well")
+                };
+            }
             Expectation::Whole(_) => {
-                let done = matches!(entry.ended, Some(Outcome::Done(_) | Outcome::Skipped { .. }));
-                return if done { Ok(()) } else { lost("before it had come to its end") };
+                let done = matches!(
+                    entry.ended,
+                    Some(Outcome::Done(_) | Outcome::Skipped { .. })
+                );
+                return if done {
+                    Ok(())
+                } else {
+                    lost("before it had come to its end")
+                };
             }
             Expectation::Job(asked) => asked,
             Expectation::Batch(_) => return lost("as one, and it has many jobs"),
         };
-        let EntityJob { op, table, key, to, guard, staged, .. } = asked;
+        let EntityJob {
+            op,
+            table,
+            key,
+            to,
+            guard,
+            staged,
+            ..
+        } = asked;
         let conditional = guard.is_some();
         if *op == "sync" {
             let covered = |delivery: &DeliveryRecord| {
-                self.synced.get(&(delivery.caller, *table, key.clone())).is_some_and(|began| *began > delivery.tick)
+                self.synced
+                    .get(&(delivery.caller, *table, key.clone()))
+                    .is_some_and(|began| *began > delivery.tick)
             };
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
@@ -413,30 +650,56 @@ impl Ledger {
                 lost("before a sync that began after it was got had ended well")
             };
         }
-        let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
+        let Some(outcome) = &entry.ended else {
+            return lost("before a run had ended well");
+        };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         if let Some(archives) = &history.archives {
-            let (archive, moving) = (self.later_archive(id, key), self.later_move(id, key, to.as_ref()));
+            let (archive, moving) = (
+                self.later_archive(id, key),
+                self.later_move(id, key, to.as_ref()),
+            );
             let (enqueued, copied) = (self.enqueued_before(entry), self.may_be_copied_after(entry));
-            let later = Later { delivery: entry.deliveries.len() > 1, archive, moving, enqueued, copied };
-            let seen = self.same_job(id).into_iter().any(|id| archives.took_effect(id, asked, outcome, since, later));
-            return if seen { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) };
+            let later = Later {
+                delivery: entry.deliveries.len() > 1,
+                archive,
+                moving,
+                enqueued,
+                copied,
+            };
+            let seen = self
+                .same_job(id)
+                .into_iter()
+                .any(|id| archives.took_effect(id, asked, outcome, since, later));
+            return if seen {
+                Ok(())
+            } else {
+                lost(&format!("though its effect was never seen ({outcome:?})"))
+            };
         }
         // It was brought to one place, and then gone from the other: what is there now was created since.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
-            history.brought_at(id, there, at).is_some_and(|brought| history.absent_since(from, key, brought))
+            history
+                .brought_at(id, there, at)
+                .is_some_and(|brought| history.absent_since(from, key, brought))
         };
         // Of two messages with one job, one has done it.
         let took_effect = |id: &str| match (*op, outcome) {
             ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
             ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
-            ("move", Outcome::Done(_)) => to.as_ref().is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
+            ("move", Outcome::Done(_)) => to
+                .as_ref()
+                .is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
             // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
-            ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
+            ("put", Outcome::Skipped { .. }) => {
+                conditional || self.took_what_was_staged(staged, history)
+            }
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
             // What was written since may have been created since: a message may be the double of another.
             ("delete", Outcome::Skipped { .. }) => {
-                conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, self.enqueued_before(entry))
+                conditional
+                    || entry.deliveries.len() > 1
+                    || history.written_since("Employees", key, self.enqueued_before(entry))
             }
             ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
@@ -456,7 +719,9 @@ impl Ledger {
                     || self.later_move(id, key, to.as_ref())
                     || history.written_since("Employees", key, self.enqueued_before(entry))
             }
-            ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
+            ("restore", Outcome::Skipped { .. }) => {
+                history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
+            }
             _ => true,
         };
         if self.same_job(id).into_iter().any(took_effect) {
@@ -468,38 +733,59 @@ impl Ledger {
 
     /// Whether an archive job of the same employee was put after this message.
     fn later_archive(&self, id: &str, key: &EntityKey) -> bool {
-        self.messages.iter().any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
+        self.messages
+            .iter()
+            .any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
     /// Whether a job has written an employee for which one of these was staged: this one, or one before it that was sent again.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
-        self.of_staged(staged).any(|(id, _)| history.stamped("Employees", id))
+        self.of_staged(staged)
+            .any(|(id, _)| history.stamped("Employees", id))
     }
 
     /// Whether a run for one of the messages with these staged blobs has deleted one of them: of a put whose condition was unmet.
     fn deleted_what_was_staged(&self, staged: &[String], history: &History) -> bool {
-        staged.iter().any(|name| self.of_staged(staged).any(|(id, _)| history.has_unstaged(name, id)))
+        staged.iter().any(|name| {
+            self.of_staged(staged)
+                .any(|(id, _)| history.has_unstaged(name, id))
+        })
     }
 
     fn of_staged(&self, staged: &[String]) -> impl Iterator<Item = (&str, &LedgerEntry)> {
         let same = |entry: &LedgerEntry| matches!(&entry.expectation, Expectation::Job(asked) if asked.staged.iter().any(|name| staged.contains(name)));
-        self.messages.iter().filter(move |(_, entry)| same(entry)).map(|((_, id), entry)| (id.as_str(), entry))
+        self.messages
+            .iter()
+            .filter(move |(_, entry)| same(entry))
+            .map(|((_, id), entry)| (id.as_str(), entry))
     }
 
     /// Whether a job was put after this message that takes the employee away, or brings or writes one where it was to go.
     fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
         self.messages.iter().any(|((_, other), entry)| {
-            let Expectation::Job(asked) = &entry.expectation else { return false };
+            let Expectation::Job(asked) = &entry.expectation else {
+                return false;
+            };
             let takes = matches!(asked.op, "archive" | "move") && asked.key == *key;
-            let writes = (matches!(asked.op, "put" | "restore") && Some(&asked.key) == to) || asked.to.as_ref() == to;
+            let writes = (matches!(asked.op, "put" | "restore") && Some(&asked.key) == to)
+                || asked.to.as_ref() == to;
             other.as_str() > id && (takes || writes)
         })
     }
 
     /// What was staged for jobs that lie in the poison queue, or that expired: it stays for whoever sends them again.
     pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
-        let undone = self.messages.values().filter(|entry| entry.poisoned || entry.expired);
-        let staged = undone.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
+        let undone = self
+            .messages
+            .values()
+            .filter(|entry| entry.poisoned || entry.expired);
+        let staged = undone.filter_map(|entry| {
+            if let Expectation::Job(asked) = &entry.expectation {
+                Some(&asked.staged)
+            } else {
+                None
+            }
+        });
         staged.flatten().map(String::as_str).collect()
     }
 }

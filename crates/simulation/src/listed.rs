@@ -41,19 +41,35 @@ impl Lists {
     /// The entry of the job that a message has for these keys.
     pub(super) fn entry_of(&self, message: &str, keys: Option<(&str, &str)>) -> String {
         let listed = self.0.get(message);
-        let place = listed.zip(keys).and_then(|(listed, (pk, rk))| listed.iter().position(|keys| keys.0 == pk && keys.1 == rk));
+        let place = listed.zip(keys).and_then(|(listed, (pk, rk))| {
+            listed.iter().position(|keys| keys.0 == pk && keys.1 == rk)
+        });
         place.map_or_else(|| message.to_owned(), |place| entry(message, place))
     }
 
     /// The entries that a poison message is about, by the id that it names and its body.
     pub(super) fn poisoned(&self, id: &str, body: &str) -> Vec<String> {
-        let single = id.len().checked_sub(DIGITS + 1).and_then(|end| id.split_at_checked(end)).filter(|(message, digits)| {
-            self.0.contains_key(*message) && digits.starts_with('-') && digits[1..].bytes().all(|digit| digit.is_ascii_hexdigit())
-        });
-        let Some((message, _)) = single else { return self.entries(id) };
+        let single = id
+            .len()
+            .checked_sub(DIGITS + 1)
+            .and_then(|end| id.split_at_checked(end))
+            .filter(|(message, digits)| {
+                self.0.contains_key(*message)
+                    && digits.starts_with('-')
+                    && digits[1..].bytes().all(|digit| digit.is_ascii_hexdigit())
+            });
+        let Some((message, _)) = single else {
+            return self.entries(id);
+        };
         let object: Map<String, Value> = serde_json::from_str(body).unwrap_or_default();
-        let named = object.get("entity").and_then(in_entity).or_else(|| keys_of(object.get("pk"), object.get("rk")));
-        vec![self.entry_of(message, named.as_ref().map(|(pk, rk)| (pk.as_str(), rk.as_str())))]
+        let named = object
+            .get("entity")
+            .and_then(in_entity)
+            .or_else(|| keys_of(object.get("pk"), object.get("rk")));
+        vec![self.entry_of(
+            message,
+            named.as_ref().map(|(pk, rk)| (pk.as_str(), rk.as_str())),
+        )]
     }
 }
 
@@ -64,7 +80,9 @@ fn entry(message: &str, place: usize) -> String {
 
 /// The message of an entry.
 pub(super) fn message_of(entry: &str) -> &str {
-    entry.split_once(PLACE).map_or(entry, |(message, _)| message)
+    entry
+        .split_once(PLACE)
+        .map_or(entry, |(message, _)| message)
 }
 
 /// The keys that a message lists, each once, in their order; `None` where it is one job, or none.
@@ -75,11 +93,18 @@ pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
 fn listed_in(object: &Map<String, Value>) -> Option<Vec<ListedKeys>> {
     let list = |field: &str| object.get(field).and_then(Value::as_array);
     let keys: Vec<ListedKeys> = if let Some(rks) = list("rks") {
-        rks.iter().filter_map(|rk| keys_of(object.get("pk"), Some(rk))).collect()
+        rks.iter()
+            .filter_map(|rk| keys_of(object.get("pk"), Some(rk)))
+            .collect()
     } else if let Some(keys) = list("keys") {
-        keys.iter().filter_map(|key| keys_of(key.get(0), key.get(1))).collect()
+        keys.iter()
+            .filter_map(|key| keys_of(key.get(0), key.get(1)))
+            .collect()
     } else if let Some(rechecks) = list("rechecks") {
-        rechecks.iter().filter_map(|one| keys_of(one.get("pk"), one.get("rk"))).collect()
+        rechecks
+            .iter()
+            .filter_map(|one| keys_of(one.get("pk"), one.get("rk")))
+            .collect()
     } else {
         list("entities")?.iter().filter_map(in_entity).collect()
     };
@@ -127,16 +152,26 @@ impl MessageContent {
     /// How many more attempts a batch has than a single job in a delivery, and whether a job is run there: after a run that never ended,
     /// the first half of the jobs alone is run.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
-        let Some(listed) = &self.listed else { return (0, true) };
+        let Some(listed) = &self.listed else {
+            return (0, true);
+        };
         let most = self.note.as_ref().and_then(|note| note.at_once);
-        let at_once = most.map_or(listed.len(), |most| listed.len().min(most as usize)).max(1);
+        let at_once = most
+            .map_or(listed.len(), |most| listed.len().min(most as usize))
+            .max(1);
         let mut width = at_once;
         (1..attempt).for_each(|_| width = (width / 2).max(1));
         let mut halvings = 0;
         while 1_usize << halvings < at_once {
             halvings += 1;
         }
-        (halvings, listed.iter().position(|other| other == keys).is_some_and(|place| place < width))
+        (
+            halvings,
+            listed
+                .iter()
+                .position(|other| other == keys)
+                .is_some_and(|place| place < width),
+        )
     }
 }
 
@@ -155,7 +190,9 @@ mod tests {
     use super::*;
 
     fn keys(rks: &[&str]) -> Vec<ListedKeys> {
-        rks.iter().map(|rk| ("p".to_owned(), (*rk).to_owned())).collect()
+        rks.iter()
+            .map(|rk| ("p".to_owned(), (*rk).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -166,7 +203,11 @@ mod tests {
             json!({"op": "put", "entities": [{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "2"}]}),
             json!({"op": "recheck", "rechecks": [{"pk": "p", "rk": "1", "items": []}, {"pk": "p", "rk": "2", "items": []}]}),
         ] {
-            assert_eq!(listed(&message.to_string()), Some(keys(&["1", "2"])), "{message}");
+            assert_eq!(
+                listed(&message.to_string()),
+                Some(keys(&["1", "2"])),
+                "{message}"
+            );
         }
         assert_eq!(listed(r#"{"op":"sync","pk":"p","rk":"1"}"#), None);
     }
@@ -176,8 +217,17 @@ mod tests {
         let mut lists = Lists::default();
         lists.insert("m-7", keys(&["1", "a/b"]));
         let one = "m-7-0123456789abcdef";
-        assert_eq!(lists.poisoned(one, r#"{"op":"sync","pk":"p","rk":"a/b"}"#), ["m-7#1"]);
-        assert_eq!(lists.poisoned(one, r#"{"op":"put","entity":{"PartitionKey":"p","RowKey":"1"}}"#), ["m-7#0"]);
+        assert_eq!(
+            lists.poisoned(one, r#"{"op":"sync","pk":"p","rk":"a/b"}"#),
+            ["m-7#1"]
+        );
+        assert_eq!(
+            lists.poisoned(
+                one,
+                r#"{"op":"put","entity":{"PartitionKey":"p","RowKey":"1"}}"#
+            ),
+            ["m-7#0"]
+        );
         assert_eq!(lists.poisoned("m-7", "{}"), ["m-7#0", "m-7#1"]);
         assert_eq!(lists.poisoned("m-8", "{}"), ["m-8"]);
         assert_eq!((message_of("m-7#1"), message_of("m-8")), ("m-7", "m-8"));
@@ -185,14 +235,24 @@ mod tests {
 
     #[test]
     fn after_runs_that_never_ended_the_first_jobs_alone_have_their_turn() {
-        let text = |at_once: &str| format!(r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#);
+        let text = |at_once: &str| {
+            format!(
+                r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#
+            )
+        };
         let turns = |text: &str, attempt| {
-            keys(&["1", "2", "3", "4"]).iter().map(|keys| MessageContent::of(text, "m").turn(keys, attempt)).collect::<Vec<_>>()
+            keys(&["1", "2", "3", "4"])
+                .iter()
+                .map(|keys| MessageContent::of(text, "m").turn(keys, attempt))
+                .collect::<Vec<_>>()
         };
         let (yes, no) = ((2, true), (2, false));
         assert_eq!(turns(&text(""), 1), [yes; 4]);
         assert_eq!(turns(&text(""), 2), [yes, yes, no, no]);
         assert_eq!(turns(&text(""), 5), [yes, no, no, no]);
-        assert_eq!(turns(&text(r#","at_once":2"#), 1), [(1, true), (1, true), (1, false), (1, false)]);
+        assert_eq!(
+            turns(&text(r#","at_once":2"#), 1),
+            [(1, true), (1, true), (1, false), (1, false)]
+        );
     }
 }

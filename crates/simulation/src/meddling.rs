@@ -17,33 +17,90 @@ impl SimulatedClient {
     /// Saves an employee's derived rows in its own partition again.
     pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
         let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
-        let rows = self.tables(EMPLOYEES).query(&table(EMPLOYEES), &Query::default()).await?.rows;
-        for Row { entity, etag, .. } in rows.into_iter().filter(|row| row.entity.text("ek_source") == Some(&source)) {
+        let rows = self
+            .tables(EMPLOYEES)
+            .query(&table(EMPLOYEES), &Query::default())
+            .await?
+            .rows;
+        for Row { entity, etag, .. } in rows
+            .into_iter()
+            .filter(|row| row.entity.text("ek_source") == Some(&source))
+        {
             if entity.text("ek_view").is_some() && self.stage.strike(FaultKind::RowSaved) {
                 self.stage.meddled_with(key);
                 let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
-                unless_faster(self.tables(EMPLOYEES).apply(&table(EMPLOYEES), &saved).await)?;
+                unless_faster(
+                    self.tables(EMPLOYEES)
+                        .apply(&table(EMPLOYEES), &saved)
+                        .await,
+                )?;
             }
         }
         Ok(())
     }
 
     /// Adds another employee, at its true version, to the list of an employee's derived rows.
-    pub(super) async fn forges(&self, list: &EntityKey, other: &EntityKey) -> Result<(), StoreError> {
+    pub(super) async fn forges(
+        &self,
+        list: &EntityKey,
+        other: &EntityKey,
+    ) -> Result<(), StoreError> {
         let pk = format!("{EMPLOYEES}~{}", list.pk);
-        let Ok(of_list) = EntityKey::new(pk, list.rk.as_str()) else { return Ok(()) };
-        let footprint = self.tables(FOOTPRINTS).get(&table(FOOTPRINTS), &of_list, None).await?;
-        let Some(victim) = self.tables(EMPLOYEES).get(&table(EMPLOYEES), other, None).await? else { return Ok(()) };
-        let Some(Row { mut entity, etag, .. }) = footprint else { return Ok(()) };
-        let items = entity.text("Items").and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
-        let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else { return Ok(()) };
+        let Ok(of_list) = EntityKey::new(pk, list.rk.as_str()) else {
+            return Ok(());
+        };
+        let footprint = self
+            .tables(FOOTPRINTS)
+            .get(&table(FOOTPRINTS), &of_list, None)
+            .await?;
+        let Some(victim) = self
+            .tables(EMPLOYEES)
+            .get(&table(EMPLOYEES), other, None)
+            .await?
+        else {
+            return Ok(());
+        };
+        let Some(Row {
+            mut entity, etag, ..
+        }) = footprint
+        else {
+            return Ok(());
+        };
+        let items = entity
+            .text("Items")
+            .and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
+        let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else {
+            return Ok(());
+        };
         let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());
-        let generation = items.first().map_or_else(|| json!(1), |item| item[1].clone());
-        items.push(json!([VIEW, generation, "main", ["row", EMPLOYEES, pk, rk], null, version, 0]));
+        let generation = items
+            .first()
+            .map_or_else(|| json!(1), |item| item[1].clone());
+        items.push(json!([
+            VIEW,
+            generation,
+            "main",
+            ["row", EMPLOYEES, pk, rk],
+            null,
+            version,
+            0
+        ]));
         entity = entity.with("Items", Value::from(items).to_string());
         self.stage.meddled_with(list);
-        self.stage.tell(|| format!("FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}", FaultKind::Forged));
-        unless_faster(self.tables(FOOTPRINTS).apply(&table(FOOTPRINTS), &TableOperation::Replace(entity, IfMatch::Matches(etag))).await)
+        self.stage.tell(|| {
+            format!(
+                "FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
+                FaultKind::Forged
+            )
+        });
+        unless_faster(
+            self.tables(FOOTPRINTS)
+                .apply(
+                    &table(FOOTPRINTS),
+                    &TableOperation::Replace(entity, IfMatch::Matches(etag)),
+                )
+                .await,
+        )
     }
 }
 

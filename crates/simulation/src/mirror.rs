@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::archives::period_of;
 use super::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, content, document_key, held, listed, members_of, primary_of, value_owner,
+    Address, BlobContent, HeldItem, Item, ItemPlace, content, document_key, held, listed,
+    members_of, primary_of, value_owner,
 };
 use super::ledger::poison;
 use super::placement::located;
@@ -41,24 +42,46 @@ impl Mirror {
         for change in execution.changes {
             match change {
                 // Records of lines lie among the footprints, and are none.
-                ObservedChange::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
+                ObservedChange::Row { table, key, .. }
+                    if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
                 // Tables by date have footprints of their own.
-                ObservedChange::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
+                ObservedChange::Row { table, key, row }
+                    if table.as_str().starts_with(FOOTPRINTS) =>
+                {
                     let primary = primary_of(key);
-                    suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
+                    suspects.extend(
+                        self.owners
+                            .iter()
+                            .filter(|(_, owner)| **owner == primary)
+                            .map(|(item, _)| item.clone()),
+                    );
                     match row {
                         Some(row) => self.listed.insert(primary, listed(&row.entity)?),
                         None => self.listed.remove(&primary),
                     };
                 }
                 ObservedChange::Row { table, key, row } => {
-                    self.row(&located(execution.account, table.as_str()), key, row.as_ref(), &mut suspects)?;
+                    self.row(
+                        &located(execution.account, table.as_str()),
+                        key,
+                        row.as_ref(),
+                        &mut suspects,
+                    )?;
                 }
-                ObservedChange::Blob { container, name, blob } => {
-                    let place = ItemPlace::Blob(located(execution.account, container.as_str()), name.to_string());
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob,
+                } => {
+                    let place = ItemPlace::Blob(
+                        located(execution.account, container.as_str()),
+                        name.to_string(),
+                    );
                     self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
-                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
+                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => {
+                    self.queue(queue.as_str(), id, text)
+                }
                 ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
                     let poison = poison(text)?;
                     if poison.queue.ends_with("-recheck") {
@@ -66,27 +89,45 @@ impl Mirror {
                     }
                 }
                 // A list of rechecks comes again with those that are left.
-                ObservedChange::Updated { queue, id, text } if queue.as_str().ends_with("-recheck") => {
+                ObservedChange::Updated { queue, id, text }
+                    if queue.as_str().ends_with("-recheck") =>
+                {
                     suspects.extend(self.unqueue(queue.as_str(), id));
                     self.queue(queue.as_str(), id, text);
                 }
                 ObservedChange::Deleted { queue, id } | ObservedChange::Expired { queue, id } => {
                     suspects.extend(self.unqueue(queue.as_str(), id));
                 }
-                ObservedChange::File { place: FilePlace { dir, name }, content } => {
+                ObservedChange::File {
+                    place: FilePlace { dir, name },
+                    content,
+                } => {
                     let place = ItemPlace::File(dir.clone(), name.to_string());
                     let owner = value_owner("record_files", name.as_str());
                     self.alone(&place, owner.filter(|_| content.is_some()), &mut suspects);
                 }
-                ObservedChange::Document { collection, key, document } => {
+                ObservedChange::Document {
+                    collection,
+                    key,
+                    document,
+                } => {
                     let place = ItemPlace::Document(collection.to_string(), key.to_string());
-                    self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
+                    self.alone(
+                        &place,
+                        document_key(key.as_str()).filter(|_| document.is_some()),
+                        &mut suspects,
+                    );
                 }
-                ObservedChange::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
+                ObservedChange::Table {
+                    table,
+                    exists: false,
+                } if period_of(table.as_str()).is_some() => {
                     self.dropped.insert(table.to_string());
                 }
-                ObservedChange::Put { .. } | ObservedChange::Got { .. } | ObservedChange::Updated { .. } | ObservedChange::Table { .. } => {
-                }
+                ObservedChange::Put { .. }
+                | ObservedChange::Got { .. }
+                | ObservedChange::Updated { .. }
+                | ObservedChange::Table { .. } => {}
             }
         }
         for item in suspects {
@@ -96,20 +137,42 @@ impl Mirror {
     }
 
     /// What lies in a row is this now.
-    fn row(&mut self, table: &str, key: &EntityKey, row: Option<&Row>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+    fn row(
+        &mut self,
+        table: &str,
+        key: &EntityKey,
+        row: Option<&Row>,
+        suspects: &mut BTreeSet<Item>,
+    ) -> Result<(), String> {
         self.forget(&ItemPlace::Row(table.to_owned(), key.clone()));
-        let Some(row) = row.filter(|_| !self.dropped.contains(table)) else { return Ok(()) };
+        let Some(row) = row.filter(|_| !self.dropped.contains(table)) else {
+            return Ok(());
+        };
         self.exist(held(table, &row.entity)?, suspects);
         Ok(())
     }
 
     /// What lies in a blob is this now.
-    fn blob(&mut self, place: &ItemPlace, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+    fn blob(
+        &mut self,
+        place: &ItemPlace,
+        blob: Option<&Blob>,
+        suspects: &mut BTreeSet<Item>,
+    ) -> Result<(), String> {
         self.forget(place);
         match blob.map_or(Ok(BlobContent::Other), |blob| content(place, blob))? {
-            BlobContent::List(source, members) => self.exist(members_of(place, (&source, ""), &members)?, suspects),
+            BlobContent::List(source, members) => {
+                self.exist(members_of(place, (&source, ""), &members)?, suspects)
+            }
             BlobContent::Value(owner) => {
-                self.exist(vec![HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
+                self.exist(
+                    vec![HeldItem {
+                        item: (place.clone(), String::new()),
+                        owner,
+                        says: BTreeMap::new(),
+                    }],
+                    suspects,
+                );
             }
             BlobContent::Other => {}
         }
@@ -119,7 +182,11 @@ impl Mirror {
     /// What lies in a place is one item of this primary now; nothing where there is none.
     fn alone(&mut self, place: &ItemPlace, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
         self.forget(place);
-        let held = owner.map(|owner| HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
+        let held = owner.map(|owner| HeldItem {
+            item: (place.clone(), String::new()),
+            owner,
+            says: BTreeMap::new(),
+        });
         self.exist(held.into_iter().collect(), suspects);
     }
 
@@ -138,30 +205,58 @@ impl Mirror {
         // What is no recheck is judged where messages are.
         for recheck in Recheck::decode_all(text).unwrap_or_default() {
             let items = recheck.items.into_iter().map(|item| {
-                let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
+                let part = item
+                    .part
+                    .as_ref()
+                    .and_then(|part| serde_json::to_string(part).ok())
+                    .unwrap_or_default();
                 let place = match item.site {
-                    Site::Row { table, key } => ItemPlace::Row(located(&item.account, table.as_str()), key),
-                    Site::Blob { container, name } => ItemPlace::Blob(located(&item.account, container.as_str()), name.to_string()),
+                    Site::Row { table, key } => {
+                        ItemPlace::Row(located(&item.account, table.as_str()), key)
+                    }
+                    Site::Blob { container, name } => ItemPlace::Blob(
+                        located(&item.account, container.as_str()),
+                        name.to_string(),
+                    ),
                     Site::File { dir, name } => ItemPlace::File(dir, name.to_string()),
-                    Site::Document { collection, key } => ItemPlace::Document(collection.to_string(), key.to_string()),
+                    Site::Document { collection, key } => {
+                        ItemPlace::Document(collection.to_string(), key.to_string())
+                    }
                 };
                 (place, part)
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);
-            self.queued.entry((queue.to_owned(), id.to_owned())).or_default().push((primary, items));
+            self.queued
+                .entry((queue.to_owned(), id.to_owned()))
+                .or_default()
+                .push((primary, items));
         }
     }
 
     /// The items that were queued by a message which is gone.
     fn unqueue(&mut self, queue: &str, id: &str) -> impl Iterator<Item = Item> + use<> {
-        self.queued.remove(&(queue.to_owned(), id.to_owned())).into_iter().flatten().flat_map(|(_, items)| items)
+        self.queued
+            .remove(&(queue.to_owned(), id.to_owned()))
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, items)| items)
     }
 
     fn check(&self, item: &Item) -> Result<(), String> {
-        let Some(owner) = self.owners.get(item) else { return Ok(()) };
-        let listed = self.listed.get(owner).is_some_and(|items| items.contains_key(item));
-        let queued = || self.queued.values().flatten().any(|(primary, items)| primary == owner && items.contains(item));
+        let Some(owner) = self.owners.get(item) else {
+            return Ok(());
+        };
+        let listed = self
+            .listed
+            .get(owner)
+            .is_some_and(|items| items.contains_key(item));
+        let queued = || {
+            self.queued
+                .values()
+                .flatten()
+                .any(|(primary, items)| primary == owner && items.contains(item))
+        };
         if listed || queued() {
             return Ok(());
         }

@@ -44,10 +44,16 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, script: &[ClientStep]) ->
         return Vec::new();
     }
     let group = script.iter().map(|step| step.step_group).max().unwrap_or(0);
-    let mut notes = NoteScript { draw: &draw, group, steps: Vec::new() };
+    let mut notes = NoteScript {
+        draw: &draw,
+        group,
+        steps: Vec::new(),
+    };
     let mut employees: BTreeSet<&EntityKey> = BTreeSet::new();
     for step in script {
-        let Some(key) = employee(&step.action) else { continue };
+        let Some(key) = employee(&step.action) else {
+            continue;
+        };
         employees.insert(key);
         if draw.happens(BESIDE) {
             let at = if draw.happens(BEFORE) {
@@ -98,17 +104,40 @@ impl NoteScript<'_> {
     fn merge(&mut self, at: Duration, key: &EntityKey) {
         self.does(|group| ClientStep::new(at, group, ClientAction::Note(EMPLOYEES, key.clone())));
         let after = at + seconds(self.draw.magnitude(0.02, 20.0));
-        self.steps.push(ClientStep::new(after, self.group, job("sync", key)));
+        self.steps
+            .push(ClientStep::new(after, self.group, job("sync", key)));
     }
 
     /// A put; a job that takes the employee away, sent after it and hidden for a while; and a note before that is over.
     fn overtake(&mut self, start: Duration, key: &EntityKey, (version, encrypted): (i64, bool)) {
         let draw = self.draw;
-        let properties = company_script::Properties { version, email: "", last_name: draw.of::<&str>(&NAMES), manager: false, encrypted };
+        let properties = company_script::Properties {
+            version,
+            email: "",
+            last_name: draw.of::<&str>(&NAMES),
+            manager: false,
+            encrypted,
+        };
         let (entity, mode) = (properties.json(key), *draw.of(&["replace", "merge"]));
-        let put = EmployeePut { key: key.clone(), version, entity, mode, condition: None, staged: Vec::new() };
-        self.does(|group| ClientStep::new(start, group, ClientAction::Send(ClientMessage::Put(Box::new(put)))));
-        let (sent, hidden) = (start + seconds(draw.magnitude(0.5, 10.0)), seconds(draw.magnitude(10.0, 90.0)));
+        let put = EmployeePut {
+            key: key.clone(),
+            version,
+            entity,
+            mode,
+            condition: None,
+            staged: Vec::new(),
+        };
+        self.does(|group| {
+            ClientStep::new(
+                start,
+                group,
+                ClientAction::Send(ClientMessage::Put(Box::new(put))),
+            )
+        });
+        let (sent, hidden) = (
+            start + seconds(draw.magnitude(0.5, 10.0)),
+            seconds(draw.magnitude(10.0, 90.0)),
+        );
         let op = *draw.of(&["delete", "delete", "archive"]);
         self.does(|group| ClientStep::new(sent, group, job(op, key)).hidden_for(hidden));
         self.merge(sent + hidden.mul_f64(draw.0.between(0.3, 1.0)), key);
@@ -116,7 +145,13 @@ impl NoteScript<'_> {
 }
 
 fn job(op: &'static str, key: &EntityKey) -> ClientAction {
-    ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition: None })
+    ClientAction::Send(ClientMessage::Job {
+        op,
+        table: EMPLOYEES,
+        key: key.clone(),
+        to: None,
+        condition: None,
+    })
 }
 
 /// Whether content is the wanted one, or the same with a later note: merged into what a job had written of the wanted one.
@@ -142,17 +177,33 @@ mod tests {
 
     fn says(last_name: &str, note: Option<i64>) -> Properties {
         let note = note.map(|note| (NOTE.to_owned(), EdmValue::Int64(note)));
-        note.into_iter().chain([("LastName".to_owned(), EdmValue::from(last_name))]).collect()
+        note.into_iter()
+            .chain([("LastName".to_owned(), EdmValue::from(last_name))])
+            .collect()
     }
 
     #[test]
     fn content_with_a_later_note_covers_what_it_was_merged_into_and_nothing_else() {
-        for (found, wanted) in [(None, None), (Some(3), None), (Some(3), Some(3)), (Some(3), Some(2))] {
-            assert!(covers(&says("King", found), &says("King", wanted)), "{found:?} {wanted:?}");
-            assert!(!covers(&says("King", found), &says("Byron", wanted)), "{found:?} {wanted:?}");
+        for (found, wanted) in [
+            (None, None),
+            (Some(3), None),
+            (Some(3), Some(3)),
+            (Some(3), Some(2)),
+        ] {
+            assert!(
+                covers(&says("King", found), &says("King", wanted)),
+                "{found:?} {wanted:?}"
+            );
+            assert!(
+                !covers(&says("King", found), &says("Byron", wanted)),
+                "{found:?} {wanted:?}"
+            );
         }
         for (found, wanted) in [(None, Some(1)), (Some(1), Some(2))] {
-            assert!(!covers(&says("King", found), &says("King", wanted)), "{found:?} {wanted:?}");
+            assert!(
+                !covers(&says("King", found), &says("King", wanted)),
+                "{found:?} {wanted:?}"
+            );
         }
     }
 
@@ -164,15 +215,30 @@ mod tests {
             let script = company_script::steps(seed, &fault_plan, fault_plan.shape.crowd);
             let last = script.iter().map(|step| step.step_group).max().unwrap_or(0);
             let steps = steps(seed, &fault_plan, &script);
-            assert!(steps.iter().all(|step| step.step_group > last), "seed {seed}");
+            assert!(
+                steps.iter().all(|step| step.step_group > last),
+                "seed {seed}"
+            );
             for step in &steps {
-                let ClientAction::Note(_, key) = &step.action else { continue };
+                let ClientAction::Note(_, key) = &step.action else {
+                    continue;
+                };
                 let follows = |other: &&ClientStep| match &other.action {
-                    ClientAction::Send(ClientMessage::Job { op: "sync", key: synced, .. }) => synced == key,
+                    ClientAction::Send(ClientMessage::Job {
+                        op: "sync",
+                        key: synced,
+                        ..
+                    }) => synced == key,
                     _ => false,
                 };
-                let follower = steps.iter().filter(|other| other.step_group == step.step_group).find(follows);
-                assert!(follower.is_some_and(|follower| follower.at > step.at), "seed {seed}");
+                let follower = steps
+                    .iter()
+                    .filter(|other| other.step_group == step.step_group)
+                    .find(follows);
+                assert!(
+                    follower.is_some_and(|follower| follower.at > step.at),
+                    "seed {seed}"
+                );
                 noted += 1;
             }
         }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
-use super::items::{Address, HeldItem, Item, ItemPlace, Properties, held, listed, member, primary_of, set_part};
+use super::items::{
+    Address, HeldItem, Item, ItemPlace, Properties, held, listed, member, primary_of, set_part,
+};
 use super::placement::base;
 use evenkeel::model::{EdmValue, EntityKey, Row};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
@@ -31,7 +33,11 @@ pub(super) fn escaped(text: &str) -> String {
     let mut key = String::new();
     for c in text.chars() {
         if forbidden(c) {
-            key.extend(c.encode_utf8(&mut [0; 4]).bytes().flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]));
+            key.extend(
+                c.encode_utf8(&mut [0; 4])
+                    .bytes()
+                    .flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]),
+            );
         } else {
             key.push(c);
         }
@@ -41,19 +47,35 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// A hexadecimal digit.
 fn hex(digit: u8) -> char {
-    char::from_digit(u32::from(digit), 16).unwrap_or_default().to_ascii_uppercase()
+    char::from_digit(u32::from(digit), 16)
+        .unwrap_or_default()
+        .to_ascii_uppercase()
 }
 
 fn own(row: &Row) -> Properties {
-    row.entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(n, v)| (n.clone(), v.clone())).collect()
+    row.entity
+        .properties
+        .iter()
+        .filter(|(name, _)| !name.starts_with("ek_"))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect()
 }
 
 /// What should exist because of a row, by the rules of the company.
-pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityKey>) -> Vec<(Item, Properties)> {
+pub(super) fn expected(
+    table: &str,
+    row: &Row,
+    shape: Shape,
+    departments: &BTreeSet<EntityKey>,
+) -> Vec<(Item, Properties)> {
     let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
     let own = own(row);
-    let only =
-        |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let only = |names: &[&str]| {
+        own.iter()
+            .filter(|(name, _)| names.contains(&name.as_str()))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect()
+    };
     let text = |name: &str| row.entity.text(name).filter(|text| !text.is_empty());
     let mut items: Vec<((&str, String, String), Properties)> = Vec::new();
     let mut parts: Vec<((&str, String, String), String, Properties)> = Vec::new();
@@ -62,16 +84,30 @@ pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTree
             if let Some(email) = text("Email") {
                 let prefix = if shape.anew { "mail" } else { "email" };
                 items.push((
-                    ("ByEmail", format!("{prefix}_{}", escaped(pk)), escaped(&email.to_lowercase())),
+                    (
+                        "ByEmail",
+                        format!("{prefix}_{}", escaped(pk)),
+                        escaped(&email.to_lowercase()),
+                    ),
                     only(&["FirstName", "Email"]),
                 ));
             }
             if shape.twins {
-                items.push((("Employees", pk.to_owned(), format!("badge_{}", escaped(rk))), own.clone()));
+                items.push((
+                    ("Employees", pk.to_owned(), format!("badge_{}", escaped(rk))),
+                    own.clone(),
+                ));
             }
             if let Some(name) = text("LastName") {
                 if !shape.apart {
-                    items.push((("Employees", pk.to_owned(), format!("name_{name}_{}", escaped(rk))), own.clone()));
+                    items.push((
+                        (
+                            "Employees",
+                            pk.to_owned(),
+                            format!("name_{name}_{}", escaped(rk)),
+                        ),
+                        own.clone(),
+                    ));
                 }
                 if shape.near {
                     let list = ("Employees", pk.to_owned(), format!("list_{name}"));
@@ -79,52 +115,96 @@ pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTree
                 }
                 if shape.lists {
                     let list = ("Lists", format!("list_{name}"), "list".to_owned());
-                    parts.push((list, member(&[pk.to_owned(), rk.to_owned()]), Properties::new()));
+                    parts.push((
+                        list,
+                        member(&[pk.to_owned(), rk.to_owned()]),
+                        Properties::new(),
+                    ));
                 }
             }
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
                 items.push((
-                    ("Managers", "managers".to_owned(), escaped(&format!("{pk}_{rk}"))),
-                    only(if shape.anew { &["LastName", "FirstName"] } else { &["LastName"] }),
+                    (
+                        "Managers",
+                        "managers".to_owned(),
+                        escaped(&format!("{pk}_{rk}")),
+                    ),
+                    only(if shape.anew {
+                        &["LastName", "FirstName"]
+                    } else {
+                        &["LastName"]
+                    }),
                 ));
-                let name = text("LastName").map(|name| ("ManagerName".to_owned(), EdmValue::from(name)));
-                let email =
-                    text("Email").map(|email| ("ManagerEmail".to_owned(), EdmValue::from(format!("mailto:{}", email.to_lowercase()))));
+                let name =
+                    text("LastName").map(|name| ("ManagerName".to_owned(), EdmValue::from(name)));
+                let email = text("Email").map(|email| {
+                    (
+                        "ManagerEmail".to_owned(),
+                        EdmValue::from(format!("mailto:{}", email.to_lowercase())),
+                    )
+                });
                 let set: Properties = name.into_iter().chain(email).collect();
-                let home = EntityKey::new(pk, "department").is_ok_and(|key| departments.contains(&key));
+                let home =
+                    EntityKey::new(pk, "department").is_ok_and(|key| departments.contains(&key));
                 if shape.sets && home && !set.is_empty() {
-                    parts.push((("Departments", pk.to_owned(), "department".to_owned()), set_part(), set));
+                    parts.push((
+                        ("Departments", pk.to_owned(), "department".to_owned()),
+                        set_part(),
+                        set,
+                    ));
                 }
             }
             if shape.groups {
-                let version =
-                    row.entity.get("Version").and_then(|version| if let EdmValue::Int64(version) = version { Some(version) } else { None });
-                let texts: Vec<String> =
-                    [pk.to_owned(), rk.to_owned()].into_iter().chain(version.map(|version| format!("Version=i{version}"))).collect();
-                parts.push((("Groups", "group".to_owned(), pk.to_owned()), member(&texts), Properties::new()));
+                let version = row.entity.get("Version").and_then(|version| {
+                    if let EdmValue::Int64(version) = version {
+                        Some(version)
+                    } else {
+                        None
+                    }
+                });
+                let texts: Vec<String> = [pk.to_owned(), rk.to_owned()]
+                    .into_iter()
+                    .chain(version.map(|version| format!("Version=i{version}")))
+                    .collect();
+                parts.push((
+                    ("Groups", "group".to_owned(), pk.to_owned()),
+                    member(&texts),
+                    Properties::new(),
+                ));
             }
         }
         "FormerEmployees" if shape.former_index => {
             if let Some(email) = text("Email") {
                 items.push((
-                    ("FormerByEmail", escaped(&format!("former_{}", email.to_lowercase())), escaped(&format!("{pk}_{rk}"))),
+                    (
+                        "FormerByEmail",
+                        escaped(&format!("former_{}", email.to_lowercase())),
+                        escaped(&format!("{pk}_{rk}")),
+                    ),
                     only(&["Email"]),
                 ));
             }
         }
         "Managers" if shape.chain => {
             if let Some(name) = text("LastName") {
-                items.push((("ManagersByName", name.to_owned(), escaped(rk)), only(&["LastName"])));
+                items.push((
+                    ("ManagersByName", name.to_owned(), escaped(rk)),
+                    only(&["LastName"]),
+                ));
             }
         }
         _ => {}
     }
-    let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
-    let keyed = rows.chain(parts).filter_map(|((table, pk, rk), part, says)| {
-        let place = shape.placement.name_of(table, &pk);
-        let key = EntityKey::new(pk, rk).ok()?;
-        Some(((ItemPlace::Row(place, key), part), says))
-    });
+    let rows = items
+        .into_iter()
+        .map(|(row, says)| (row, String::new(), says));
+    let keyed = rows
+        .chain(parts)
+        .filter_map(|((table, pk, rk), part, says)| {
+            let place = shape.placement.name_of(table, &pk);
+            let key = EntityKey::new(pk, rk).ok()?;
+            Some(((ItemPlace::Row(place, key), part), says))
+        });
     keyed.collect()
 }
 
@@ -134,9 +214,17 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     let mut wanted: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
     let mut wanting: BTreeMap<Item, Vec<Address>> = BTreeMap::new();
     let mut found: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
-    let sources = ["Employees"].into_iter().chain(shape.former_index.then_some("FormerEmployees")).chain(shape.chain.then_some("Managers"));
+    let sources = ["Employees"]
+        .into_iter()
+        .chain(shape.former_index.then_some("FormerEmployees"))
+        .chain(shape.chain.then_some("Managers"));
     let sources: BTreeSet<&str> = sources.collect();
-    let departments = tables.get("Departments").into_iter().flatten().map(|row| row.entity.key.clone()).collect();
+    let departments = tables
+        .get("Departments")
+        .into_iter()
+        .flatten()
+        .map(|row| row.entity.key.clone())
+        .collect();
     for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
         for row in rows {
             let address = (table.clone(), row.entity.key.clone());
@@ -145,11 +233,17 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
             if sources.contains(table.as_str()) && !within {
                 judgement.primaries.insert(address.clone());
                 for (item, properties) in expected(table, row, shape, &departments) {
-                    wanting.entry(item.clone()).or_default().push(address.clone());
+                    wanting
+                        .entry(item.clone())
+                        .or_default()
+                        .push(address.clone());
                     wanted.insert(item, (address.clone(), properties));
                 }
             }
-            found.extend(held.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
+            found.extend(
+                held.into_iter()
+                    .map(|HeldItem { item, owner, says }| (item, (owner, says))),
+            );
         }
     }
     let existing: BTreeSet<Item> = found.keys().cloned().collect();
@@ -157,18 +251,35 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
         let owner = found.remove(&item).map(|(owner, _)| owner);
         match owner {
             Some(owner) if wanting.contains(&owner) => {
-                let silent = shape.last_writer && matches!(&item.0, ItemPlace::Row(table, _) if base(table) == "ByEmail");
+                let silent = shape.last_writer
+                    && matches!(&item.0, ItemPlace::Row(table, _) if base(table) == "ByEmail");
                 let others = wanting.into_iter().filter(|primary| *primary != owner);
-                if silent { judgement.overwritten.extend(others) } else { judgement.losers.extend(others) }
+                if silent {
+                    judgement.overwritten.extend(others)
+                } else {
+                    judgement.losers.extend(others)
+                }
             }
-            Some(owner) => return Err(format!("the contested {item:?} is {owner:?}'s, who does not want it")),
+            Some(owner) => {
+                return Err(format!(
+                    "the contested {item:?} is {owner:?}'s, who does not want it"
+                ));
+            }
             None => return Err(format!("nobody has the contested {item:?}")),
         }
         wanted.remove(&item);
         judgement.contested.insert(item);
     }
-    compare("derived data is not what the primaries say", &found, &wanted)?;
-    let shared = if shape.last_writer { judgement.contested.clone() } else { BTreeSet::new() };
+    compare(
+        "derived data is not what the primaries say",
+        &found,
+        &wanted,
+    )?;
+    let shared = if shape.last_writer {
+        judgement.contested.clone()
+    } else {
+        BTreeSet::new()
+    };
     footprints(tables, &judgement.primaries, (&existing, &shared), &found)?;
     Ok(judgement)
 }
@@ -183,28 +294,43 @@ pub(super) fn footprints(
     let mut all: BTreeMap<Item, Address> = BTreeMap::new();
     // Records of lines lie in the same table.
     let records = |row: &&Row| row.entity.key.pk.as_str().starts_with('~');
-    for row in tables.get(FOOTPRINTS).into_iter().flatten().filter(|row| !records(row)) {
+    for row in tables
+        .get(FOOTPRINTS)
+        .into_iter()
+        .flatten()
+        .filter(|row| !records(row))
+    {
         let primary = primary_of(&row.entity.key);
         let items = listed(&row.entity)?;
         if items.values().any(|changing| *changing) {
-            return Err(format!("the footprint of {primary:?} still has something changing"));
+            return Err(format!(
+                "the footprint of {primary:?} still has something changing"
+            ));
         }
         if !primaries.contains(&primary) && !items.is_empty() {
             return Err(format!("the tombstone of {primary:?} lists {items:?}"));
         }
         for item in items.into_keys() {
             if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {
-                return Err(format!("the footprint of {primary:?} lists another's {item:?}"));
+                return Err(format!(
+                    "the footprint of {primary:?} lists another's {item:?}"
+                ));
             }
             if let Some(other) = all.insert(item.clone(), primary.clone())
                 && !shared.contains(&item)
             {
-                return Err(format!("the footprints of {primary:?} and {other:?} both list {item:?}"));
+                return Err(format!(
+                    "the footprints of {primary:?} and {other:?} both list {item:?}"
+                ));
             }
         }
     }
     let listed: BTreeMap<&Item, &str> = all.keys().map(|item| (item, "listed")).collect();
-    compare("the footprints do not list what exists", &existing.iter().map(|item| (item, "listed")).collect(), &listed)
+    compare(
+        "the footprints do not list what exists",
+        &existing.iter().map(|item| (item, "listed")).collect(),
+        &listed,
+    )
 }
 
 pub(super) fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
@@ -212,11 +338,27 @@ pub(super) fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     found: &BTreeMap<K, V>,
     wanted: &BTreeMap<K, V>,
 ) -> Result<(), String> {
-    let missing: Vec<_> = wanted.iter().filter(|(key, _)| !found.contains_key(key)).collect();
-    let excess: Vec<_> = found.iter().filter(|(key, _)| !wanted.contains_key(key)).collect();
-    let other: Vec<_> = found.iter().filter_map(|(key, value)| wanted.get(key).filter(|w| *w != value).map(|w| (key, value, w))).collect();
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter(|(key, _)| !found.contains_key(key))
+        .collect();
+    let excess: Vec<_> = found
+        .iter()
+        .filter(|(key, _)| !wanted.contains_key(key))
+        .collect();
+    let other: Vec<_> = found
+        .iter()
+        .filter_map(|(key, value)| {
+            wanted
+                .get(key)
+                .filter(|w| *w != value)
+                .map(|w| (key, value, w))
+        })
+        .collect();
     if missing.is_empty() && excess.is_empty() && other.is_empty() {
         return Ok(());
     }
-    Err(format!("{what}: missing {missing:?}; in excess {excess:?}; different (found, wanted) {other:?}"))
+    Err(format!(
+        "{what}: missing {missing:?}; in excess {excess:?}; different (found, wanted) {other:?}"
+    ))
 }

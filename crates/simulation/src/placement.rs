@@ -58,7 +58,9 @@ impl Placement {
         if !SPREADABLE.contains(&target) {
             return target.to_owned();
         }
-        let weight = |account: &AccountName| Sha256::digest([account.as_str().as_bytes(), b"\0", key.as_bytes()].concat());
+        let weight = |account: &AccountName| {
+            Sha256::digest([account.as_str().as_bytes(), b"\0", key.as_bytes()].concat())
+        };
         let holder = self.names(target).into_iter().max_by_key(weight);
         holder.map_or_else(|| target.to_owned(), |account| located(&account, target))
     }
@@ -66,7 +68,11 @@ impl Placement {
 
 /// The name that a table or container of an account goes by.
 pub(super) fn located(account: &AccountName, name: &str) -> String {
-    if *account != AccountName::main() && SPREADABLE.contains(&name) { format!("{name}{AT}{account}") } else { name.to_owned() }
+    if *account != AccountName::main() && SPREADABLE.contains(&name) {
+        format!("{name}{AT}{account}")
+    } else {
+        name.to_owned()
+    }
 }
 
 /// The name without the account.
@@ -81,11 +87,23 @@ mod tests {
     #[test]
     fn an_item_goes_by_the_account_that_holds_it() {
         assert_eq!(Placement::Main.name_of("Lists", "list_Ada"), "Lists");
-        assert_eq!(Placement::Usual.name_of("Lists", "list_Ada"), "Lists@abroad");
-        assert_eq!(Placement::Usual.name_of("ByEmail", "email_Sales"), "ByEmail");
+        assert_eq!(
+            Placement::Usual.name_of("Lists", "list_Ada"),
+            "Lists@abroad"
+        );
+        assert_eq!(
+            Placement::Usual.name_of("ByEmail", "email_Sales"),
+            "ByEmail"
+        );
         assert_eq!(Placement::Abroad.name_of("Employees", "Sales"), "Employees");
         // Python: max(["main", "abroad"], key=lambda name: sha256(name.encode() + b"\0" + key.encode()).digest()).
-        assert_eq!(["list_Ada", "list_King"].map(|key| Placement::Both.name_of("Lists", key)), ["Lists@abroad", "Lists"]);
-        assert_eq!((base("Groups@abroad"), base("Groups")), ("Groups", "Groups"));
+        assert_eq!(
+            ["list_Ada", "list_King"].map(|key| Placement::Both.name_of("Lists", key)),
+            ["Lists@abroad", "Lists"]
+        );
+        assert_eq!(
+            (base("Groups@abroad"), base("Groups")),
+            ("Groups", "Groups")
+        );
     }
 }

@@ -13,26 +13,53 @@ use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
 /// Requeues exhausted, expired and temporarily refused jobs; in one story discards the first two.
-pub(super) async fn look_after_poison(account: &Account, stage: &Stage, scenario: Option<Scenario>) {
-    let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else { return };
-    let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
-    for entry in listed.entries.into_iter().filter(|entry| was_given_up(&entry.message) || was_refused(&entry.message)) {
-        let PoisonMessage { queue, message_id, body, .. } = &entry.message;
-        let expectation = stage.books().ledger.expectation(queue.as_str(), message_id, body.as_deref().unwrap_or_default());
-        let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
+pub(super) async fn look_after_poison(
+    account: &Account,
+    stage: &Stage,
+    scenario: Option<Scenario>,
+) {
+    let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else {
+        return;
+    };
+    let Ok(listed) = poison.list(&PoisonFilter::default()).await else {
+        return;
+    };
+    for entry in listed
+        .entries
+        .into_iter()
+        .filter(|entry| was_given_up(&entry.message) || was_refused(&entry.message))
+    {
+        let PoisonMessage {
+            queue,
+            message_id,
+            body,
+            ..
+        } = &entry.message;
+        let expectation = stage.books().ledger.expectation(
+            queue.as_str(),
+            message_id,
+            body.as_deref().unwrap_or_default(),
+        );
+        let one = PoisonFilter {
+            ids: BTreeSet::from([entry.message.message_id.clone()]),
+            ..PoisonFilter::default()
+        };
         // A recheck follows an exhausted job, not an exhausted recheck or a message about many.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
-        let handled = if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
-            poison.discard(&one).await
-        } else {
-            if let Some(expectation) = expectation {
-                stage.expect(expectation, Ttl::Never);
-            }
-            poison.requeue(&one).await
-        };
+        let handled =
+            if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
+                poison.discard(&one).await
+            } else {
+                if let Some(expectation) = expectation {
+                    stage.expect(expectation, Ttl::Never);
+                }
+                poison.requeue(&one).await
+            };
         match handled {
             Ok(handled) if handled.failed.is_empty() => {}
-            failed => stage.violated(format!("poison cannot be requeued or discarded: {failed:?}")),
+            failed => stage.violated(format!(
+                "poison cannot be requeued or discarded: {failed:?}"
+            )),
         }
     }
 }
@@ -44,5 +71,7 @@ fn was_given_up(message: &PoisonMessage) -> bool {
 
 /// A store refused it for a while.
 fn was_refused(message: &PoisonMessage) -> bool {
-    [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused))
+    [REFUSED, ROW_REFUSED]
+        .iter()
+        .any(|refused| message.error.contains(refused))
 }

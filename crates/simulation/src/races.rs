@@ -35,7 +35,9 @@ impl Races {
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
         if execution.late {
             self.struck = tick;
-        } else if !execution.changes.is_empty() && execution.operation.what.service() != Service::Queue {
+        } else if !execution.changes.is_empty()
+            && execution.operation.what.service() != Service::Queue
+        {
             self.changed.insert(execution.caller, tick);
         }
         for change in execution.changes {
@@ -66,21 +68,41 @@ impl Races {
 
     /// Whether nobody but one run has written anything since it began, and nothing has gone wrong.
     pub(super) fn was_alone(&self, caller: u32, began: u64) -> bool {
-        let others = self.changed.iter().any(|(by, at)| *by != caller && *at >= began);
-        let beside = self.turned.get(&caller).is_some_and(|(at, active)| *at > began || *active > 1);
+        let others = self
+            .changed
+            .iter()
+            .any(|(by, at)| *by != caller && *at >= began);
+        let beside = self
+            .turned
+            .get(&caller)
+            .is_some_and(|(at, active)| *at > began || *active > 1);
         !others && !beside && self.struck < began
     }
 
     /// Where a job acts once, its run does not begin when its message is gone for long: another delivery has done it. What a fault has
     /// held up may.
-    pub(super) fn may_begin(&self, caller: u32, message: &str, now: Duration, ledger: &Ledger) -> Result<(), String> {
-        let once = matches!(ledger.asked(message), Some(Expectation::Job(asked)) if asked.op != "sync");
-        let Some(done) = self.done.get(message).filter(|_| once) else { return Ok(()) };
+    pub(super) fn may_begin(
+        &self,
+        caller: u32,
+        message: &str,
+        now: Duration,
+        ledger: &Ledger,
+    ) -> Result<(), String> {
+        let once =
+            matches!(ledger.asked(message), Some(Expectation::Job(asked)) if asked.op != "sync");
+        let Some(done) = self.done.get(message).filter(|_| once) else {
+            return Ok(());
+        };
         let ago = now.saturating_sub(*done);
-        let held_up = self.held_up.get(&caller).is_some_and(|at| now.saturating_sub(*at) <= ago + HELD_UP);
+        let held_up = self
+            .held_up
+            .get(&caller)
+            .is_some_and(|at| now.saturating_sub(*at) <= ago + HELD_UP);
         if ago <= UNNOTICED || held_up {
             return Ok(());
         }
-        Err(format!("the job of the message {message} begins {ago:?} after another delivery had done it"))
+        Err(format!(
+            "the job of the message {message} begins {ago:?} after another delivery had done it"
+        ))
     }
 }

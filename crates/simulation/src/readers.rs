@@ -70,12 +70,30 @@ impl SimulatedReaders {
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let client = Client::new(stores, Arc::new(setting.catalog()), Vec::new());
         match setting {
-            Setting::Company(shape) => {
-                Some(Self::Company(CompanyReaders { storm, stage, accounts: seen, client, employees, shape: *shape }))
-            }
+            Setting::Company(shape) => Some(Self::Company(CompanyReaders {
+                storm,
+                stage,
+                accounts: seen,
+                client,
+                employees,
+                shape: *shape,
+            })),
             Setting::Patterns(shape) => {
-                let teams = teams::TeamReaders { storm, stage: Arc::clone(&stage), accounts: seen, client: client.clone(), shape: *shape };
-                Some(Self::Patterns(moves::MoveReaders { storm, stage, client }, Box::new(teams)))
+                let teams = teams::TeamReaders {
+                    storm,
+                    stage: Arc::clone(&stage),
+                    accounts: seen,
+                    client: client.clone(),
+                    shape: *shape,
+                };
+                Some(Self::Patterns(
+                    moves::MoveReaders {
+                        storm,
+                        stage,
+                        client,
+                    },
+                    Box::new(teams),
+                ))
             }
             Setting::Archives(_) | Setting::Releases(_) => None,
         }
@@ -85,7 +103,9 @@ impl SimulatedReaders {
     pub(super) async fn read(&self, over: &CancellationToken) {
         match self {
             Self::Company(readers) => drop(tokio::join!(readers.read(over), readers.look_up(over))),
-            Self::Patterns(readers, teams) => drop(tokio::join!(readers.read(over), teams.ask(over))),
+            Self::Patterns(readers, teams) => {
+                drop(tokio::join!(readers.read(over), teams.ask(over)))
+            }
         }
     }
 }
@@ -109,14 +129,29 @@ impl CompanyReaders {
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
             // One that has left may come back at any moment: whoever looks for it is to be met on the way.
-            let archived = self.stage.books().history.archived().filter(|_| draw.happens(0.8));
-            let pause = draw.moment(if archived.is_some() { pace.min(AT_ONCE) } else { pace });
+            let archived = self
+                .stage
+                .books()
+                .history
+                .archived()
+                .filter(|_| draw.happens(0.8));
+            let pause = draw.moment(if archived.is_some() {
+                pace.min(AT_ONCE)
+            } else {
+                pace
+            });
             if over.run_until_cancelled(sleep(pause)).await.is_none() {
                 return;
             }
-            let key = archived.as_ref().unwrap_or_else(|| draw.of(&self.employees));
+            let key = archived
+                .as_ref()
+                .unwrap_or_else(|| draw.of(&self.employees));
             let finds = archived.is_some() || draw.happens(0.5);
-            let asked = if finds { self.find(key).await } else { self.settled(key, draw.happens(0.5)).await };
+            let asked = if finds {
+                self.find(key).await
+            } else {
+                self.settled(key, draw.happens(0.5)).await
+            };
             if let Err(wrong) = asked {
                 self.stage.violated(wrong);
                 return;
@@ -126,41 +161,86 @@ impl CompanyReaders {
 
     async fn find(&self, key: &EntityKey) -> Result<(), String> {
         let asked = self.stage.tick();
-        let found = self.client.find(&view_name(ARCHIVE), key).await.map_err(|error| fair(&error))?;
+        let found = self
+            .client
+            .find(&view_name(ARCHIVE), key)
+            .await
+            .map_err(|error| fair(&error))?;
         let books = self.stage.books();
         match found {
             Some(Found { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
                 let content = Arc::new(content);
-                let said = [SOURCE, TARGET].iter().any(|table| books.history.said_since(table, key, &content, asked));
-                if said { Ok(()) } else { Err(format!("a reader found {key} with what it has not said since it asked: {content:?}")) }
+                let said = [SOURCE, TARGET]
+                    .iter()
+                    .any(|table| books.history.said_since(table, key, &content, asked));
+                if said {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "a reader found {key} with what it has not said since it asked: {content:?}"
+                    ))
+                }
             }
             None if books.history.may_be_missed(key, asked, books.tick()) => Ok(()),
-            None => Err(format!("a reader did not find {key}, which was in its table or in its archive all the time")),
+            None => Err(format!(
+                "a reader did not find {key}, which was in its table or in its archive all the time"
+            )),
         }
     }
 
     async fn settled(&self, key: &EntityKey, at_its_etag: bool) -> Result<(), String> {
         let asked = self.stage.tick();
-        let etag = self.stage.books().history.known(SOURCE, key).and_then(|known| known.etag.clone()).filter(|_| at_its_etag);
+        let etag = self
+            .stage
+            .books()
+            .history
+            .known(SOURCE, key)
+            .and_then(|known| known.etag.clone())
+            .filter(|_| at_its_etag);
         let etag = etag.and_then(|etag| ETag::new(etag).ok());
-        let told = self.client.settled(&table(SOURCE), key, etag.as_ref()).await.map_err(|error| fair(&error))?;
-        let unchanged = self.stage.books().history.known(SOURCE, key).is_some_and(|known| known.present && known.written.0 <= asked);
-        let Some(row) = self.accounts.rows(SOURCE).into_iter().find(|row| row.entity.key == *key) else { return Ok(()) };
+        let told = self
+            .client
+            .settled(&table(SOURCE), key, etag.as_ref())
+            .await
+            .map_err(|error| fair(&error))?;
+        let unchanged = self
+            .stage
+            .books()
+            .history
+            .known(SOURCE, key)
+            .is_some_and(|known| known.present && known.written.0 <= asked);
+        let Some(row) = self
+            .accounts
+            .rows(SOURCE)
+            .into_iter()
+            .find(|row| row.entity.key == *key)
+        else {
+            return Ok(());
+        };
         if !told.in_step || !unchanged {
             return Ok(());
         }
         for ((place, part), says) in expected(SOURCE, &row, self.shape, &BTreeSet::new()) {
-            let ItemPlace::Row(name, address) = &place else { continue };
+            let ItemPlace::Row(name, address) = &place else {
+                continue;
+            };
             // The last of two who want one address has it; parts of rows that several share are judged in the end.
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
-            let found = self.accounts.rows(name).into_iter().find(|row| row.entity.key == *address);
-            let found: Option<Properties> = found.map(|row| content::own(&row.entity.properties).collect());
+            let found = self
+                .accounts
+                .rows(name)
+                .into_iter()
+                .find(|row| row.entity.key == *address);
+            let found: Option<Properties> =
+                found.map(|row| content::own(&row.entity.properties).collect());
             let says: Properties = content::own(&says).collect();
             if found.as_ref() != Some(&says) {
-                return Err(format!("a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"));
+                return Err(format!(
+                    "a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"
+                ));
             }
         }
         Ok(())

@@ -121,7 +121,10 @@ pub struct SimulationReport {
 
 /// Runs a seed. Everything happens on this thread, in virtual time.
 pub fn run(request: &RunRequest) -> SimulationReport {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(request)),
         Err(error) => SimulationReport {
@@ -163,7 +166,12 @@ async fn play(request: &RunRequest) -> SimulationReport {
         resurrections: books.history.resurrections,
         virtual_time,
         drained_after,
-        step_groups: play.steps.iter().map(|step| step.step_group).max().unwrap_or(0),
+        step_groups: play
+            .steps
+            .iter()
+            .map(|step| step.step_group)
+            .max()
+            .unwrap_or(0),
         story: std::mem::take(&mut books.story),
     }
 }
@@ -200,7 +208,11 @@ impl Play {
             fault_plan.rates[FaultKind::Recreated as usize] = 0.0;
         }
         let mut steps = setting.steps(seed, &fault_plan);
-        let wait = if request.allowed.without.contains(&FaultKind::Backlog) { Duration::ZERO } else { fault_plan.hazards.backlog };
+        let wait = if request.allowed.without.contains(&FaultKind::Backlog) {
+            Duration::ZERO
+        } else {
+            fault_plan.hazards.backlog
+        };
         let early = fault_plan.storm / 2;
         for step in steps.iter_mut().filter(|step| step.at > early) {
             step.at += wait;
@@ -218,7 +230,10 @@ impl Play {
         }
         let storm = fault_plan.storm;
         for cut in &request.cuts {
-            let [mut other, mut other_abroad] = [FaultPlan::of(cut.seed, request.world), FaultPlan::abroad(cut.seed, request.world)];
+            let [mut other, mut other_abroad] = [
+                FaultPlan::of(cut.seed, request.world),
+                FaultPlan::abroad(cut.seed, request.world),
+            ];
             other.begin_after(wait);
             other_abroad.begin_after(wait);
             if !setting.has_clients_that_write() {
@@ -234,26 +249,45 @@ impl Play {
         let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
         let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request));
         stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
-        stage.books().ledger.refused = fault_plan.hazards.refused_row.as_ref().map(|row| row.employee.clone());
+        stage.books().ledger.refused = fault_plan
+            .hazards
+            .refused_row
+            .as_ref()
+            .map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
         let breeze = |part| Arc::new(Breeze(stage.chance(part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
-        let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
-        let other = releases.as_ref().map(|_| SimWorld::witnessed(sim_accounts::abroad(), clock, breeze(53), witness));
+        let world = SimWorld::witnessed(
+            AccountName::main(),
+            Arc::clone(&clock) as _,
+            breeze(10),
+            Arc::clone(&witness) as _,
+        );
+        let other = releases
+            .as_ref()
+            .map(|_| SimWorld::witnessed(sim_accounts::abroad(), clock, breeze(53), witness));
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
-            && stage.strike(if queues > tables { FaultKind::QueuesAhead } else { FaultKind::ServiceSkew })
+            && stage.strike(if queues > tables {
+                FaultKind::QueuesAhead
+            } else {
+                FaultKind::ServiceSkew
+            })
         {
             queues_off = SignedDuration::from_secs(queues);
             stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
-        if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &sim_accounts.abroad)
+        if let (Some((_, tables)), Some(other)) =
+            (abroad.hazards.service_clocks, &sim_accounts.abroad)
             && stage.strike(FaultKind::ServiceSkew)
         {
             let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
-            books.ledger.clocks_apart = books.ledger.clocks_apart.max(off.saturating_sub(queues_off));
+            books.ledger.clocks_apart = books
+                .ledger
+                .clocks_apart
+                .max(off.saturating_sub(queues_off));
             drop(books);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
@@ -266,32 +300,79 @@ impl Play {
             books.history.archives = setting.history(&steps, queues_off);
             books.scene_counter.world = request.world;
         }
-        let tables =
-            |name| accounts.get(&sim_accounts::account_of(name).clone()).filter(|_| accounts.len() > 1).unwrap_or(account).tables.as_ref();
+        let tables = |name| {
+            accounts
+                .get(&sim_accounts::account_of(name).clone())
+                .filter(|_| accounts.len() > 1)
+                .unwrap_or(account)
+                .tables
+                .as_ref()
+        };
         for name in setting.tables().iter().chain(setting.dated_tables()) {
             drop(tables(name).create_table(&table(name)).await);
         }
-        for name in setting.containers().iter().filter(|name| releases.is_none() || **name == STAGING) {
+        for name in setting
+            .containers()
+            .iter()
+            .filter(|name| releases.is_none() || **name == STAGING)
+        {
             drop(account.blobs.create_container(&container(name)).await);
         }
         if let Some((index, fields)) = setting.index() {
             world.create_collection(&index, fields);
         }
         for (name, entity) in setting.founded() {
-            drop(tables(name).apply(&table(name), &TableOperation::Insert(entity)).await);
+            drop(
+                tables(name)
+                    .apply(&table(name), &TableOperation::Insert(entity))
+                    .await,
+            );
         }
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
+        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) {
+            Duration::ZERO
+        } else {
+            wait
+        };
         let catalog = Arc::new(setting.catalog());
-        let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
-        let readers = readers::there_are(seed).then(|| sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage)))));
-        let readers =
-            readers.and_then(|seen| SimulatedReaders::of(&setting, storm, Arc::clone(&stage), seen, request.world.employees(seed)));
-        let fleet = WorkerFleet::new(Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
+        let operator = SimulatedClient::new(
+            Arc::clone(&stage),
+            &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))),
+        );
+        let readers = readers::there_are(seed).then(|| {
+            sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage))))
+        });
+        let readers = readers.and_then(|seen| {
+            SimulatedReaders::of(
+                &setting,
+                storm,
+                Arc::clone(&stage),
+                seen,
+                request.world.employees(seed),
+            )
+        });
+        let fleet = WorkerFleet::new(
+            Arc::clone(&stage),
+            (Arc::clone(&fault_plan), abroad),
+            sim_accounts,
+            (Arc::clone(&catalog), releases),
+        );
         fleet.found(&FaultPolicies::same(breeze(54))).await;
-        Self { stage, fault_plan, world, setting, catalog, fleet, client, operator, readers, steps, opens }
+        Self {
+            stage,
+            fault_plan,
+            world,
+            setting,
+            catalog,
+            fleet,
+            client,
+            operator,
+            readers,
+            steps,
+            opens,
+        }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
@@ -303,7 +384,13 @@ impl Play {
         let director = async {
             let over = CancellationToken::new();
             let storm = async {
-                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.fault_plan.storm));
+                tokio::join!(
+                    self.client.play(&self.steps),
+                    self.mischief(),
+                    self.clocks(),
+                    self.releases(),
+                    sleep(self.fault_plan.storm)
+                );
                 over.cancel();
             };
             tokio::join!(storm, self.client.recreates(&over), self.reads(&over));
@@ -345,7 +432,8 @@ impl Play {
                 && self.stage.strike(FaultKind::ShownEarly)
             {
                 self.stage.disturb_message(&id);
-                self.stage.tell(|| format!("FAULT the message {id} is shown early"));
+                self.stage
+                    .tell(|| format!("FAULT the message {id} is shown early"));
             }
         }
     }
@@ -356,12 +444,17 @@ impl Play {
         clocks.sort_unstable();
         for (at, slot, off) in clocks {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
-            let fault = if at.is_zero() { FaultKind::ClockSkew } else { FaultKind::ClockJump };
+            let fault = if at.is_zero() {
+                FaultKind::ClockSkew
+            } else {
+                FaultKind::ClockJump
+            };
             if let Some(clock) = self.fleet.clocks.get(slot)
                 && self.stage.strike(fault)
             {
                 clock.set_off(off);
-                self.stage.tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
+                self.stage
+                    .tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
             }
         }
     }
@@ -371,7 +464,10 @@ impl Play {
         let since = self.stage.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
             if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
-                self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
+                self.stage.violated(format!(
+                    "the backlog does not drain: {:?}",
+                    self.world.messages(&queue(JOBS))
+                ));
                 return;
             }
             sleep(Duration::from_millis(250)).await;
@@ -380,7 +476,12 @@ impl Play {
 
     /// What a person does about poison.
     async fn look_after_poison(&self) {
-        look_after_poison(&self.operator.account, &self.stage, self.fault_plan.scenario).await;
+        look_after_poison(
+            &self.operator.account,
+            &self.stage,
+            self.fault_plan.scenario,
+        )
+        .await;
     }
 
     /// Lets time pass until every recheck is done and nothing is on its way.
@@ -390,34 +491,69 @@ impl Play {
         let mut tended: Option<Duration> = None;
         while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
-            let arrival = self.fleet.sim_accounts.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
-            let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
+            let arrival = self
+                .fleet
+                .sim_accounts
+                .last_arrival()
+                .map(|at| at.saturating_sub(self.stage.elapsed()));
+            let visible = |name| {
+                self.world
+                    .backlog(&queue(name))
+                    .1
+                    .map(|at| self.stage.until(at))
+            };
             let jobs = visible(JOBS);
-            let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
+            let Some(wait) = [jobs, visible("jobs-recheck")]
+                .into_iter()
+                .flatten()
+                .min()
+                .or(arrival)
+            else {
+                return;
+            };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
             // As a daemon does: at its start, and every hour.
             let elapsed = self.stage.elapsed();
-            if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
+            if !self.catalog.retentions.is_empty()
+                && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
+            {
                 tended = Some(elapsed);
-                self.fleet.tend(Arc::new(Breeze(self.stage.chance(9_000 + nth)))).await;
+                self.fleet
+                    .tend(Arc::new(Breeze(self.stage.chance(9_000 + nth))))
+                    .await;
             }
-            let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
-            self.fleet.sweep(mode, Arc::new(Breeze(self.stage.chance(5_000 + nth)))).await;
+            let mode = Mode::UntilIdle {
+                quiet: Duration::from_secs(2),
+                rechecks: Rechecks::Ignored,
+            };
+            self.fleet
+                .sweep(mode, Arc::new(Breeze(self.stage.chance(5_000 + nth))))
+                .await;
             self.look_after_poison().await;
         }
-        self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
+        self.stage.violated(format!(
+            "rechecks never end: {:?}",
+            self.world.messages(&queue("jobs-recheck"))
+        ));
     }
 
     /// Lets the hours of the tables pass that there are, where any are by date, and sees to these a last time. When that was.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
             // Whoever has left an archive half-way is followed by another when that was long enough ago.
-            sleep(HOURS.saturating_sub(self.stage.elapsed()).max(Duration::from_hours(1))).await;
+            sleep(
+                HOURS
+                    .saturating_sub(self.stage.elapsed())
+                    .max(Duration::from_hours(1)),
+            )
+            .await;
         }
         let now = self.stage.at(self.stage.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.fleet.tend(Arc::new(Breeze(self.stage.chance(14)))).await;
+            self.fleet
+                .tend(Arc::new(Breeze(self.stage.chance(14))))
+                .await;
             self.rechecks().await;
         }
         now
@@ -427,52 +563,107 @@ impl Play {
     /// the key may be free by now, and nobody tells.
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
-        let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
-            match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id, &poison.body) {
-                Some(Expectation::Job(EntityJob { table, key, .. })) => Some((table.to_owned(), key)),
-                Some(Expectation::Recheck) => {
-                    Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
+        let taken = poison
+            .iter()
+            .filter(|poison| poison.error.contains("is taken by "))
+            .filter_map(|poison| {
+                match self.stage.books().ledger.expectation(
+                    &poison.queue,
+                    &poison.message_id,
+                    &poison.body,
+                ) {
+                    Some(Expectation::Job(EntityJob { table, key, .. })) => {
+                        Some((table.to_owned(), key))
+                    }
+                    Some(Expectation::Recheck) => Recheck::decode(&poison.body)
+                        .ok()
+                        .map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key)),
+                    Some(
+                        Expectation::Poison(_) | Expectation::Batch(_) | Expectation::Whole(_),
+                    )
+                    | None => None,
                 }
-                Some(Expectation::Poison(_) | Expectation::Batch(_) | Expectation::Whole(_)) | None => None,
-            }
-        });
-        let mut primaries: BTreeMap<Address, bool> = taken.map(|primary| (primary, false)).collect();
+            });
+        let mut primaries: BTreeMap<Address, bool> =
+            taken.map(|primary| (primary, false)).collect();
         for ((table, key), thorough) in self.stage.books().ledger.expired() {
             *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
         }
         for ((name, key), thorough) in primaries {
-            let Some(table) = self.setting.tables().iter().chain(self.setting.dated_tables()).copied().find(|table| *table == name) else {
+            let Some(table) = self
+                .setting
+                .tables()
+                .iter()
+                .chain(self.setting.dated_tables())
+                .copied()
+                .find(|table| *table == name)
+            else {
                 continue;
             };
             let json = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": thorough});
-            let asked = if thorough { EntityJob::thorough_sync(table, key) } else { EntityJob::sync(table, key) };
-            if let Err(error) = self.operator.put(&json.to_string(), Expectation::Job(asked)).await {
-                self.stage.violated(format!("the operator met an error in fair weather: {error}"));
+            let asked = if thorough {
+                EntityJob::thorough_sync(table, key)
+            } else {
+                EntityJob::sync(table, key)
+            };
+            if let Err(error) = self
+                .operator
+                .put(&json.to_string(), Expectation::Job(asked))
+                .await
+            {
+                self.stage.violated(format!(
+                    "the operator met an error in fair weather: {error}"
+                ));
             }
         }
         // Nobody tells those whose key the last writer took over when it is free again, nor whose rows a stranger has touched.
-        let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
+        let overwritten = if self.setting.has_last_writer() {
+            self.stage.books().history.contenders()
+        } else {
+            BTreeSet::new()
+        };
         let meddled = self.stage.books().meddled().clone();
         for key in overwritten.into_iter().chain(meddled) {
-            let step = ClientStep::new(Duration::ZERO, 0, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)));
+            let step = ClientStep::new(
+                Duration::ZERO,
+                0,
+                ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)),
+            );
             self.operator.play(&[step]).await;
         }
     }
 
     fn poisoned(&self) -> Vec<PoisonReport> {
-        self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
+        self.world
+            .messages(&queue("jobs-poison"))
+            .iter()
+            .filter_map(|message| poison(&message.text).ok())
+            .collect()
     }
 
     /// Contention alone leaves nothing to a recheck: where no fault was injected, and each job ended well with its first delivery, derived
     /// data is right as soon as the jobs are done. (Tables by date go later.)
     async fn nothing_waits_where_nothing_failed(&self) {
-        if !smooth::ran(&self.stage.books()) || !self.poisoned().is_empty() || !self.catalog.retentions.is_empty() {
+        if !smooth::ran(&self.stage.books())
+            || !self.poisoned().is_empty()
+            || !self.catalog.retentions.is_empty()
+        {
             return;
         }
         let mut seen = FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world);
-        smooth::forget_spared(&mut seen, self.world.messages(&queue("jobs-recheck")).iter().map(|message| message.text.as_str()));
-        if let Err(wrong) = self.judge_data(&seen, self.stage.at(self.stage.elapsed())).await {
-            self.stage.violated(format!("left to a recheck, though nothing failed: {wrong}"));
+        smooth::forget_spared(
+            &mut seen,
+            self.world
+                .messages(&queue("jobs-recheck"))
+                .iter()
+                .map(|message| message.text.as_str()),
+        );
+        if let Err(wrong) = self
+            .judge_data(&seen, self.stage.at(self.stage.elapsed()))
+            .await
+        {
+            self.stage
+                .violated(format!("left to a recheck, though nothing failed: {wrong}"));
         }
     }
 
@@ -481,7 +672,11 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        self.judge_data(&FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world), now).await
+        self.judge_data(
+            &FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world),
+            now,
+        )
+        .await
     }
 
     /// Judges what is there, whatever is still queued.
@@ -489,8 +684,17 @@ impl Play {
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
-            let expired = books.ledger.expired().into_keys().map(|(table, key)| (table.to_owned(), key)).collect();
-            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), said: &said };
+            let expired = books
+                .ledger
+                .expired()
+                .into_keys()
+                .map(|(table, key)| (table.to_owned(), key))
+                .collect();
+            let excused = Excused {
+                expired,
+                staged: books.ledger.staged_for_poison(),
+                said: &said,
+            };
             self.setting.judge(seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;
@@ -500,12 +704,25 @@ impl Play {
 
     /// What is encrypted opens, and is told in no poison message.
     async fn sealed_values_open(&self, seen: &FinalState) -> Result<(), String> {
-        if let Some(poison) = self.poisoned().iter().find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
+        if let Some(poison) = self
+            .poisoned()
+            .iter()
+            .find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
         {
-            return Err(format!("a poison message has an encrypted value in clear: {} {}", poison.body, poison.error));
+            return Err(format!(
+                "a poison message has an encrypted value in clear: {} {}",
+                poison.body, poison.error
+            ));
         }
         let vault = self.fleet.sim_accounts.vault.as_ref();
-        sealed::judge(&seen.tables, DataKeys { tables: self.operator.account.tables.as_ref(), vault }).await
+        sealed::judge(
+            &seen.tables,
+            DataKeys {
+                tables: self.operator.account.tables.as_ref(),
+                vault,
+            },
+        )
+        .await
     }
 
     /// Everybody who is without a key has a poison message that says so.
@@ -513,18 +730,28 @@ impl Play {
         let poison = self.poisoned();
         let told = |key: &EntityKey| {
             let name = format!("reconciling Employees{key}");
-            poison.iter().any(|poison| poison.error.contains(&name) && poison.error.contains("is taken by "))
+            poison
+                .iter()
+                .any(|poison| poison.error.contains(&name) && poison.error.contains("is taken by "))
         };
         match judgement.losers.iter().find(|(_, key)| !told(key)) {
             None => Ok(()),
-            Some((table, key)) => Err(format!("{table}{key} is without a key that it wants, and no poison message says so")),
+            Some((table, key)) => Err(format!(
+                "{table}{key} is without a key that it wants, and no poison message says so"
+            )),
         }
     }
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let breeze = || Arc::new(Breeze(self.stage.chance(12)));
-        let seen = self.fleet.sim_accounts.seen_by(OPERATOR, &FaultPolicies { main: breeze(), abroad: breeze() });
+        let seen = self.fleet.sim_accounts.seen_by(
+            OPERATOR,
+            &FaultPolicies {
+                main: breeze(),
+                abroad: breeze(),
+            },
+        );
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let catalog = self.fleet.recorded(&stores).await?;
         let engine = Engine::new(EngineParts {
@@ -536,8 +763,14 @@ impl Play {
         });
         let told = judgement.primaries.difference(&judgement.losers);
         for (name, key) in told.filter(|primary| !judgement.overwritten.contains(*primary)) {
-            let primary = Primary { table: table(name), key: key.clone() };
-            let plan = engine.plan(&primary).await.map_err(|failure| failure.chain())?;
+            let primary = Primary {
+                table: table(name),
+                key: key.clone(),
+            };
+            let plan = engine
+                .plan(&primary)
+                .await
+                .map_err(|failure| failure.chain())?;
             if !plan.in_step {
                 return Err(format!("a second plan finds work to do: {plan}"));
             }

@@ -19,8 +19,12 @@ use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, ViewName, body, shard};
 use evenkeel::ports::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
-use evenkeel::settings::{Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
+use evenkeel::reconcile::{
+    DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work,
+};
+use evenkeel::settings::{
+    Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings,
+};
 use evenkeel::worker::{Mode, Rechecks, Worker, WorkerParts};
 use futures::StreamExt as _;
 use futures::future::{join_all, try_join_all};
@@ -136,9 +140,16 @@ impl ScaleLoad {
     /// What stands in the way of more: the one that takes all it can, else the workers' own slots and latencies.
     pub fn wall(&self) -> &'static str {
         const FULL: f64 = 0.85;
-        let all = [(self.queue, "queue"), (self.partition, "partition"), (self.account, "account")];
-        let most = all.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
-        most.filter(|(share, _)| *share >= FULL).map_or("workers", |(_, name)| name)
+        let all = [
+            (self.queue, "queue"),
+            (self.partition, "partition"),
+            (self.account, "account"),
+        ];
+        let most = all
+            .into_iter()
+            .max_by(|one, other| one.0.total_cmp(&other.0));
+        most.filter(|(share, _)| *share >= FULL)
+            .map_or("workers", |(_, name)| name)
     }
 }
 
@@ -147,8 +158,12 @@ struct PausedClock(Instant);
 
 impl Clock for PausedClock {
     fn now(&self) -> Timestamp {
-        let start = Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_hours(24 * 365 * 56)).unwrap_or(Timestamp::UNIX_EPOCH);
-        start.saturating_add(SignedDuration::try_from(self.monotonic()).unwrap_or_default()).unwrap_or(start)
+        let start = Timestamp::UNIX_EPOCH
+            .saturating_add(SignedDuration::from_hours(24 * 365 * 56))
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        start
+            .saturating_add(SignedDuration::try_from(self.monotonic()).unwrap_or_default())
+            .unwrap_or(start)
     }
 
     fn monotonic(&self) -> Duration {
@@ -184,7 +199,11 @@ impl Execute for CountedEngine {
             let now = self.clock.monotonic();
             self.books.arrivals.is_found(key, now);
             let done = (now, self.worker, key.pk.to_string());
-            self.books.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+            self.books
+                .done
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(done);
         }
         Ok(outcome)
     }
@@ -200,7 +219,10 @@ impl Execute for CountedEngine {
 
 /// Measures once. Everything happens on this thread, in virtual time.
 pub fn scale(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()?;
     runtime.block_on(measured(request))
 }
 
@@ -208,7 +230,11 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
     let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults));
     let catalog = Arc::new(catalog()?);
-    let queues = QueueSettings { shards: request.shards, concurrency: Concurrency::Auto, ..QueueSettings::plain(queue(JOBS)) };
+    let queues = QueueSettings {
+        shards: request.shards,
+        concurrency: Concurrency::Auto,
+        ..QueueSettings::plain(queue(JOBS))
+    };
     prepare(&world.account(), &queues).await?;
     if request.arrivals.is_none() {
         fill(request, &world.account(), &queues).await?;
@@ -221,8 +247,16 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
         .into_iter()
         .unzip();
     let work = async {
-        let mode = || Mode::UntilIdle { quiet: Duration::from_secs(1), rechecks: Rechecks::Ignored };
-        let ended = join_all(workers.iter().map(|worker| worker.run(mode(), CancellationToken::new()))).await;
+        let mode = || Mode::UntilIdle {
+            quiet: Duration::from_secs(1),
+            rechecks: Rechecks::Ignored,
+        };
+        let ended = join_all(
+            workers
+                .iter()
+                .map(|worker| worker.run(mode(), CancellationToken::new())),
+        )
+        .await;
         over.cancel();
         ended
     };
@@ -235,35 +269,77 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     };
     let account = world.account();
     let arrive = arrive(request, &account, &queues, (clock.as_ref(), &done.arrivals));
-    let (ended, arrived, _, _) =
-        tokio::join!(work, arrive, over.run_until_cancelled(watch), over.run_until_cancelled(hammer(request, world.account())));
+    let (ended, arrived, _, _) = tokio::join!(
+        work,
+        arrive,
+        over.run_until_cancelled(watch),
+        over.run_until_cancelled(hammer(request, world.account()))
+    );
     arrived?;
     ended.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let found_within = done.arrivals.percentile(50).zip(done.arrivals.percentile(99));
+    let found_within = done
+        .arrivals
+        .percentile(50)
+        .zip(done.arrivals.percentile(99));
     let mut done = std::mem::take(&mut *done.done.lock().unwrap_or_else(PoisonError::into_inner));
     done.sort_unstable();
-    anyhow::ensure!(done.len() >= request.primaries, "{} of {} primaries are done", done.len(), request.primaries);
-    Ok(ScaleReport { found_within, ..judged(request, &done, &seconds, &counts) })
+    anyhow::ensure!(
+        done.len() >= request.primaries,
+        "{} of {} primaries are done",
+        done.len(),
+        request.primaries
+    );
+    Ok(ScaleReport {
+        found_within,
+        ..judged(request, &done, &seconds, &counts)
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
-fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLoad)], counts: &[Arc<RequestCounts>]) -> ScaleReport {
+fn judged(
+    request: &ScaleRequest,
+    done: &[Done],
+    seconds: &[(Duration, ServiceLoad)],
+    counts: &[Arc<RequestCounts>],
+) -> ScaleReport {
     let (from, to) = (done.len() / 4, done.len() * 3 / 4);
     let middle = &done[from..to];
     let (begins, ends) = (done[from].0, done[to].0);
-    let at = |time: Duration| seconds.iter().find(|(at, _)| *at >= time).or_else(|| seconds.last()).copied().unwrap_or_default();
+    let at = |time: Duration| {
+        seconds
+            .iter()
+            .find(|(at, _)| *at >= time)
+            .or_else(|| seconds.last())
+            .copied()
+            .unwrap_or_default()
+    };
     let (mut early, mut late) = (at(begins), at(ends));
     if late.0 <= early.0 {
-        (early, late) = (seconds.first().copied().unwrap_or_default(), seconds.last().copied().unwrap_or_default());
+        (early, late) = (
+            seconds.first().copied().unwrap_or_default(),
+            seconds.last().copied().unwrap_or_default(),
+        );
     }
     let length = late.0.saturating_sub(early.0).as_secs_f64().max(0.001);
-    let share = |of: fn(&ServiceLoad) -> u64, takes: f64| of(&late.1).saturating_sub(of(&early.1)) as f64 / length / takes;
+    let share = |of: fn(&ServiceLoad) -> u64, takes: f64| {
+        of(&late.1).saturating_sub(of(&early.1)) as f64 / length / takes
+    };
     let primaries = request.primaries as f64;
-    let sent: u64 = counts.iter().map(|counts| counts.snapshot().transactions()).sum();
-    let of_queues: u64 = counts.iter().map(|counts| counts.snapshot().of_service(Service::Queue)).sum();
+    let sent: u64 = counts
+        .iter()
+        .map(|counts| counts.snapshot().transactions())
+        .sum();
+    let of_queues: u64 = counts
+        .iter()
+        .map(|counts| counts.snapshot().of_service(Service::Queue))
+        .sum();
     let refused: u64 = [Service::Table, Service::Queue]
         .into_iter()
-        .flat_map(|service| counts.iter().map(move |counts| counts.answers(service).answers[AnswerKind::Throttled as usize]))
+        .flat_map(|service| {
+            counts
+                .iter()
+                .map(move |counts| counts.answers(service).answers[AnswerKind::Throttled as usize])
+        })
         .sum();
     let puts = (request.primaries as f64 / request.batch as f64).ceil();
     let tally = |key: fn(&Done) -> String| {
@@ -274,9 +350,15 @@ fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLo
         tally.into_values().collect::<Vec<f64>>()
     };
     ScaleReport {
-        primaries_per_second: middle.len() as f64 / ends.saturating_sub(begins).as_secs_f64().max(0.001),
+        primaries_per_second: middle.len() as f64
+            / ends.saturating_sub(begins).as_secs_f64().max(0.001),
         took: done.last().map(|done| done.0).unwrap_or_default(),
-        cold_took: done.iter().rev().find(|done| done.2 != partition(0)).map(|done| done.0).unwrap_or_default(),
+        cold_took: done
+            .iter()
+            .rev()
+            .find(|done| done.2 != partition(0))
+            .map(|done| done.0)
+            .unwrap_or_default(),
         requests_each: (sent as f64 + puts) / primaries,
         queue_requests_each: (of_queues as f64 + puts) / primaries,
         refused: refused as f64 / (sent as f64).max(1.0),
@@ -295,16 +377,34 @@ fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLo
 /// Jain's index of what so many have, some of which may have nothing.
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
 fn jain(has: &[f64], of: usize) -> f64 {
-    let (sum, squares) = has.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, one.mul_add(*one, squares)));
-    if squares > 0.0 { sum * sum / (of.max(1) as f64 * squares) } else { 1.0 }
+    let (sum, squares) = has.iter().fold((0.0, 0.0), |(sum, squares), one| {
+        (sum + one, one.mul_add(*one, squares))
+    });
+    if squares > 0.0 {
+        sum * sum / (of.max(1) as f64 * squares)
+    } else {
+        1.0
+    }
 }
 
 /// Other requests to the hot partition, as fast as was asked for, whatever their answer.
 async fn hammer(request: &ScaleRequest, account: Account) {
-    let Some(HotSpot { others, apart, .. }) = request.hot else { return };
-    let pk = if apart { "others".to_owned() } else { format!("{EMPLOYEES}~{}", partition(0)) };
-    let Ok(key) = EntityKey::new(pk, "others") else { return };
-    let (each, table, mut under_way) = (others.div_ceil(100), table(FOOTPRINTS), FuturesUnordered::new());
+    let Some(HotSpot { others, apart, .. }) = request.hot else {
+        return;
+    };
+    let pk = if apart {
+        "others".to_owned()
+    } else {
+        format!("{EMPLOYEES}~{}", partition(0))
+    };
+    let Ok(key) = EntityKey::new(pk, "others") else {
+        return;
+    };
+    let (each, table, mut under_way) = (
+        others.div_ceil(100),
+        table(FOOTPRINTS),
+        FuturesUnordered::new(),
+    );
     loop {
         under_way.extend((0..each).map(|_| account.tables.get(&table, &key, None)));
         let answers = async {
@@ -324,7 +424,11 @@ async fn prepare(account: &Account, queues: &QueueSettings) -> anyhow::Result<()
     for name in [EMPLOYEES, BY_EMAIL, FOOTPRINTS] {
         account.tables.create_table(&table(name)).await?;
     }
-    for name in queues.shard_names().iter().chain([&queue("jobs-poison"), &queue("jobs-recheck")]) {
+    for name in queues
+        .shard_names()
+        .iter()
+        .chain([&queue("jobs-poison"), &queue("jobs-recheck")])
+    {
         account.queues.create_queue(name).await?;
     }
     Ok(())
@@ -338,7 +442,9 @@ fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
         None => partition(number % request.partitions.max(1)),
     };
     let rk = format!("{number:07}");
-    Ok(Entity::new(EntityKey::new(pk, &rk)?).with("Email", format!("{rk}@contoso.com")).with("FirstName", "Ann"))
+    Ok(Entity::new(EntityKey::new(pk, &rk)?)
+        .with("Email", format!("{rk}@contoso.com"))
+        .with("FirstName", "Ann"))
 }
 
 /// An application at work: so many writes of employees a second, each followed by a message.
@@ -348,28 +454,48 @@ async fn arrive(
     queues: &QueueSettings,
     (clock, arrivals): (&dyn Clock, &Arrivals),
 ) -> anyhow::Result<()> {
-    let Some(a_second) = request.arrivals else { return Ok(()) };
+    let Some(a_second) = request.arrivals else {
+        return Ok(());
+    };
     let (shards, employees) = (queues.shard_names(), table(EMPLOYEES));
     let comes = async |number: usize| -> anyhow::Result<()> {
         let entity = employee(request, number)?;
         let EntityKey { pk, rk } = entity.key.clone();
         #[expect(clippy::cast_precision_loss, reason = "a count")]
         sleep(Duration::from_secs_f64(number as f64 / a_second)).await;
-        account.tables.apply(&employees, &TableOperation::Insert(entity)).await?;
-        arrivals.was_written(EntityKey { pk: pk.clone(), rk: rk.clone() }, clock.monotonic());
+        account
+            .tables
+            .apply(&employees, &TableOperation::Insert(entity))
+            .await?;
+        arrivals.was_written(
+            EntityKey {
+                pk: pk.clone(),
+                rk: rk.clone(),
+            },
+            clock.monotonic(),
+        );
         post(account, &shards, pk.as_str(), vec![rk.to_string()]).await
     };
-    try_join_all((0..request.primaries).map(comes)).await.map(drop)
+    try_join_all((0..request.primaries).map(comes))
+        .await
+        .map(drop)
 }
 
 /// Employees of some partitions, and messages about all of them.
-async fn fill(request: &ScaleRequest, account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
+async fn fill(
+    request: &ScaleRequest,
+    account: &Account,
+    queues: &QueueSettings,
+) -> anyhow::Result<()> {
     let (shards, employees) = (queues.shard_names(), table(EMPLOYEES));
     let mut batches = BTreeMap::<String, Vec<String>>::new();
     for number in 0..request.primaries {
         let entity = employee(request, number)?;
         let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
-        account.tables.apply(&employees, &TableOperation::Insert(entity)).await?;
+        account
+            .tables
+            .apply(&employees, &TableOperation::Insert(entity))
+            .await?;
         let batch = batches.entry(pk.clone()).or_default();
         batch.push(rk);
         if batch.len() >= request.batch {
@@ -383,7 +509,12 @@ async fn fill(request: &ScaleRequest, account: &Account, queues: &QueueSettings)
     Ok(())
 }
 
-async fn post(account: &Account, shards: &[QueueName], pk: &str, rks: Vec<String>) -> anyhow::Result<()> {
+async fn post(
+    account: &Account,
+    shards: &[QueueName],
+    pk: &str,
+    rks: Vec<String>,
+) -> anyhow::Result<()> {
     let key = EntityKey::new(pk, rks.first().map_or("", String::as_str))?;
     let count = u32::try_from(shards.len()).unwrap_or(1);
     let number = shard(&table(EMPLOYEES), &key, count) as usize;
@@ -391,13 +522,24 @@ async fn post(account: &Account, shards: &[QueueName], pk: &str, rks: Vec<String
         [rk] => json!({"op": "sync", "table": EMPLOYEES, "pk": pk, "rk": rk}),
         rks => json!({"op": "sync", "table": EMPLOYEES, "pk": pk, "rks": rks}),
     };
-    account.queues.put(&shards[number % shards.len()], &body::encode(&text.to_string()), Duration::ZERO, Ttl::Never).await?;
+    account
+        .queues
+        .put(
+            &shards[number % shards.len()],
+            &body::encode(&text.to_string()),
+            Duration::ZERO,
+            Ttl::Never,
+        )
+        .await?;
     Ok(())
 }
 
 /// Employees are found by their e-mail address, in a partition for each of theirs.
 fn catalog() -> anyhow::Result<Catalog> {
-    let place = |name: &str| TableRef { account: AccountName::main(), table: table(name) };
+    let place = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: table(name),
+    };
     let (employees, copies) = (place(EMPLOYEES), place(BY_EMAIL));
     let view = View {
         name: ViewName::new("by_email")?,
@@ -412,7 +554,10 @@ fn catalog() -> anyhow::Result<Catalog> {
         on_conflict: OnConflict::Reject,
     };
     Ok(Catalog {
-        tables: [employees, copies].into_iter().map(|table| (table.table.clone(), table)).collect(),
+        tables: [employees, copies]
+            .into_iter()
+            .map(|table| (table.table.clone(), table))
+            .collect(),
         views: [(view.name.clone(), Arc::new(view))].into(),
         ..Catalog::default()
     })
@@ -436,8 +581,18 @@ fn worker(
         recheck_after: Duration::from_mins(26),
         give_up_after: Duration::from_hours(6),
         drain: 25 * second,
-        poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_millis(1_500) },
-        storage_retry: RetryPolicy::growing(backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * second), 6),
+        poll: PollInterval {
+            min: Duration::from_millis(100),
+            max: Duration::from_millis(1_500),
+        },
+        storage_retry: RetryPolicy::growing(
+            backoff(
+                Duration::from_millis(50),
+                Duration::from_millis(100),
+                5 * second,
+            ),
+            6,
+        ),
         memory: DEFAULT_MEMORY,
     };
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
@@ -445,7 +600,14 @@ fn worker(
     let caller = u32::try_from(number).unwrap_or(u32::MAX);
     let account = world.seen_by(caller, Arc::new(NoFaults)).account();
     let ceilings = request.paced.then_some(PaceCeilings::AZURE);
-    let decorated = decorate_within(&AccountName::main(), &account, (Grouping::Together, ceilings), settings.storage_retry, clock, &chance);
+    let decorated = decorate_within(
+        &AccountName::main(),
+        &account,
+        (Grouping::Together, ceilings),
+        settings.storage_retry,
+        clock,
+        &chance,
+    );
     let stores = Stores::new([(AccountName::main(), decorated.account)].into());
     let engine = Arc::new(Engine::new(EngineParts {
         stores: stores.clone(),
@@ -455,7 +617,12 @@ fn worker(
         recheck_after: settings.recheck_after,
     }));
     let keys = Arc::clone(&engine);
-    let counted = CountedEngine { inner: engine, clock: Arc::clone(clock), worker: number, books: books.clone() };
+    let counted = CountedEngine {
+        inner: engine,
+        clock: Arc::clone(clock),
+        worker: number,
+        books: books.clone(),
+    };
     let worker = Worker::new(WorkerParts {
         stores,
         health: Arc::new(Circuits::new(vec![decorated.circuit])),

@@ -60,7 +60,10 @@ impl Scenario {
 
     /// Whether clients may merge notes as well: in the others the syncs that follow would mend what their faults leave.
     pub(super) const fn has_notes(self) -> bool {
-        matches!(self, Self::Crowded | Self::InAndOut | Self::ChangedMeanwhile)
+        matches!(
+            self,
+            Self::Crowded | Self::InAndOut | Self::ChangedMeanwhile
+        )
     }
 
     /// Draws the story of a seed, and adapts its faults.
@@ -73,13 +76,23 @@ impl Scenario {
         }
         let apart = self::chance(seed, PARTS[2]);
         let apart = Draw(&apart);
-        let scenario = if apart.happens(LATER_SHARE) { *apart.of(&Self::LATER) } else { *draw.of(&Self::ALL) };
+        let scenario = if apart.happens(LATER_SHARE) {
+            *apart.of(&Self::LATER)
+        } else {
+            *draw.of(&Self::ALL)
+        };
         fault_plan.scenario = Some(scenario);
-        if matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang) && draw.happens(0.75) {
+        if matches!(
+            scenario,
+            Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang
+        ) && draw.happens(0.75)
+        {
             // Otherwise fair weather: what else goes wrong keeps workers from meeting.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
-            (fault_plan.bursts, fault_plan.outages, fault_plan.terms) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
-            (fault_plan.hazards.unheard, fault_plan.hazards.gateways) = <(Vec<_>, Vec<_>)>::default();
+            (fault_plan.bursts, fault_plan.outages, fault_plan.terms) =
+                <(Vec<_>, Vec<_>, Vec<_>)>::default();
+            (fault_plan.hazards.unheard, fault_plan.hazards.gateways) =
+                <(Vec<_>, Vec<_>)>::default();
             fault_plan.hazards.backlog = Duration::ZERO;
         }
         let mut rate = |fault: FaultKind, low, high| {
@@ -107,7 +120,9 @@ impl Scenario {
                 fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
                 for nth in 0..EPISODES {
                     let at = crowd_comes(fault_plan.storm, nth);
-                    fault_plan.shows.extend((0..6).map(|_| at + seconds(draw.magnitude(0.5, 8.0))));
+                    fault_plan
+                        .shows
+                        .extend((0..6).map(|_| at + seconds(draw.magnitude(0.5, 8.0))));
                 }
             }
             Self::InAndOut => {
@@ -142,14 +157,25 @@ impl Scenario {
                 fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
                 let busy = seconds(draw.magnitude(0.1, 0.5));
                 let starts = (0..BUSY_SECONDS).map(|nth| busy_again(fault_plan.storm, nth));
-                fault_plan.bursts =
-                    starts.map(|at| Burst { during: at..at + busy, lane: FaultScope::Queue(JOBS), retry_after: None }).collect();
+                fault_plan.bursts = starts
+                    .map(|at| Burst {
+                        during: at..at + busy,
+                        lane: FaultScope::Queue(JOBS),
+                        retry_after: None,
+                    })
+                    .collect();
             }
             Self::AsLateAsMayBe => {
                 rate(FaultKind::LateArrival, 0.05, 0.3);
                 let wait = Duration::from_secs(30);
-                let recheck_after = fault_plan.settings.recheck_after.saturating_sub(fault_plan.settings.job_timeout);
-                (fault_plan.settings.job_timeout, fault_plan.settings.recheck_after) = (wait, wait + recheck_after);
+                let recheck_after = fault_plan
+                    .settings
+                    .recheck_after
+                    .saturating_sub(fault_plan.settings.job_timeout);
+                (
+                    fault_plan.settings.job_timeout,
+                    fault_plan.settings.recheck_after,
+                ) = (wait, wait + recheck_after);
                 fault_plan.workers = fault_plan.workers.max(2);
                 fault_plan.storm = Duration::from_mins(15);
                 fault_plan.latest = true;
@@ -158,18 +184,34 @@ impl Scenario {
                     let off = draw.0.between(0.5 * SKEW, SKEW) as i64;
                     if host % 2 == 0 { -off } else { off }
                 };
-                fault_plan.clocks = (0..fault_plan.workers).map(|host| (Duration::ZERO, host, off(host))).collect();
+                fault_plan.clocks = (0..fault_plan.workers)
+                    .map(|host| (Duration::ZERO, host, off(host)))
+                    .collect();
             }
         }
     }
 
     /// The clients' steps, in groups after the existing ones.
-    pub(super) fn steps(self, seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_groups: usize) -> Vec<ClientStep> {
+    pub(super) fn steps(
+        self,
+        seed: u64,
+        fault_plan: &FaultPlan,
+        keys: &[EntityKey],
+        step_groups: usize,
+    ) -> Vec<ClientStep> {
         let chance = chance(seed, PARTS[1]);
         let draw = Draw(&chance);
         let encrypted = fault_plan.shape.encrypted;
-        let mut script = ScenarioScript { draw: &draw, steps: Vec::new(), group: step_groups, version: VERSIONS, encrypted };
-        let Some(key) = keys.first() else { return Vec::new() };
+        let mut script = ScenarioScript {
+            draw: &draw,
+            steps: Vec::new(),
+            group: step_groups,
+            version: VERSIONS,
+            encrypted,
+        };
+        let Some(key) = keys.first() else {
+            return Vec::new();
+        };
         let starts = bursts(seed, fault_plan.storm);
         match self {
             Self::RowsRewritten => {
@@ -178,29 +220,61 @@ impl Scenario {
                     script.writes(start, key, FACES[draw.below(2)]);
                     let at = start + seconds(draw.magnitude(0.5, 30.0));
                     script.does(at, ClientAction::SaveRows(key.clone()));
-                    script.puts(at + seconds(draw.magnitude(0.02, 10.0)), key, FACES[draw.below(2)]);
+                    script.puts(
+                        at + seconds(draw.magnitude(0.02, 10.0)),
+                        key,
+                        FACES[draw.below(2)],
+                    );
                 }
                 // After the last of all that, nobody else mends it.
                 let last = fault_plan.storm + seconds(draw.0.between(30.0, 120.0));
                 script.writes(last, key, FACES[0]);
-                script.does(last + Duration::from_mins(1), ClientAction::SaveRows(key.clone()));
+                script.does(
+                    last + Duration::from_mins(1),
+                    ClientAction::SaveRows(key.clone()),
+                );
                 script.puts(last + Duration::from_secs(61), key, FACES[draw.below(2)]);
             }
             Self::FootprintsForged => {
                 for start in starts {
-                    let others: Vec<&EntityKey> = keys.iter().filter(|other| *other != key && other.pk == key.pk).collect();
-                    let victim = if others.is_empty() { return Vec::new() } else { *draw.of(&others) };
+                    let others: Vec<&EntityKey> = keys
+                        .iter()
+                        .filter(|other| *other != key && other.pk == key.pk)
+                        .collect();
+                    let victim = if others.is_empty() {
+                        return Vec::new();
+                    } else {
+                        *draw.of(&others)
+                    };
                     script.writes(start, victim, FACES[1]);
                     let at = start + seconds(draw.magnitude(0.5, 30.0));
-                    script.does(at, ClientAction::Forge { list: key.clone(), row: victim.clone() });
-                    script.writes(at + seconds(draw.magnitude(0.02, 5.0)), key, FACES[draw.below(2)]);
+                    script.does(
+                        at,
+                        ClientAction::Forge {
+                            list: key.clone(),
+                            row: victim.clone(),
+                        },
+                    );
+                    script.writes(
+                        at + seconds(draw.magnitude(0.02, 5.0)),
+                        key,
+                        FACES[draw.below(2)],
+                    );
                 }
             }
             Self::BackAndForth => {
                 for nth in 0..EPISODES {
-                    let Some([key, department]) = newcomer(nth) else { continue };
+                    let Some([key, department]) = newcomer(nth) else {
+                        continue;
+                    };
                     let start = fault_plan.storm / EPISODES * nth;
-                    script.does(start, ClientAction::Merge(DEPARTMENTS, Entity::new(department).with("Name", "Laboratory")));
+                    script.does(
+                        start,
+                        ClientAction::Merge(
+                            DEPARTMENTS,
+                            Entity::new(department).with("Name", "Laboratory"),
+                        ),
+                    );
                     script.writes(start, &key, FACES[0]);
                     let there = start + seconds(draw.0.between(20.0, 40.0));
                     script.writes(there, &key, ("restless@contoso.com", "Byron", true));
@@ -209,32 +283,65 @@ impl Scenario {
             }
             Self::Crowded => {
                 for nth in 0..EPISODES {
-                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let Some([key, _]) = newcomer(nth) else {
+                        continue;
+                    };
                     let start = crowd_comes(fault_plan.storm, nth);
-                    script.writes(start.saturating_sub(Duration::from_secs(20)), &key, FACES[0]);
+                    script.writes(
+                        start.saturating_sub(Duration::from_secs(20)),
+                        &key,
+                        FACES[0],
+                    );
                     for _ in 0..2 + draw.below(3) {
                         script.puts(start, &key, FACES[draw.below(2)]);
                     }
-                    script.sends(start + Duration::from_millis(20), "delete", &key, Duration::ZERO);
-                    script.writes(start + seconds(draw.magnitude(4.0, 20.0)), &key, FACES[draw.below(2)]);
+                    script.sends(
+                        start + Duration::from_millis(20),
+                        "delete",
+                        &key,
+                        Duration::ZERO,
+                    );
+                    script.writes(
+                        start + seconds(draw.magnitude(4.0, 20.0)),
+                        &key,
+                        FACES[draw.below(2)],
+                    );
                 }
             }
             Self::InAndOut => {
                 for nth in 0..EPISODES {
-                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let Some([key, _]) = newcomer(nth) else {
+                        continue;
+                    };
                     let start = fault_plan.storm / EPISODES * nth;
                     script.writes(start, &key, FACES[0]);
-                    script.sends(start + Duration::from_secs(2), "archive", &key, Duration::ZERO);
+                    script.sends(
+                        start + Duration::from_secs(2),
+                        "archive",
+                        &key,
+                        Duration::ZERO,
+                    );
                     let again = start + seconds(draw.0.between(20.0, 35.0));
                     let hidden = seconds(draw.magnitude(1.5, 8.0));
                     script.sends(again, "archive", &key, hidden);
-                    script.sends(again + Duration::from_millis(50), "restore", &key, Duration::ZERO);
-                    script.writes(again + hidden.mul_f64(draw.0.between(0.3, 1.0)), &key, FACES[1]);
+                    script.sends(
+                        again + Duration::from_millis(50),
+                        "restore",
+                        &key,
+                        Duration::ZERO,
+                    );
+                    script.writes(
+                        again + hidden.mul_f64(draw.0.between(0.3, 1.0)),
+                        &key,
+                        FACES[1],
+                    );
                 }
             }
             Self::Discarded => {
                 for nth in 0..3 * EPISODES {
-                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let Some([key, _]) = newcomer(nth) else {
+                        continue;
+                    };
                     let start = fault_plan.storm / (3 * EPISODES) * nth;
                     script.writes(start, &key, FACES[0]);
                     script.writes(start + seconds(draw.magnitude(1.0, 60.0)), &key, FACES[1]);
@@ -243,8 +350,13 @@ impl Scenario {
             Self::ProbesHang => {
                 for nth in 0..BUSY_SECONDS {
                     for other in 0..=draw.below(3) {
-                        let Some([key, _]) = newcomer(nth % EPISODES + u32::from(other > 0) * EPISODES) else { continue };
-                        let at = busy_again(fault_plan.storm, nth).saturating_sub(seconds(draw.magnitude(0.3, 3.0)));
+                        let Some([key, _]) =
+                            newcomer(nth % EPISODES + u32::from(other > 0) * EPISODES)
+                        else {
+                            continue;
+                        };
+                        let at = busy_again(fault_plan.storm, nth)
+                            .saturating_sub(seconds(draw.magnitude(0.3, 3.0)));
                         script.writes(at, &key, FACES[draw.below(2)]);
                     }
                 }
@@ -252,7 +364,9 @@ impl Scenario {
             Self::AsLateAsMayBe => {
                 script.flips(key, fault_plan.storm, 40, (0.5, 60.0));
                 for nth in 0..2 * EPISODES {
-                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let Some([key, _]) = newcomer(nth) else {
+                        continue;
+                    };
                     let at = draw.moment(fault_plan.storm);
                     script.writes(at, &key, FACES[0]);
                     script.writes(at + seconds(draw.magnitude(1.0, 60.0)), &key, FACES[1]);
@@ -263,7 +377,12 @@ impl Scenario {
                     let key = draw.of(keys);
                     script.writes(start, key, FACES[draw.below(2)]);
                     let after = start + seconds(draw.magnitude(0.5, 20.0));
-                    script.sends(after, draw.of::<&str>(&["delete", "archive"]), key, Duration::ZERO);
+                    script.sends(
+                        after,
+                        draw.of::<&str>(&["delete", "archive"]),
+                        key,
+                        Duration::ZERO,
+                    );
                 }
             }
         }
@@ -284,7 +403,10 @@ const EPISODES: u32 = 8;
 /// An employee without other jobs, and its department.
 fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
     let pk = format!("Laboratory {nth}");
-    EntityKey::new(pk.as_str(), "1").ok().zip(EntityKey::new(pk.as_str(), "department").ok()).map(<[EntityKey; 2]>::from)
+    EntityKey::new(pk.as_str(), "1")
+        .ok()
+        .zip(EntityKey::new(pk.as_str(), "department").ok())
+        .map(<[EntityKey; 2]>::from)
 }
 
 /// When jobs of one employee crowd.
@@ -304,7 +426,10 @@ fn busy_again(storm: Duration, nth: u32) -> Duration {
 type Face = (&'static str, &'static str, bool);
 
 /// Two of these.
-const FACES: [Face; 2] = [("restless@contoso.com", "King", true), ("restful@contoso.com", "Byron", true)];
+const FACES: [Face; 2] = [
+    ("restless@contoso.com", "King", true),
+    ("restful@contoso.com", "Byron", true),
+];
 
 /// A script under way.
 struct ScenarioScript<'a> {
@@ -325,7 +450,13 @@ impl ScenarioScript<'_> {
     /// An employee as it looks from now on.
     fn face(&mut self, (email, last_name, manager): Face) -> Properties {
         self.version += 1;
-        Properties { version: self.version, email, last_name, manager, encrypted: self.encrypted }
+        Properties {
+            version: self.version,
+            email,
+            last_name,
+            manager,
+            encrypted: self.encrypted,
+        }
     }
 
     /// The client's own change, and the message that follows it.
@@ -337,16 +468,30 @@ impl ScenarioScript<'_> {
 
     /// The message that follows the client's own change.
     fn follows(&mut self, at: Duration, key: &EntityKey) {
-        let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+        let sync = ClientMessage::Job {
+            op: "sync",
+            table: EMPLOYEES,
+            key: key.clone(),
+            to: None,
+            condition: None,
+        };
         let after = at + seconds(self.draw.magnitude(0.02, 1.0));
-        self.steps.push(ClientStep::new(after, self.group, ClientAction::Send(sync)));
+        self.steps
+            .push(ClientStep::new(after, self.group, ClientAction::Send(sync)));
     }
 
     /// A put.
     fn puts(&mut self, at: Duration, key: &EntityKey, face: Face) {
         let properties = self.face(face);
         let (version, entity) = (properties.version, properties.json(key));
-        let put = EmployeePut { key: key.clone(), version, entity, mode: "merge", condition: None, staged: Vec::new() };
+        let put = EmployeePut {
+            key: key.clone(),
+            version,
+            entity,
+            mode: "merge",
+            condition: None,
+            staged: Vec::new(),
+        };
         self.does(at, ClientAction::Send(ClientMessage::Put(Box::new(put))));
     }
 
@@ -364,8 +509,15 @@ impl ScenarioScript<'_> {
 
     /// A job, hidden for so long at first.
     fn sends(&mut self, at: Duration, op: &'static str, key: &EntityKey, hidden: Duration) {
-        let job = ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+        let job = ClientMessage::Job {
+            op,
+            table: EMPLOYEES,
+            key: key.clone(),
+            to: None,
+            condition: None,
+        };
         self.group += 1;
-        self.steps.push(ClientStep::new(at, self.group, ClientAction::Send(job)).hidden_for(hidden));
+        self.steps
+            .push(ClientStep::new(at, self.group, ClientAction::Send(job)).hidden_for(hidden));
     }
 }

@@ -173,8 +173,12 @@ impl Scene {
             Self::Outdated => "a worker found another catalog recorded and drained",
             Self::GoesOn => "the record fitted again and the worker went on",
             Self::StartRefused => "a worker was refused to start with its catalog",
-            Self::WrittenElsewhere => "an item was written into an account that a release gave to its view",
-            Self::DroppedElsewhere => "an item was dropped from an account that a release gave to its view",
+            Self::WrittenElsewhere => {
+                "an item was written into an account that a release gave to its view"
+            }
+            Self::DroppedElsewhere => {
+                "an item was dropped from an account that a release gave to its view"
+            }
         }
     }
 }
@@ -245,11 +249,17 @@ impl SceneCounter {
         for change in execution.changes {
             let (name, exists) = match change {
                 ObservedChange::Row { table, row, .. } => (table.as_str(), row.is_some()),
-                ObservedChange::Blob { container, blob, .. } => (container.as_str(), blob.is_some()),
+                ObservedChange::Blob {
+                    container, blob, ..
+                } => (container.as_str(), blob.is_some()),
                 _ => continue,
             };
             if SPREADABLE.contains(&name) && account_of(name) != *execution.account {
-                self.scenes.add(if exists { Scene::WrittenElsewhere } else { Scene::DroppedElsewhere });
+                self.scenes.add(if exists {
+                    Scene::WrittenElsewhere
+                } else {
+                    Scene::DroppedElsewhere
+                });
             }
         }
     }
@@ -258,25 +268,65 @@ impl SceneCounter {
         let worker = execution.caller >= WORKERS;
         for change in execution.changes.iter().filter(|_| worker) {
             let (first, second) = match change {
-                ObservedChange::Row { table, row: Some(row), .. } => {
-                    let from = row.entity.text("ek_source").filter(|_| row.entity.text("ek_view").is_none());
-                    let across = from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
+                ObservedChange::Row {
+                    table,
+                    row: Some(row),
+                    ..
+                } => {
+                    let from = row
+                        .entity
+                        .text("ek_source")
+                        .filter(|_| row.entity.text("ek_view").is_none());
+                    let across =
+                        from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
                     (across.then_some(Scene::MovedAcross), None)
                 }
-                ObservedChange::Blob { container, name, blob } => self.blob(execution, container.as_str(), name.as_str(), blob.as_ref()),
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob,
+                } => self.blob(execution, container.as_str(), name.as_str(), blob.as_ref()),
                 ObservedChange::File { place, content } if place.dir == FOLDER => {
                     let address = (FOLDER.to_owned(), place.name.to_string());
-                    (Some(self.document(&address, content.is_some(), [Scene::FiledInFolder, Scene::RestoredFromFolder])), None)
+                    (
+                        Some(self.document(
+                            &address,
+                            content.is_some(),
+                            [Scene::FiledInFolder, Scene::RestoredFromFolder],
+                        )),
+                        None,
+                    )
                 }
-                ObservedChange::File { place, .. } => (place.name.as_str().ends_with("/complete.json").then_some(Scene::TableKept), None),
+                ObservedChange::File { place, .. } => (
+                    place
+                        .name
+                        .as_str()
+                        .ends_with("/complete.json")
+                        .then_some(Scene::TableKept),
+                    None,
+                ),
                 ObservedChange::Document { document, .. } => {
-                    let seen = if document.is_some() { Scene::Indexed } else { Scene::Unindexed };
+                    let seen = if document.is_some() {
+                        Scene::Indexed
+                    } else {
+                        Scene::Unindexed
+                    };
                     (Some(seen), execution.late.then_some(Scene::IndexedLate))
                 }
                 ObservedChange::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
-                ObservedChange::Table { table, exists: false } => {
+                ObservedChange::Table {
+                    table,
+                    exists: false,
+                } => {
                     let own = table.as_str().starts_with("Attempts");
-                    (Some(if own { Scene::TableDropped } else { Scene::FollowerDropped }), None)
+                    (
+                        Some(if own {
+                            Scene::TableDropped
+                        } else {
+                            Scene::FollowerDropped
+                        }),
+                        None,
+                    )
                 }
                 _ => (None, None),
             };
@@ -286,28 +336,60 @@ impl SceneCounter {
         }
     }
 
-    fn blob(&mut self, execution: &Execution<'_>, container: &str, name: &str, blob: Option<&Blob>) -> (Option<Scene>, Option<Scene>) {
+    fn blob(
+        &mut self,
+        execution: &Execution<'_>,
+        container: &str,
+        name: &str,
+        blob: Option<&Blob>,
+    ) -> (Option<Scene>, Option<Scene>) {
         let exists = blob.is_some();
         match container {
             "logs" if execution.operation.name == "Append Block" => {
                 let length = blob.map_or(0, |blob| blob.content.len());
                 let before = self.logs.insert(name.to_owned(), length).unwrap_or(0);
-                let new = blob.and_then(|blob| blob.content.get(before..)).unwrap_or_default();
+                let new = blob
+                    .and_then(|blob| blob.content.get(before..))
+                    .unwrap_or_default();
                 let together = new.split_inclusive(|byte| *byte == b'\n').nth(1).is_some();
-                let seen = if together { Scene::LoggedTogether } else { Scene::Logged };
+                let seen = if together {
+                    Scene::LoggedTogether
+                } else {
+                    Scene::Logged
+                };
                 (Some(seen), execution.late.then_some(Scene::LoggedLate))
             }
-            "papers" if execution.operation.name != "Set Blob Metadata" => {
-                (Some(self.document(&(container.to_owned(), name.to_owned()), exists, [Scene::FiledInContainer, Scene::Restored])), None)
-            }
-            "large" => (Some(if exists { Scene::Uploaded } else { Scene::Dropped }), None),
-            "old-attempts" => (name.ends_with("/complete.json").then_some(Scene::TableKept), None),
+            "papers" if execution.operation.name != "Set Blob Metadata" => (
+                Some(self.document(
+                    &(container.to_owned(), name.to_owned()),
+                    exists,
+                    [Scene::FiledInContainer, Scene::Restored],
+                )),
+                None,
+            ),
+            "large" => (
+                Some(if exists {
+                    Scene::Uploaded
+                } else {
+                    Scene::Dropped
+                }),
+                None,
+            ),
+            "old-attempts" => (
+                name.ends_with("/complete.json").then_some(Scene::TableKept),
+                None,
+            ),
             _ => (None, None),
         }
     }
 
     /// A document, or a large value beside one.
-    fn document(&mut self, place: &(String, String), exists: bool, [filed, restored]: [Scene; 2]) -> Scene {
+    fn document(
+        &mut self,
+        place: &(String, String),
+        exists: bool,
+        [filed, restored]: [Scene; 2],
+    ) -> Scene {
         match (place.1.contains("%values/"), exists) {
             (true, true) => Scene::ValueBeside,
             (true, false) => Scene::ValueBesideDropped,
@@ -326,11 +408,17 @@ impl SceneCounter {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
                 // A row that a move has written says where it came from, and was not archived.
-                if table.as_str() == "Employees" && text("ek_source").is_some() && text("ek_view").is_none() {
+                if table.as_str() == "Employees"
+                    && text("ek_source").is_some()
+                    && text("ek_view").is_none()
+                {
                     Some(Scene::Moved)
                 } else if is_continuation(&key.rk) && text("ek_row").is_some() {
                     Some(Scene::Widened)
-                } else if table.as_str() == "Employees" && text("ek_owner_team_name").is_some() && execution.caller >= WORKERS {
+                } else if table.as_str() == "Employees"
+                    && text("ek_owner_team_name").is_some()
+                    && execution.caller >= WORKERS
+                {
                     Some(Scene::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Led)
@@ -338,8 +426,12 @@ impl SceneCounter {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
                 }
             }
-            ObservedChange::Blob { container, blob, .. } => match (container.as_str(), blob) {
-                ("large" | "former-large", Some(_)) => (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded),
+            ObservedChange::Blob {
+                container, blob, ..
+            } => match (container.as_str(), blob) {
+                ("large" | "former-large", Some(_)) => {
+                    (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded)
+                }
                 ("large" | "former-large", None) => Some(Scene::Dropped),
                 (STAGING, None) => (execution.caller >= WORKERS).then_some(Scene::Unstaged),
                 _ => None,

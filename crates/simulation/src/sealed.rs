@@ -30,7 +30,11 @@ pub(super) fn plain(version: i64) -> String {
 /// The value by which contents are compared: sealed and plain ones are alike, whether right or not is judged apart.
 pub(super) fn compared(value: &EdmValue) -> EdmValue {
     let text = value.as_str().unwrap_or_default();
-    if text.starts_with(PREFIX) || text.starts_with(CANARY) { EdmValue::from(CANARY) } else { value.clone() }
+    if text.starts_with(PREFIX) || text.starts_with(CANARY) {
+        EdmValue::from(CANARY)
+    } else {
+        value.clone()
+    }
 }
 
 /// Whether a text has a value in clear.
@@ -41,28 +45,60 @@ pub(super) fn is_in_clear(text: &str) -> bool {
 /// No change has a value in clear.
 pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
     let told = execution.changes.iter().find(|change| match change {
-        ObservedChange::Row { row: Some(row), .. } => row.entity.properties.values().filter_map(EdmValue::as_str).any(is_in_clear),
-        ObservedChange::Blob { blob: Some(blob), .. } => is_in_clear(&String::from_utf8_lossy(&blob.content)),
+        ObservedChange::Row { row: Some(row), .. } => row
+            .entity
+            .properties
+            .values()
+            .filter_map(EdmValue::as_str)
+            .any(is_in_clear),
+        ObservedChange::Blob {
+            blob: Some(blob), ..
+        } => is_in_clear(&String::from_utf8_lossy(&blob.content)),
         _ => false,
     });
-    told.map_or(Ok(()), |change| Err(format!("an encrypted value is stored in clear: {change:?}")))
+    told.map_or(Ok(()), |change| {
+        Err(format!("an encrypted value is stored in clear: {change:?}"))
+    })
 }
 
 /// Every sealed value opens where its entity is, to what the job of that version brought.
 pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), String> {
-    let rows = [SOURCE, TARGET].into_iter().filter_map(|name| tables.get(name)).flatten();
+    let rows = [SOURCE, TARGET]
+        .into_iter()
+        .filter_map(|name| tables.get(name))
+        .flatten();
     let primaries = rows.filter(|row| row.entity.text("ek_view").is_none());
     for (entity, sealed) in primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?))) {
-        let home = Primary { table: table(EMPLOYEES), key: entity.key.clone() };
-        let key = keys.find(&home).await.map_err(|error| format!("{home}: {error}"))?;
+        let home = Primary {
+            table: table(EMPLOYEES),
+            key: entity.key.clone(),
+        };
+        let key = keys
+            .find(&home)
+            .await
+            .map_err(|error| format!("{home}: {error}"))?;
         let key = key.ok_or_else(|| format!("{home} has a sealed value and no data key"))?;
-        let opened = key.open(SealedPlace { home: &home, property: SSN }, sealed).map_err(|error| format!("{home}: {error}"))?;
+        let opened = key
+            .open(
+                SealedPlace {
+                    home: &home,
+                    property: SSN,
+                },
+                sealed,
+            )
+            .map_err(|error| format!("{home}: {error}"))?;
         let brought = match entity.get(VERSION) {
             Some(EdmValue::Int64(version)) => plain(*version),
-            other => return Err(format!("{home} has a sealed value and the version {other:?}")),
+            other => {
+                return Err(format!(
+                    "{home} has a sealed value and the version {other:?}"
+                ));
+            }
         };
         if opened.as_str() != Some(&brought) {
-            return Err(format!("{home} opens to {opened:?}, and its job brought {brought:?}"));
+            return Err(format!(
+                "{home} opens to {opened:?}, and its job brought {brought:?}"
+            ));
         }
     }
     Ok(())
@@ -79,7 +115,11 @@ impl SimulatedVault {
     }
 
     fn padded(bytes: &[u8], owner: &[u8]) -> Vec<u8> {
-        bytes.iter().zip(Self::pad(owner)).map(|(byte, pad)| byte ^ pad).collect()
+        bytes
+            .iter()
+            .zip(Self::pad(owner))
+            .map(|(byte, pad)| byte ^ pad)
+            .collect()
     }
 }
 
@@ -97,11 +137,16 @@ impl Vault for SimulatedVault {
     }
 
     async fn wrap(&self, key: &KeyBytes, owner: &[u8]) -> Result<WrappedKey, VaultError> {
-        Ok(WrappedKey { key_id: KEY_ID.to_owned(), bytes: Self::padded(&key.0, owner) })
+        Ok(WrappedKey {
+            key_id: KEY_ID.to_owned(),
+            bytes: Self::padded(&key.0, owner),
+        })
     }
 
     async fn unwrap(&self, wrapped: &WrappedKey, owner: &[u8]) -> Result<KeyBytes, VaultError> {
         let bytes = Self::padded(&wrapped.bytes, owner).try_into();
-        bytes.map(KeyBytes).map_err(|_| VaultError::Refused(wrapped.key_id.clone()))
+        bytes
+            .map(KeyBytes)
+            .map_err(|_| VaultError::Refused(wrapped.key_id.clone()))
     }
 }

@@ -133,8 +133,18 @@ struct Catches {
 
 impl BugHunt {
     /// Takes seeds in order until each bug is caught. The first seed that catches one is the same on any number of threads.
-    fn run(world: World, bugs: Vec<(Bug, &'static str)>, seeds: (u64, u64)) -> (Vec<(Bug, &'static str)>, Catches) {
-        let hunt = Self { world, bugs, seeds, next: AtomicU64::new(0), found: Mutex::default() };
+    fn run(
+        world: World,
+        bugs: Vec<(Bug, &'static str)>,
+        seeds: (u64, u64),
+    ) -> (Vec<(Bug, &'static str)>, Catches) {
+        let hunt = Self {
+            world,
+            bugs,
+            seeds,
+            next: AtomicU64::new(0),
+            found: Mutex::default(),
+        };
         thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| hunt.take_seeds()))));
         (hunt.bugs, hunt.found.into_inner().unwrap())
     }
@@ -142,13 +152,18 @@ impl BugHunt {
     fn take_seeds(&self) {
         loop {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
-            let is_needed = seed < self.seeds.0 || (0..self.bugs.len()).any(|index| self.is_open(index, seed));
+            let is_needed =
+                seed < self.seeds.0 || (0..self.bugs.len()).any(|index| self.is_open(index, seed));
             if seed >= self.seeds.1 || !is_needed {
                 return;
             }
             take_consulted();
             if let Some(violation) = self.violation(seed) {
-                self.found.lock().unwrap().unplanted.push(format!("seed {seed} of the {}: {violation}", self.world));
+                self.found
+                    .lock()
+                    .unwrap()
+                    .unplanted
+                    .push(format!("seed {seed} of the {}: {violation}", self.world));
             }
             let consulted = take_consulted();
             for (index, (bug, _)) in self.bugs.iter().enumerate() {
@@ -161,7 +176,12 @@ impl BugHunt {
 
     /// Whether no earlier seed catches a bug.
     fn is_open(&self, index: usize, seed: u64) -> bool {
-        self.found.lock().unwrap().first.get(&index).is_none_or(|(caught, _)| seed < *caught)
+        self.found
+            .lock()
+            .unwrap()
+            .first
+            .get(&index)
+            .is_none_or(|(caught, _)| seed < *caught)
     }
 
     fn plant(&self, seed: u64, index: usize, bug: Bug) {
@@ -171,14 +191,22 @@ impl BugHunt {
         let mut found = self.found.lock().unwrap();
         found.planted_runs += 1;
         if let Some(violation) = violation
-            && found.first.get(&index).is_none_or(|(caught, _)| seed < *caught)
+            && found
+                .first
+                .get(&index)
+                .is_none_or(|(caught, _)| seed < *caught)
         {
             found.first.insert(index, (seed, violation));
         }
     }
 
     fn violation(&self, seed: u64) -> Option<String> {
-        run(&RunRequest { world: self.world, seed, ..RunRequest::default() }).violation
+        run(&RunRequest {
+            world: self.world,
+            seed,
+            ..RunRequest::default()
+        })
+        .violation
     }
 }
 
@@ -188,13 +216,18 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
     let mut unplanted = Vec::new();
     for world in [World::Company, World::Patterns, World::Releases] {
         let bugs = Bug::ALL.iter().copied().filter(|(bug, _)| {
-            world_of(*bug) == world && !LEFT_TO_THE_SEARCH.contains(bug) && !UNMET.iter().any(|(unmet, _)| unmet == bug)
+            world_of(*bug) == world
+                && !LEFT_TO_THE_SEARCH.contains(bug)
+                && !UNMET.iter().any(|(unmet, _)| unmet == bug)
         });
         let (bugs, found) = BugHunt::run(world, bugs.collect(), (least(world), MOST));
         println!("{world}: {} runs with a bug", found.planted_runs);
         for (index, (bug, words)) in bugs.iter().enumerate() {
             if let Some((seed, violation)) = found.first.get(&index) {
-                println!("| {bug:?} |{words} | {} ({world}) | {violation:.90} |", seed + 1);
+                println!(
+                    "| {bug:?} |{words} | {} ({world}) | {violation:.90} |",
+                    seed + 1
+                );
             } else {
                 println!("| {bug:?} |{words} | NOT CAUGHT | |");
                 missed.push(*bug);
@@ -205,17 +238,34 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
     for (bug, needs) in UNMET {
         println!("| {bug:?} | not met: {needs} |");
     }
-    assert!(LEFT_TO_THE_SEARCH.iter().all(|bug| FOUND.iter().any(|(found, ..)| found == bug)));
-    assert!(missed.is_empty(), "not caught within {MOST} seeds: {missed:?}");
+    assert!(
+        LEFT_TO_THE_SEARCH
+            .iter()
+            .all(|bug| FOUND.iter().any(|(found, ..)| found == bug))
+    );
+    assert!(
+        missed.is_empty(),
+        "not caught within {MOST} seeds: {missed:?}"
+    );
     assert!(unplanted.is_empty(), "wrong without a bug: {unplanted:?}");
 }
 
 #[test]
 fn bugs_that_a_few_seeds_catch_are_caught_by_the_first() {
     for world in [World::Company, World::Patterns, World::Releases] {
-        let bugs = Bug::ALL.iter().copied().filter(|(bug, _)| SOON.contains(bug) && world_of(*bug) == world);
+        let bugs = Bug::ALL
+            .iter()
+            .copied()
+            .filter(|(bug, _)| SOON.contains(bug) && world_of(*bug) == world);
         let (bugs, found) = BugHunt::run(world, bugs.collect(), (0, SOON_MOST));
-        let missed: Vec<Bug> = (0..bugs.len()).filter(|index| !found.first.contains_key(index)).map(|index| bugs[index].0).collect();
-        assert_eq!((missed.as_slice(), found.unplanted.as_slice()), (&[][..], &[][..]), "in {SOON_MOST} seeds of the {world}");
+        let missed: Vec<Bug> = (0..bugs.len())
+            .filter(|index| !found.first.contains_key(index))
+            .map(|index| bugs[index].0)
+            .collect();
+        assert_eq!(
+            (missed.as_slice(), found.unplanted.as_slice()),
+            (&[][..], &[][..]),
+            "in {SOON_MOST} seeds of the {world}"
+        );
     }
 }

@@ -15,13 +15,23 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
     let first = run(request);
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
-        let report = run(&RunRequest { allowed: allowed.clone(), tells: false, ..request.clone() });
+        let report = run(&RunRequest {
+            allowed: allowed.clone(),
+            tells: false,
+            ..request.clone()
+        });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..request.allowed.clone() };
+    let mut allowed = Allowed {
+        step_groups: Some((1..=first.step_groups).collect()),
+        ..request.allowed.clone()
+    };
     fails(&allowed)?;
     for workers in 1..=2 {
-        let fewer = Allowed { workers, ..allowed.clone() };
+        let fewer = Allowed {
+            workers,
+            ..allowed.clone()
+        };
         if fails(&fewer).is_some() {
             allowed = fewer;
             break;
@@ -55,7 +65,16 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
     let (mut enough, mut too_few) = (fails(&allowed)?.faults.total(), None::<u64>);
     while too_few.map_or(enough > 0, |few| few + 1 < enough) {
         let faults = too_few.map_or(0, |few| few.midpoint(enough));
-        if fails(&Allowed { faults, ..allowed.clone() }).is_some() { enough = faults } else { too_few = Some(faults) }
+        if fails(&Allowed {
+            faults,
+            ..allowed.clone()
+        })
+        .is_some()
+        {
+            enough = faults
+        } else {
+            too_few = Some(faults)
+        }
     }
     allowed.faults = enough;
     Some(allowed)
@@ -64,7 +83,15 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
 /// What a violation is called, without its particulars.
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
-    Some(violation.split([':', ';', '{', '[', '(']).next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect())
+    Some(
+        violation
+            .split([':', ';', '{', '[', '('])
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| !c.is_ascii_digit())
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -75,9 +102,20 @@ mod tests {
     #[test]
     fn what_goes_wrong_where_nothing_failed_is_shrunk_without_faults() {
         let _planted = MutationGuard::of(Bug::NoSyncOn);
-        let faultless = |seed| RunRequest { seed, allowed: Allowed { faults: 0, ..Allowed::default() }, ..RunRequest::default() };
+        let faultless = |seed| RunRequest {
+            seed,
+            allowed: Allowed {
+                faults: 0,
+                ..Allowed::default()
+            },
+            ..RunRequest::default()
+        };
         // With a fault it would be another violation, or none.
-        let is_smooth = |request: &RunRequest| run(request).violation.is_some_and(|wrong| wrong.starts_with("left to a recheck"));
+        let is_smooth = |request: &RunRequest| {
+            run(request)
+                .violation
+                .is_some_and(|wrong| wrong.starts_with("left to a recheck"))
+        };
         let request = (0..200).map(faultless).find(is_smooth).unwrap();
         assert_eq!(shrink(&request).map(|allowed| allowed.faults), Some(0));
     }

@@ -18,7 +18,14 @@ use evenkeel::ports::Account;
 use super::company::{container, table};
 
 /// What lies in the other account, where there is one.
-const ABROAD: [&str; 6] = ["Lists", "Managers", "FormerEmployees", "Departments", "Teams", "skilled"];
+const ABROAD: [&str; 6] = [
+    "Lists",
+    "Managers",
+    "FormerEmployees",
+    "Departments",
+    "Teams",
+    "skilled",
+];
 
 /// The numbers of the other account's operations begin beyond all others.
 const NUMBERS: u64 = 1 << 40;
@@ -42,7 +49,10 @@ pub(super) struct FaultPolicies {
 impl FaultPolicies {
     /// The same for both.
     pub(super) fn same(policy: Arc<dyn FaultPolicy>) -> Self {
-        Self { main: Arc::clone(&policy), abroad: policy }
+        Self {
+            main: Arc::clone(&policy),
+            abroad: policy,
+        }
     }
 }
 
@@ -54,7 +64,11 @@ pub(super) fn abroad() -> AccountName {
 
 /// Where a table lies.
 pub(super) fn account_of(table: &str) -> AccountName {
-    if ABROAD.contains(&table) { abroad() } else { AccountName::main() }
+    if ABROAD.contains(&table) {
+        abroad()
+    } else {
+        AccountName::main()
+    }
 }
 
 impl SimulatedAccounts {
@@ -63,19 +77,33 @@ impl SimulatedAccounts {
         if let Some(abroad) = &abroad {
             abroad.number_from(NUMBERS);
         }
-        Self { main, abroad, vault: Arc::default() }
+        Self {
+            main,
+            abroad,
+            vault: Arc::default(),
+        }
     }
 
     /// The accounts as a caller sees them.
     pub(super) fn seen_by(&self, caller: u32, policies: &FaultPolicies) -> Self {
-        let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&policies.abroad)));
-        Self { main: self.main.seen_by(caller, Arc::clone(&policies.main)), abroad, vault: Arc::clone(&self.vault) }
+        let abroad = self
+            .abroad
+            .as_ref()
+            .map(|world| world.seen_by(caller, Arc::clone(&policies.abroad)));
+        Self {
+            main: self.main.seen_by(caller, Arc::clone(&policies.main)),
+            abroad,
+            vault: Arc::clone(&self.vault),
+        }
     }
 
     /// The accounts, by name.
     pub(super) fn accounts(&self) -> BTreeMap<AccountName, Account> {
         let abroad = self.abroad.iter().map(|world| (abroad(), world.account()));
-        [(AccountName::main(), self.main.account())].into_iter().chain(abroad).collect()
+        [(AccountName::main(), self.main.account())]
+            .into_iter()
+            .chain(abroad)
+            .collect()
     }
 
     fn each(&self) -> impl Iterator<Item = &SimWorld> {
@@ -83,19 +111,29 @@ impl SimulatedAccounts {
     }
 
     fn named(&self) -> impl Iterator<Item = (AccountName, &SimWorld)> {
-        [(AccountName::main(), &self.main)].into_iter().chain(self.abroad.iter().map(|world| (abroad(), world)))
+        [(AccountName::main(), &self.main)]
+            .into_iter()
+            .chain(self.abroad.iter().map(|world| (abroad(), world)))
     }
 
     /// The rows of a table, in whichever account it lies.
     pub(super) fn rows(&self, name: &str) -> Vec<Row> {
-        self.each().flat_map(|world| world.rows(&table(name))).collect()
+        self.each()
+            .flat_map(|world| world.rows(&table(name)))
+            .collect()
     }
 
     /// The rows of every table of these, each table of an account by the name that it goes by.
     pub(super) fn tables(&self, names: &[&str]) -> Tables {
         let mut tables = Tables::new();
-        for (name, (account, world)) in names.iter().flat_map(|name| self.named().map(move |of| (*name, of))) {
-            tables.entry(located(&account, name)).or_default().extend(world.rows(&table(name)));
+        for (name, (account, world)) in names
+            .iter()
+            .flat_map(|name| self.named().map(move |of| (*name, of)))
+        {
+            tables
+                .entry(located(&account, name))
+                .or_default()
+                .extend(world.rows(&table(name)));
         }
         tables
     }
@@ -104,7 +142,10 @@ impl SimulatedAccounts {
     pub(super) fn blobs(&self, name: &str) -> Blobs {
         let of = |(account, world): (AccountName, &SimWorld)| {
             let place = located(&account, name);
-            world.blobs(&container(name)).into_iter().map(move |(blob, content)| ((place.clone(), blob.to_string()), content))
+            world
+                .blobs(&container(name))
+                .into_iter()
+                .map(move |(blob, content)| ((place.clone(), blob.to_string()), content))
         };
         self.named().flat_map(of).collect()
     }

@@ -15,11 +15,19 @@ pub(super) fn ran(books: &Books) -> bool {
 /// Takes away values without a pointer, named by a recheck: another pass may have been about to point to them, and they are left to it on
 /// purpose.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
-    let items = rechecks.filter_map(|text| Recheck::decode_all(text).ok()).flatten().flat_map(|recheck| recheck.items);
-    let names = items.filter(ItemAddress::is_value).filter_map(|item| match item.site {
-        Site::Blob { name, .. } => Some(name.to_string()),
-        _ => None,
+    let items = rechecks
+        .filter_map(|text| Recheck::decode_all(text).ok())
+        .flatten()
+        .flat_map(|recheck| recheck.items);
+    let names = items
+        .filter(ItemAddress::is_value)
+        .filter_map(|item| match item.site {
+            Site::Blob { name, .. } => Some(name.to_string()),
+            _ => None,
+        });
+    let (spared, rows): (BTreeSet<String>, String) =
+        (names.collect(), format!("{:?}", seen.tables));
+    seen.blobs.retain(|(container, name), _| {
+        !spared.contains(name) || rows.contains(&format!("{container}/{name}"))
     });
-    let (spared, rows): (BTreeSet<String>, String) = (names.collect(), format!("{:?}", seen.tables));
-    seen.blobs.retain(|(container, name), _| !spared.contains(name) || rows.contains(&format!("{container}/{name}")));
 }

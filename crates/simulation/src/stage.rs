@@ -50,7 +50,12 @@ pub struct Allowed {
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { without: BTreeSet::new(), faults: u64::MAX, step_groups: None, workers: usize::MAX }
+        Self {
+            without: BTreeSet::new(),
+            faults: u64::MAX,
+            step_groups: None,
+            workers: usize::MAX,
+        }
     }
 }
 
@@ -129,7 +134,10 @@ impl Stage {
             tells: request.tells,
             failed: Notify::new(),
             deleted: Notify::new(),
-            books: Mutex::new(Books { ledger: Ledger::new(max_dequeue_count), ..Books::default() }),
+            books: Mutex::new(Books {
+                ledger: Ledger::new(max_dequeue_count),
+                ..Books::default()
+            }),
         }
     }
 
@@ -193,7 +201,13 @@ impl Stage {
     /// How many messages are on the queues whose runs always panic.
     pub(super) fn pills(&self) -> usize {
         let books = self.books();
-        books.ledger.queued(books.pills.iter().filter(|(_, pill)| **pill).map(|(entry, _)| entry))
+        books.ledger.queued(
+            books
+                .pills
+                .iter()
+                .filter(|(_, pill)| **pill)
+                .map(|(entry, _)| entry),
+        )
     }
 
     /// Adds a line to the story, where it is kept.
@@ -217,7 +231,9 @@ impl Stage {
 
     /// Whether a fault may strike now.
     pub(super) fn is_allowed(&self, fault: FaultKind) -> bool {
-        !self.is_calm() && !self.allowed.without.contains(&fault) && self.books().faults.total() < self.allowed.faults
+        !self.is_calm()
+            && !self.allowed.without.contains(&fault)
+            && self.books().faults.total() < self.allowed.faults
     }
 
     /// Whether a fault may strike now; if so, it is counted.
@@ -235,13 +251,23 @@ impl Stage {
 
     /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
-        let stands = operation.name == GET_MESSAGES && self.books().standing.get(&caller).is_some_and(|from| *from < self.elapsed());
+        let stands = operation.name == GET_MESSAGES
+            && self
+                .books()
+                .standing
+                .get(&caller)
+                .is_some_and(|from| *from < self.elapsed());
         if stands {
-            self.violated(format!("{} receives by another catalog than the recorded one", name(caller)));
+            self.violated(format!(
+                "{} receives by another catalog than the recorded one",
+                name(caller)
+            ));
         }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
-            let sent = SentRequest { authors: books.ledger.at_work(caller) };
+            let sent = SentRequest {
+                authors: books.ledger.at_work(caller),
+            };
             books.sent.insert(operation.number, sent);
         }
     }
@@ -269,7 +295,15 @@ impl Stage {
             books.ledger.disturb_message(id);
         }
         drop(books);
-        self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
+        self.tell(|| {
+            format!(
+                "{:8} FAULT {fault} at #{} {} {}",
+                name(caller),
+                operation.number,
+                operation.name,
+                about(operation)
+            )
+        });
     }
 
     /// The client creates anew what this operation of a worker deletes.
@@ -318,30 +352,51 @@ impl Stage {
     }
 
     /// A run begins: its tick.
-    pub(super) fn run_begins(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, what: impl FnOnce() -> String) -> u64 {
+    pub(super) fn run_begins(
+        &self,
+        caller: u32,
+        primary: Option<&Primary>,
+        which: Which<'_>,
+        what: impl FnOnce() -> String,
+    ) -> u64 {
         let (tick, alone) = {
             let mut books = self.books();
             books.tick += 1;
             let tick = books.tick;
             books.races.begins(caller, tick);
-            let counted =
-                books.ledger.run_begins(caller, which).and_then(|()| books.races.may_begin(caller, which.1, self.elapsed(), &books.ledger));
+            let counted = books.ledger.run_begins(caller, which).and_then(|()| {
+                books
+                    .races
+                    .may_begin(caller, which.1, self.elapsed(), &books.ledger)
+            });
             if let Err(wrong) = counted {
                 drop(books);
                 self.violated(wrong);
                 books = self.books();
             }
-            (books.tick, primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))))
+            (
+                books.tick,
+                primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))),
+            )
         };
         self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
         if let (false, Some(primary)) = (alone, primary) {
-            self.violated(format!("{} runs two jobs of {primary} at once", name(caller)));
+            self.violated(format!(
+                "{} runs two jobs of {primary} at once",
+                name(caller)
+            ));
         }
         tick
     }
 
     /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
-    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
+    pub(super) fn run_ends(
+        &self,
+        caller: u32,
+        primary: Option<&Primary>,
+        which: Which<'_>,
+        dropped: bool,
+    ) {
         let mut books = self.books();
         books.tick += 1;
         let tick = books.tick;
@@ -352,7 +407,11 @@ impl Stage {
             books.ledger.explain(caller);
         }
         let is_left_alone = books.busy.explain(caller, self.elapsed());
-        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped && !drains && !is_left_alone) {
+        if let Err(wrong) =
+            books
+                .ledger
+                .run_ends(caller, which, dropped && !drains && !is_left_alone)
+        {
             drop(books);
             self.violated(wrong);
             books = self.books();
@@ -370,8 +429,17 @@ impl Stage {
     }
 
     /// A run ended well.
-    pub(super) fn run_ended_well(&self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
-        self.books().ledger.ended_well(caller, queue, id, began, outcome);
+    pub(super) fn run_ended_well(
+        &self,
+        caller: u32,
+        queue: &str,
+        id: &str,
+        began: u64,
+        outcome: &Outcome,
+    ) {
+        self.books()
+            .ledger
+            .ended_well(caller, queue, id, began, outcome);
     }
 
     /// A worker's catalog is not the recorded one, so that it receives nothing from then on; or it is, or there is another worker.
@@ -438,7 +506,11 @@ impl Books {
             return false;
         }
         let deleted = execution.changes.iter().filter_map(|change| match change {
-            ObservedChange::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => {
+            ObservedChange::Row {
+                table,
+                key,
+                row: None,
+            } if table.as_str() == EMPLOYEES && is_primary(key) => {
                 Some((FaultKind::Recreated, key.clone()))
             }
             _ => None,
@@ -449,12 +521,18 @@ impl Books {
 
     fn judge(&mut self, elapsed: Duration, execution: &Execution<'_>) -> Result<(), String> {
         let operation = execution.operation;
-        let held_up = operation.name == GET_MESSAGES && self.held_up.remove(&(execution.caller, about(operation)));
-        let waits = self.asked.get(&execution.caller).is_some_and(|until| elapsed < *until);
+        let held_up = operation.name == GET_MESSAGES
+            && self.held_up.remove(&(execution.caller, about(operation)));
+        let waits = self
+            .asked
+            .get(&execution.caller)
+            .is_some_and(|until| elapsed < *until);
         let faulty = self.faulty.remove(&operation.number) || held_up || waits;
-        self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
+        self.ledger
+            .take_in(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
-        self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+        self.history
+            .take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
         super::sealed::check(execution)?;
         self.register.take_in(execution)?;
         self.mirror.take_in(execution)
@@ -474,7 +552,11 @@ impl Witness for Stage {
             books.hash.execution(execution);
             let tick = books.tick;
             books.races.take_in(execution, tick, self.elapsed());
-            if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
+            if execution
+                .changes
+                .iter()
+                .any(|change| matches!(change, ObservedChange::Expired { .. }))
+            {
                 books.faults.add(FaultKind::Expiry);
             }
             if books.arms(execution) {
@@ -490,13 +572,26 @@ impl Witness for Stage {
 }
 
 fn story_of(execution: &Execution<'_>) -> String {
-    let Execution { caller, operation, late, result, changes, .. } = execution;
+    let Execution {
+        caller,
+        operation,
+        late,
+        result,
+        changes,
+        ..
+    } = execution;
     let late = if *late { "LATE " } else { "" };
     let result = match result {
         Ok(()) => String::new(),
         Err(class) => format!(" -> {}", class.name()),
     };
-    let mut line = format!("{:8} {late}#{} {} {}{result}", name(*caller), operation.number, operation.name, about(operation));
+    let mut line = format!(
+        "{:8} {late}#{} {} {}{result}",
+        name(*caller),
+        operation.number,
+        operation.name,
+        about(operation)
+    );
     for change in *changes {
         line.push_str("\n                      ");
         line.push_str(&super::story::change(change));
@@ -505,7 +600,11 @@ fn story_of(execution: &Execution<'_>) -> String {
 }
 
 pub(super) fn about(operation: &OperationInfo) -> String {
-    Subject { account: AccountName::main(), what: operation.what.clone() }.to_string()
+    Subject {
+        account: AccountName::main(),
+        what: operation.what.clone(),
+    }
+    .to_string()
 }
 
 /// A caller's name in stories.
@@ -526,7 +625,10 @@ pub(super) struct StageClock {
 
 impl StageClock {
     pub(super) fn new(stage: Arc<Stage>) -> Self {
-        Self { stage, off_seconds: AtomicI64::new(0) }
+        Self {
+            stage,
+            off_seconds: AtomicI64::new(0),
+        }
     }
 
     /// Sets the wall clock this far off.
@@ -538,7 +640,11 @@ impl StageClock {
 impl Clock for StageClock {
     fn now(&self) -> Timestamp {
         let right = self.stage.at(self.stage.elapsed());
-        right.saturating_add(SignedDuration::from_secs(self.off_seconds.load(Ordering::Relaxed))).unwrap_or(right)
+        right
+            .saturating_add(SignedDuration::from_secs(
+                self.off_seconds.load(Ordering::Relaxed),
+            ))
+            .unwrap_or(right)
     }
 
     fn monotonic(&self) -> Duration {

@@ -22,7 +22,11 @@ pub struct Together {
 impl Together {
     /// Adds what an operation was.
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
-        let rows = execution.changes.iter().filter(|change| matches!(change, ObservedChange::Row { .. })).count();
+        let rows = execution
+            .changes
+            .iter()
+            .filter(|change| matches!(change, ObservedChange::Row { .. }))
+            .count();
         self.writes += u64::from(rows > 1);
         self.late += u64::from(rows > 1 && execution.late);
         self.reads += u64::from(execution.operation.name == "Query Entities");
@@ -159,12 +163,18 @@ impl Tally {
 
     /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
-        FaultKind::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
+        FaultKind::ALL
+            .into_iter()
+            .filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0)
+            .collect()
     }
 
     /// What runs of a world should have seen, and none has.
     pub fn never_seen(&self, world: World) -> Vec<Scene> {
-        Scene::ALL.into_iter().filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0).collect()
+        Scene::ALL
+            .into_iter()
+            .filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0)
+            .collect()
     }
 
     /// The run in the middle, of each figure by itself.

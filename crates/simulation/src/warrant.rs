@@ -28,11 +28,20 @@ use evenkeel::model::Row;
 
 impl History {
     /// Whether a worker may delete what was there.
-    pub(super) fn may_delete(&mut self, event: &Event<'_>, before: &KnownPrimary, ledger: &mut Ledger) -> Result<(), String> {
+    pub(super) fn may_delete(
+        &mut self,
+        event: &Event<'_>,
+        before: &KnownPrimary,
+        ledger: &mut Ledger,
+    ) -> Result<(), String> {
         let Event { table, key, .. } = event;
         let authors = event.authors(ledger);
-        let mut jobs = authors.iter().filter_map(|author| Some((author, Self::job(ledger, &author.message)?)));
-        let warranted = jobs.find(|(author, asked)| asked.key == **key && self.warrants_deletion(event, before, (author, asked), ledger));
+        let mut jobs = authors
+            .iter()
+            .filter_map(|author| Some((author, Self::job(ledger, &author.message)?)));
+        let warranted = jobs.find(|(author, asked)| {
+            asked.key == **key && self.warrants_deletion(event, before, (author, asked), ledger)
+        });
         let Some((author, asked)) = warranted else {
             return Err(format!(
                 "lost update: {table}{key} was deleted at version {:?}, which is nowhere else and which nobody asked to delete: {}",
@@ -52,20 +61,33 @@ impl History {
                 }
             }
             // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
-            "archive" if copied_by() == Some(&author.message) => self.takes(&author.message, (TARGET, key), &before.content),
+            "archive" if copied_by() == Some(&author.message) => {
+                self.takes(&author.message, (TARGET, key), &before.content)
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn warrants_deletion(&self, event: &Event<'_>, before: &KnownPrimary, (author, asked): (&Author, &EntityJob), ledger: &Ledger) -> bool {
+    fn warrants_deletion(
+        &self,
+        event: &Event<'_>,
+        before: &KnownPrimary,
+        (author, asked): (&Author, &EntityJob),
+        ledger: &Ledger,
+    ) -> bool {
         // Of two messages with one job, either goes on with what the other has brought.
         let brought = |there, since| {
-            ledger.same_job(&author.message).into_iter().any(|message| self.has_brought(message, there, &before.content, since))
+            ledger
+                .same_job(&author.message)
+                .into_iter()
+                .any(|message| self.has_brought(message, there, &before.content, since))
         };
         match (event.table, asked.op) {
             (SOURCE, "delete") => ledger.may_have_deleted(author, before.last_write()),
-            (SOURCE, "archive") => self.known(TARGET, event.key).is_some_and(|kept| kept.present && kept.content == before.content),
+            (SOURCE, "archive") => self
+                .known(TARGET, event.key)
+                .is_some_and(|kept| kept.present && kept.content == before.content),
             (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| brought((SOURCE, to), 0)),
             (TARGET, "restore") => brought((SOURCE, event.key), before.written.0),
             (TARGET, "archive") => Self::is_unused_copy(before, &author.message, ledger),
@@ -75,7 +97,11 @@ impl History {
 
     /// Whether a job has copied this into the archive, and nobody has deleted by it.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
-        !before.used && before.by.as_ref().is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
+        !before.used
+            && before
+                .by
+                .as_ref()
+                .is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
     }
 
     /// Whether a worker may have written this over what was there.
@@ -93,15 +119,25 @@ impl History {
         }
         let wrong = |why: String| {
             let (old, etag) = (before.version, &row.etag);
-            Err(format!("lost update: {table}{key} at version {old:?} was overwritten by {by:?} (now at {etag}), {why}"))
+            Err(format!(
+                "lost update: {table}{key} at version {old:?} was overwritten by {by:?} (now at {etag}), {why}"
+            ))
         };
         let Some(by) = &by else {
-            return wrong(format!("which is no job and left something else: {}", difference(content, &before.content)));
+            return wrong(format!(
+                "which is no job and left something else: {}",
+                difference(content, &before.content)
+            ));
         };
-        let Some(asked) = Self::job(ledger, by) else { return wrong("which is no job about an entity".to_owned()) };
+        let Some(asked) = Self::job(ledger, by) else {
+            return wrong("which is no job about an entity".to_owned());
+        };
         let authors = event.authors(ledger);
         if !authors.iter().any(|author| author.message == *by) {
-            return wrong(format!("which nobody runs there, but {}", for_whom(&authors, ledger)));
+            return wrong(format!(
+                "which nobody runs there, but {}",
+                for_whom(&authors, ledger)
+            ));
         }
         // Of two messages with one job, either may write what the other has.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
@@ -109,17 +145,26 @@ impl History {
             return wrong(format!("which may not: {asked:?}"));
         }
         let after = |other: &String| of_another_job(other) && ledger.was_enqueued_later(other, by);
-        let is_own = before.by.as_ref().is_some_and(|other| !of_another_job(other));
+        let is_own = before
+            .by
+            .as_ref()
+            .is_some_and(|other| !of_another_job(other));
         if is_own && before.merged.is_some() && before.content != *content {
-            return wrong(format!("which had written it before a client merged into that: {}", difference(content, &before.content)));
+            return wrong(format!(
+                "which had written it before a client merged into that: {}",
+                difference(content, &before.content)
+            ));
         }
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
             return wrong("which was enqueued before the job that wrote it".to_owned());
         }
         if before.only && before.content != *content && self.has_taken(by) {
-            return wrong("which has taken another one there, and this one is nowhere else".to_owned());
+            return wrong(
+                "which has taken another one there, and this one is nowhere else".to_owned(),
+            );
         }
-        self.is_brought(event, content, before, (by, asked), ledger).or_else(wrong)?;
+        self.is_brought(event, content, before, (by, asked), ledger)
+            .or_else(wrong)?;
         if !before.present && event.execution.late {
             self.resurrections += 1;
         }
@@ -142,20 +187,35 @@ impl History {
                 return Ok(());
             }
             let known = self.known(from, &asked.key);
-            let from_there = known.map(|known| difference(content, &known.content)).unwrap_or_default();
-            Err(format!("which has never met that in {from}{} since it was delivered: {from_there}", asked.key))
+            let from_there = known
+                .map(|known| difference(content, &known.content))
+                .unwrap_or_default();
+            Err(format!(
+                "which has never met that in {from}{} since it was delivered: {from_there}",
+                asked.key
+            ))
         };
         match (*table, asked.op) {
             (SOURCE, "put") if asked.key == **key => {
                 if before.by.as_deref() == Some(by) && before.present {
-                    return Err(format!("which had written something else before: {}", difference(content, &before.content)));
+                    return Err(format!(
+                        "which had written something else before: {}",
+                        difference(content, &before.content)
+                    ));
                 }
                 let there: Option<&Properties> = before.present.then_some(before.content.as_ref());
-                let expected = asked.brings.as_ref().map(|brings| brings.over(there)).unwrap_or_default();
+                let expected = asked
+                    .brings
+                    .as_ref()
+                    .map(|brings| brings.over(there))
+                    .unwrap_or_default();
                 if expected == **content {
                     Ok(())
                 } else {
-                    Err(format!("which was to write something else: {}", difference(content, &expected)))
+                    Err(format!(
+                        "which was to write something else: {}",
+                        difference(content, &expected)
+                    ))
                 }
             }
             (SOURCE, "restore") if asked.key == **key => copied(TARGET),
@@ -178,6 +238,8 @@ fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
 
 /// The runs on whose behalf a request was sent, in words.
 pub(super) fn for_whom(authors: &[Author], ledger: &Ledger) -> String {
-    let each = authors.iter().map(|author| format!("{author:?}: {:?}", ledger.asked(&author.message)));
+    let each = authors
+        .iter()
+        .map(|author| format!("{author:?}: {:?}", ledger.asked(&author.message)));
     format!("[{}]", each.collect::<Vec<_>>().join("; "))
 }

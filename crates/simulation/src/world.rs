@@ -42,7 +42,12 @@ pub struct NoWorld(String);
 
 impl World {
     /// Every world.
-    pub const ALL: [Self; 4] = [Self::Company, Self::Patterns, Self::Archives, Self::Releases];
+    pub const ALL: [Self; 4] = [
+        Self::Company,
+        Self::Patterns,
+        Self::Archives,
+        Self::Releases,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -76,8 +81,19 @@ impl World {
     pub(super) const fn services(self) -> &'static [Option<Service>] {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
-            Self::Patterns | Self::Releases => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob)],
-            Self::Archives => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob), Some(Service::Search)],
+            Self::Patterns | Self::Releases => &[
+                None,
+                Some(Service::Table),
+                Some(Service::Queue),
+                Some(Service::Blob),
+            ],
+            Self::Archives => &[
+                None,
+                Some(Service::Table),
+                Some(Service::Queue),
+                Some(Service::Blob),
+                Some(Service::Search),
+            ],
         }
     }
 }
@@ -92,7 +108,10 @@ impl FromStr for World {
     type Err = NoWorld;
 
     fn from_str(name: &str) -> Result<Self, NoWorld> {
-        Self::ALL.into_iter().find(|world| world.name() == name).ok_or_else(|| NoWorld(name.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|world| world.name() == name)
+            .ok_or_else(|| NoWorld(name.to_owned()))
     }
 }
 
@@ -125,9 +144,20 @@ impl FinalState {
     /// What lies in the accounts now.
     pub(super) fn of(setting: &Setting, accounts: &SimulatedAccounts, world: &SimWorld) -> Self {
         let tables = accounts.tables(setting.tables());
-        let blobs = setting.containers().iter().flat_map(|name| accounts.blobs(name));
-        let documents = setting.index().map(|(index, _)| world.documents(&index)).unwrap_or_default();
-        Self { tables, blobs: blobs.collect(), files: world.places(), documents }
+        let blobs = setting
+            .containers()
+            .iter()
+            .flat_map(|name| accounts.blobs(name));
+        let documents = setting
+            .index()
+            .map(|(index, _)| world.documents(&index))
+            .unwrap_or_default();
+        Self {
+            tables,
+            blobs: blobs.collect(),
+            files: world.places(),
+            documents,
+        }
     }
 }
 
@@ -197,7 +227,10 @@ impl Setting {
     pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
-            Self::Archives(_) => Some((CollectionName::new(archives::INDEX).expect("a name"), &archives::FIELDS)),
+            Self::Archives(_) => Some((
+                CollectionName::new(archives::INDEX).expect("a name"),
+                &archives::FIELDS,
+            )),
         }
     }
 
@@ -212,7 +245,12 @@ impl Setting {
     }
 
     /// The releases, where there are any.
-    pub(super) fn releases(&self, seed: u64, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Option<Releases> {
+    pub(super) fn releases(
+        &self,
+        seed: u64,
+        fault_plan: &FaultPlan,
+        steps: &[ClientStep],
+    ) -> Option<Releases> {
         match self {
             Self::Releases(shape) => Some(Releases::of(seed, fault_plan, shape, steps)),
             Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
@@ -271,10 +309,18 @@ impl Setting {
     }
 
     /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
-    pub(super) fn history(&self, steps: &[ClientStep], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
+    pub(super) fn history(
+        &self,
+        steps: &[ClientStep],
+        queues_off: SignedDuration,
+    ) -> Option<Box<ArchiveHistory>> {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
-            Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(archives::said(steps), *shape, queues_off))),
+            Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(
+                archives::said(steps),
+                *shape,
+                queues_off,
+            ))),
         }
     }
 

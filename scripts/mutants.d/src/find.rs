@@ -75,7 +75,11 @@ impl Mutant {
 
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{} {}: {}", self.file, self.line, self.function, self.does)
+        write!(
+            f,
+            "{}:{} {}: {}",
+            self.file, self.line, self.function, self.does
+        )
     }
 }
 
@@ -96,8 +100,14 @@ pub fn mutants(root: &Path, subjects: &[&str]) -> Result<Vec<Mutant>> {
     }
     let mut all = Vec::new();
     for (file, source, syntax) in parsed {
-        let mut finder =
-            Finder { file, source: &source, reporting: &reporting, functions: Vec::new(), covered: BTreeSet::new(), found: Vec::new() };
+        let mut finder = Finder {
+            file,
+            source: &source,
+            reporting: &reporting,
+            functions: Vec::new(),
+            covered: BTreeSet::new(),
+            found: Vec::new(),
+        };
         finder.visit_file(&syntax);
         all.append(&mut finder.found);
     }
@@ -140,19 +150,37 @@ impl Finder<'_> {
     fn short(&self, range: &Range<usize>) -> String {
         let text: Vec<&str> = self.text(range).split_whitespace().collect();
         let text = text.join(" ");
-        if text.chars().count() > 60 { text.chars().take(57).chain("...".chars()).collect() } else { text }
+        if text.chars().count() > 60 {
+            text.chars().take(57).chain("...".chars()).collect()
+        } else {
+            text
+        }
     }
 
     fn add(&mut self, at: Span, does: String, edits: Vec<Edit>) {
-        self.found.push(Mutant { file: self.file.clone(), line: at.start().line, function: self.functions.join("::"), does, edits });
+        self.found.push(Mutant {
+            file: self.file.clone(),
+            line: at.start().line,
+            function: self.functions.join("::"),
+            does,
+            edits,
+        });
     }
 
     /// The expression within other text.
     fn wrap(&mut self, expr: &impl Spanned, does: String, before: &str, after: &str) {
         let range = bytes(expr.span());
         let edits = vec![
-            Edit { range: range.start..range.start, text: before.to_owned(), closes: false },
-            Edit { range: range.end..range.end, text: after.to_owned(), closes: true },
+            Edit {
+                range: range.start..range.start,
+                text: before.to_owned(),
+                closes: false,
+            },
+            Edit {
+                range: range.end..range.end,
+                text: after.to_owned(),
+                closes: true,
+            },
         ];
         self.add(expr.span(), does, edits);
     }
@@ -175,7 +203,11 @@ impl Finder<'_> {
         if has_let(expr) {
             let range = bytes(expr.span());
             let does = format!("`{}` is never taken", self.short(&range));
-            let edits = vec![Edit { range: range.end..range.end, text: " && !evenkeel_model::mutation::on({})".to_owned(), closes: true }];
+            let edits = vec![Edit {
+                range: range.end..range.end,
+                text: " && !evenkeel_model::mutation::on({})".to_owned(),
+                closes: true,
+            }];
             self.add(expr.span(), does, edits);
             return;
         }
@@ -186,7 +218,9 @@ impl Finder<'_> {
     /// Whether a condition can only hold where a bug is planted.
     fn is_planted(&self, condition: &Expr) -> bool {
         match condition {
-            Expr::Binary(chain) => matches!(chain.op, BinOp::And(_)) && self.is_planted_chain(chain),
+            Expr::Binary(chain) => {
+                matches!(chain.op, BinOp::And(_)) && self.is_planted_chain(chain)
+            }
             other => self.text(&bytes(other.span())).starts_with("planted("),
         }
     }
@@ -210,7 +244,10 @@ impl Finder<'_> {
         for pair in arms.windows(2) {
             let [arm, next] = pair else { continue };
             let (own, other) = (bytes(arm.body.span()), bytes(next.body.span()));
-            let unreachable = arm.guard.as_ref().is_some_and(|(_, guard)| self.is_planted(guard));
+            let unreachable = arm
+                .guard
+                .as_ref()
+                .is_some_and(|(_, guard)| self.is_planted(guard));
             if unreachable
                 || next.guard.is_some()
                 || binds(&next.pat)
@@ -222,10 +259,21 @@ impl Finder<'_> {
             }
             // `{}` would be taken for the mutant's number.
             let answer = self.short(&other).replace("{}", "()");
-            let does = format!("`{}` answers `{answer}`", self.short(&bytes(arm.pat.span())));
+            let does = format!(
+                "`{}` answers `{answer}`",
+                self.short(&bytes(arm.pat.span()))
+            );
             let edits = vec![
-                Edit { range: own.start..own.start, text: format!("if evenkeel_model::mutation::on({{}}) {{ {answer} }} else {{ "), closes: false },
-                Edit { range: own.end..own.end, text: " }".to_owned(), closes: true },
+                Edit {
+                    range: own.start..own.start,
+                    text: format!("if evenkeel_model::mutation::on({{}}) {{ {answer} }} else {{ "),
+                    closes: false,
+                },
+                Edit {
+                    range: own.end..own.end,
+                    text: " }".to_owned(),
+                    closes: true,
+                },
             ];
             self.add(arm.pat.span(), does, edits);
         }
@@ -239,7 +287,10 @@ impl Finder<'_> {
             || text.contains("yield_now()")
             || matches!(expr, Expr::MethodCall(call) if call.method == "reserve")
             || matches!(expr, Expr::Assign(_) | Expr::Binary(_))
-                && text.split_whitespace().next().is_some_and(|place| place.ends_with("extra_rounds"))
+                && text
+                    .split_whitespace()
+                    .next()
+                    .is_some_and(|place| place.ends_with("extra_rounds"))
     }
 
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
@@ -251,7 +302,11 @@ impl Finder<'_> {
                 line: signature.span().start().line,
                 function: signature.ident.to_string(),
                 does: UNCONST.to_owned(),
-                edits: vec![Edit { range: range.start..range.end, text: String::new(), closes: false }],
+                edits: vec![Edit {
+                    range: range.start..range.end,
+                    text: String::new(),
+                    closes: false,
+                }],
             });
         }
         if let [only] = &block.stmts[..] {
@@ -264,7 +319,11 @@ impl Finder<'_> {
                 continue;
             }
             let text = format!(" if evenkeel_model::mutation::on({{}}) {{ return {value}; }} ");
-            let edits = vec![Edit { range: open..open, text, closes: true }];
+            let edits = vec![Edit {
+                range: open..open,
+                text,
+                closes: true,
+            }];
             self.add(signature.span(), format!("returns {value}"), edits);
         }
     }
@@ -291,7 +350,10 @@ fn binds(pattern: &syn::Pat) -> bool {
     struct Names(bool);
     impl Visit<'_> for Names {
         fn visit_pat_ident(&mut self, pattern: &syn::PatIdent) {
-            self.0 |= pattern.ident.to_string().starts_with(|first: char| first.is_lowercase());
+            self.0 |= pattern
+                .ident
+                .to_string()
+                .starts_with(|first: char| first.is_lowercase());
         }
     }
     let mut names = Names::default();
@@ -319,7 +381,8 @@ impl Reporting {
     fn calls(&self, expr: &Expr) -> bool {
         match expr {
             Expr::MethodCall(call) => {
-                self.0.contains(&call.method.to_string()) || matches!(&*call.receiver, Expr::Macro(inner) if reports(&inner.mac))
+                self.0.contains(&call.method.to_string())
+                    || matches!(&*call.receiver, Expr::Macro(inner) if reports(&inner.mac))
             }
             Expr::Call(call) => {
                 matches!(&*call.func, Expr::Path(path) if path.path.segments.last().is_some_and(|last| self.0.contains(&last.ident.to_string())))
@@ -383,10 +446,25 @@ fn is_calm(expr: &Expr) -> bool {
 
 /// Whether a macro speaks to operators.
 fn reports(mac: &syn::Macro) -> bool {
-    let words: Vec<String> = mac.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    let words: Vec<String> = mac
+        .path
+        .segments
+        .iter()
+        .map(|segment| segment.ident.to_string())
+        .collect();
     let last = words.last().map_or("", String::as_str);
-    words.first().is_some_and(|first| first == "tracing" || first == "metrics")
-        || ["counter", "gauge", "histogram", "debug_assert", "debug_assert_eq", "debug_assert_ne"].contains(&last)
+    words
+        .first()
+        .is_some_and(|first| first == "tracing" || first == "metrics")
+        || [
+            "counter",
+            "gauge",
+            "histogram",
+            "debug_assert",
+            "debug_assert_eq",
+            "debug_assert_ne",
+        ]
+        .contains(&last)
 }
 
 /// Values that a function of this type may return in place of its own.
@@ -398,8 +476,12 @@ fn defaults(output: &ReturnType) -> Vec<&'static str> {
 }
 
 fn of_type(kind: &Type) -> Vec<&'static str> {
-    let Type::Path(path) = kind else { return Vec::new() };
-    let Some(last) = path.path.segments.last() else { return Vec::new() };
+    let Type::Path(path) = kind else {
+        return Vec::new();
+    };
+    let Some(last) = path.path.segments.last() else {
+        return Vec::new();
+    };
     let argument = || match &last.arguments {
         syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
             Some(syn::GenericArgument::Type(kind)) => Some(kind),
@@ -416,7 +498,13 @@ fn of_type(kind: &Type) -> Vec<&'static str> {
         "u32" | "u64" | "usize" => vec!["0"],
         "Result" => match argument() {
             Some(Type::Tuple(tuple)) if tuple.elems.is_empty() => vec!["Ok(())"],
-            Some(Type::Path(inner)) => match inner.path.segments.last().map(|last| last.ident.to_string()).as_deref() {
+            Some(Type::Path(inner)) => match inner
+                .path
+                .segments
+                .last()
+                .map(|last| last.ident.to_string())
+                .as_deref()
+            {
                 Some("bool") => vec!["Ok(true)", "Ok(false)"],
                 Some("Option") => vec!["Ok(None)"],
                 Some("Vec") => vec!["Ok(Vec::new())"],
@@ -432,8 +520,14 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
         path.is_ident("test")
-            || path.segments.last().is_some_and(|last| last.ident == "test")
-            || path.is_ident("cfg") && attribute.parse_args::<syn::Ident>().is_ok_and(|word| word == "test")
+            || path
+                .segments
+                .last()
+                .is_some_and(|last| last.ident == "test")
+            || path.is_ident("cfg")
+                && attribute
+                    .parse_args::<syn::Ident>()
+                    .is_ok_and(|word| word == "test")
     })
 }
 
@@ -455,7 +549,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        let shown = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last()).map(|last| last.ident.to_string());
+        let shown = item
+            .trait_
+            .as_ref()
+            .and_then(|(_, path, _)| path.segments.last())
+            .map(|last| last.ident.to_string());
         if is_test(&item.attrs) || matches!(shown.as_deref(), Some("Display" | "Debug" | "Error")) {
             return;
         }
@@ -508,12 +606,23 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr_match(&mut self, expr: &'ast syn::ExprMatch) {
         self.exchanged(&expr.arms);
-        let last = expr.arms.last().is_some_and(|arm| matches!(arm.pat, syn::Pat::Wild(_)) && arm.guard.is_none());
+        let last = expr
+            .arms
+            .last()
+            .is_some_and(|arm| matches!(arm.pat, syn::Pat::Wild(_)) && arm.guard.is_none());
         if last {
-            for arm in expr.arms.iter().filter(|arm| arm.guard.is_none() && !matches!(arm.pat, syn::Pat::Wild(_))) {
+            for arm in expr
+                .arms
+                .iter()
+                .filter(|arm| arm.guard.is_none() && !matches!(arm.pat, syn::Pat::Wild(_)))
+            {
                 let range = bytes(arm.pat.span());
                 let does = format!("without the arm `{}`", self.short(&range));
-                let edits = vec![Edit { range: range.end..range.end, text: " if !evenkeel_model::mutation::on({})".to_owned(), closes: true }];
+                let edits = vec![Edit {
+                    range: range.end..range.end,
+                    text: " if !evenkeel_model::mutation::on({})".to_owned(),
+                    closes: true,
+                }];
                 self.add(arm.pat.span(), does, edits);
             }
         }
@@ -542,16 +651,30 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     _ => "",
                 };
                 if !other.is_empty() && !planted {
-                    let borrowed = if matches!(op, BinOp::Add(_) | BinOp::Sub(_)) { "" } else { "&" };
+                    let borrowed = if matches!(op, BinOp::Add(_) | BinOp::Sub(_)) {
+                        ""
+                    } else {
+                        "&"
+                    };
                     let own = bytes(op.span());
                     let sign = self.text(&own).to_owned();
                     let does = format!("`{}` with {other}", self.short(&range));
                     let edits = vec![
-                        Edit { range: range.start..range.start, text: format!("(match ({borrowed}("), closes: false },
-                        Edit { range: own, text: format!("), {borrowed}("), closes: false },
+                        Edit {
+                            range: range.start..range.start,
+                            text: format!("(match ({borrowed}("),
+                            closes: false,
+                        },
+                        Edit {
+                            range: own,
+                            text: format!("), {borrowed}("),
+                            closes: false,
+                        },
                         Edit {
                             range: range.end..range.end,
-                            text: format!(")) {{ (l, r) => if evenkeel_model::mutation::on({{}}) {{ l {other} r }} else {{ l {sign} r }} }})"),
+                            text: format!(
+                                ")) {{ (l, r) => if evenkeel_model::mutation::on({{}}) {{ l {other} r }} else {{ l {sign} r }} }})"
+                            ),
                             closes: true,
                         },
                     ];
@@ -597,7 +720,11 @@ fn is_effect(expr: &Expr) -> bool {
         Expr::Try(inner) => is_effect(&inner.expr),
         Expr::Binary(binary) => matches!(
             binary.op,
-            BinOp::AddAssign(_) | BinOp::SubAssign(_) | BinOp::BitOrAssign(_) | BinOp::BitAndAssign(_) | BinOp::MulAssign(_)
+            BinOp::AddAssign(_)
+                | BinOp::SubAssign(_)
+                | BinOp::BitOrAssign(_)
+                | BinOp::BitAndAssign(_)
+                | BinOp::MulAssign(_)
         ),
         _ => false,
     }

@@ -84,19 +84,33 @@ struct Args {
 }
 
 /// The code under mutation, as prefixes of paths.
-const SUBJECTS: &[&str] =
-    &["src/reconcile/", "src/worker/decide.rs", "crates/azure/src/retry/", "src/adapters/group/", "src/adapters/embedded/"];
+const SUBJECTS: &[&str] = &[
+    "src/reconcile/",
+    "src/worker/decide.rs",
+    "crates/azure/src/retry/",
+    "src/adapters/group/",
+    "src/adapters/embedded/",
+];
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let root = tree::root()?;
-    let wanted = |mutant: &Mutant| args.file.is_empty() || args.file.iter().any(|part| mutant.file.contains(part));
-    let mut all: BTreeMap<usize, Mutant> = find::mutants(&root, SUBJECTS)?.into_iter().enumerate().collect();
+    let wanted = |mutant: &Mutant| {
+        args.file.is_empty() || args.file.iter().any(|part| mutant.file.contains(part))
+    };
+    let mut all: BTreeMap<usize, Mutant> = find::mutants(&root, SUBJECTS)?
+        .into_iter()
+        .enumerate()
+        .collect();
     if args.narrow {
         all.retain(|_, mutant| wanted(mutant));
     }
     if args.list {
-        let mut listed = choose(&args, all.iter().filter(|(_, mutant)| mutant.does != find::UNCONST && wanted(mutant)));
+        let mut listed = choose(
+            &args,
+            all.iter()
+                .filter(|(_, mutant)| mutant.does != find::UNCONST && wanted(mutant)),
+        );
         listed.sort_unstable();
         for number in listed {
             println!("{number:>5}  {}", all[&number]);
@@ -105,7 +119,11 @@ fn main() -> Result<ExitCode> {
     }
     let began = Instant::now();
     let tree = tree::folder(&root);
-    let built = if args.built { weave::built(&tree, all)? } else { weave::build(&root, &tree, all, args.suites)? };
+    let built = if args.built {
+        weave::built(&tree, all)?
+    } else {
+        weave::build(&root, &tree, all, args.suites)?
+    };
     eprintln!(
         "{} mutants, {} more dropped: they do not compile; built in {:.0} s",
         built.alive.len(),
@@ -115,15 +133,24 @@ fn main() -> Result<ExitCode> {
     if args.build {
         return Ok(ExitCode::SUCCESS);
     }
-    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let suites = suites::suites(&tree, &built, args.suites)?;
     let reached = suites::reached(&suites, &tree, threads)?;
 
     let known = match &args.known {
-        Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?.lines().map(str::to_owned).collect(),
+        Some(file) => std::fs::read_to_string(file)
+            .with_context(|| file.display().to_string())?
+            .lines()
+            .map(str::to_owned)
+            .collect(),
         None => BTreeSet::new(),
     };
-    let mut chosen = choose(&args, built.alive.iter().filter(|(_, mutant)| wanted(mutant)));
+    let mut chosen = choose(
+        &args,
+        built.alive.iter().filter(|(_, mutant)| wanted(mutant)),
+    );
     chosen.sort_by_key(|number| !known.contains(&built.alive[number].name()));
     let progress = Progress::of(chosen.len());
     let started = Instant::now();
@@ -132,10 +159,14 @@ fn main() -> Result<ExitCode> {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(number) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if args.seconds.is_some_and(|most| started.elapsed() >= Duration::from_secs(most)) {
+                    if args
+                        .seconds
+                        .is_some_and(|most| started.elapsed() >= Duration::from_secs(most))
+                    {
                         return;
                     }
-                    let verdict = suites::test(*number, &suites, &reached, Duration::from_secs(args.sweeps));
+                    let verdict =
+                        suites::test(*number, &suites, &reached, Duration::from_secs(args.sweeps));
                     progress.add(*number, verdict, &built.alive[number]);
                 }
             });
@@ -147,27 +178,44 @@ fn main() -> Result<ExitCode> {
         println!("{:#}", tested.json());
     }
     if let Some(file) = &args.survivors {
-        std::fs::write(file, tested.survivors().join("\n") + "\n").with_context(|| file.display().to_string())?;
+        std::fs::write(file, tested.survivors().join("\n") + "\n")
+            .with_context(|| file.display().to_string())?;
     }
     let percentage = tested.percentage(|mutant| known.is_empty() || known.contains(&mutant.name()));
     if !known.is_empty() {
         eprintln!("of those that are known to be killed: {percentage}%");
     }
-    Ok(if percentage >= args.at_least { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if percentage >= args.at_least {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// The mutants to test, in an order that the seed and each mutant's name decide: a bound on time leaves a fair sample, and a change
 /// of the code leaves the order of all others as it was.
 fn choose<'m>(args: &Args, mutants: impl Iterator<Item = (&'m usize, &'m Mutant)>) -> Vec<usize> {
-    let mutants = mutants.filter(|(number, _)| args.mutant.is_empty() || args.mutant.contains(number));
-    let mut chosen: Vec<(u64, usize)> = mutants.map(|(number, mutant)| (mixed(args.seed, mutant), *number)).collect();
+    let mutants =
+        mutants.filter(|(number, _)| args.mutant.is_empty() || args.mutant.contains(number));
+    let mut chosen: Vec<(u64, usize)> = mutants
+        .map(|(number, mutant)| (mixed(args.seed, mutant), *number))
+        .collect();
     chosen.sort_unstable();
-    chosen.into_iter().map(|(_, number)| number).take(args.sample.unwrap_or(usize::MAX)).collect()
+    chosen
+        .into_iter()
+        .map(|(_, number)| number)
+        .take(args.sample.unwrap_or(usize::MAX))
+        .collect()
 }
 
 /// FNV-1a of a mutant's name without its line, then SplitMix64's finish with the seed.
 fn mixed(seed: u64, mutant: &Mutant) -> u64 {
-    let hash = mutant.name().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = mutant
+        .name()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     let mut z = hash.wrapping_add((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

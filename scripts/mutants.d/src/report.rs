@@ -30,25 +30,48 @@ struct Sums {
 impl Progress {
     /// Of so many mutants.
     pub fn of(count: usize) -> Self {
-        Self { of: count, started: Instant::now(), verdicts: Mutex::default() }
+        Self {
+            of: count,
+            started: Instant::now(),
+            verdicts: Mutex::default(),
+        }
     }
 
     /// One more.
     pub fn add(&self, number: usize, verdict: Verdict, mutant: &Mutant) {
         let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let line = match &verdict {
-            Verdict::Killed { by, after } => format!("killed    {number:>5} {mutant}: {by}, {:.1} s", after.as_secs_f64()),
+            Verdict::Killed { by, after } => format!(
+                "killed    {number:>5} {mutant}: {by}, {:.1} s",
+                after.as_secs_f64()
+            ),
             Verdict::Unreached => format!("UNREACHED {number:>5} {mutant}"),
-            Verdict::Survived { after } => format!("SURVIVED  {number:>5} {mutant}: {:.1} s", after.as_secs_f64()),
+            Verdict::Survived { after } => format!(
+                "SURVIVED  {number:>5} {mutant}: {:.1} s",
+                after.as_secs_f64()
+            ),
         };
         verdicts.insert(number, verdict);
-        eprintln!("{:>4}/{} {:>5.0} s  {line}", verdicts.len(), self.of, self.started.elapsed().as_secs_f64());
+        eprintln!(
+            "{:>4}/{} {:>5.0} s  {line}",
+            verdicts.len(),
+            self.of,
+            self.started.elapsed().as_secs_f64()
+        );
     }
 
     /// All of them.
     pub fn finish(self, alive: &BTreeMap<usize, Mutant>) -> Tested<'_> {
-        let verdicts = self.verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Tested(verdicts.into_iter().map(|(number, verdict)| (number, &alive[&number], verdict)).collect())
+        let verdicts = self
+            .verdicts
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        Tested(
+            verdicts
+                .into_iter()
+                .map(|(number, verdict)| (number, &alive[&number], verdict))
+                .collect(),
+        )
     }
 }
 
@@ -76,7 +99,8 @@ impl Sums {
         let n = self.all().max(1) as f64;
         let share = self.killed as f64 / n;
         let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-        let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let half =
+            Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
         ((middle - half) * 100.0, (middle + half) * 100.0)
     }
 
@@ -88,23 +112,49 @@ impl Sums {
 impl Tested<'_> {
     /// Of those that were tested and count, the killed in percent; what no suite reaches is not killed.
     pub fn percentage(&self, counts: impl Fn(&Mutant) -> bool) -> usize {
-        let sums = Sums::of(self.0.iter().filter(|(_, mutant, _)| counts(mutant)).map(|(_, _, verdict)| verdict));
+        let sums = Sums::of(
+            self.0
+                .iter()
+                .filter(|(_, mutant, _)| counts(mutant))
+                .map(|(_, _, verdict)| verdict),
+        );
         (sums.killed * 100).checked_div(sums.all()).unwrap_or(100)
     }
 
     /// One line for each mutant that is not killed.
     pub fn survivors(&self) -> Vec<String> {
-        let alive = self.0.iter().filter(|(_, _, verdict)| !matches!(verdict, Verdict::Killed { .. }));
+        let alive = self
+            .0
+            .iter()
+            .filter(|(_, _, verdict)| !matches!(verdict, Verdict::Killed { .. }));
         alive
-            .map(|(_, mutant, verdict)| format!("{mutant}{}", if matches!(verdict, Verdict::Unreached) { " (unreached)" } else { "" }))
+            .map(|(_, mutant, verdict)| {
+                format!(
+                    "{mutant}{}",
+                    if matches!(verdict, Verdict::Unreached) {
+                        " (unreached)"
+                    } else {
+                        ""
+                    }
+                )
+            })
             .collect()
     }
 
     /// The sums, by file and in all.
     pub fn print(&self, took: Duration) {
-        eprintln!("\n{:<40} {:>7} {:>9} {:>10} {:>5}", "", "killed", "survived", "unreached", "all");
+        eprintln!(
+            "\n{:<40} {:>7} {:>9} {:>10} {:>5}",
+            "", "killed", "survived", "unreached", "all"
+        );
         for (file, sums) in self.files() {
-            eprintln!("{file:<40} {:>7} {:>9} {:>10} {:>5}", sums.killed, sums.survived, sums.unreached, sums.all());
+            eprintln!(
+                "{file:<40} {:>7} {:>9} {:>10} {:>5}",
+                sums.killed,
+                sums.survived,
+                sums.unreached,
+                sums.all()
+            );
         }
         let mut by: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, _, verdict) in &self.0 {
@@ -143,7 +193,11 @@ impl Tested<'_> {
                 "verdict": verdict, "by": by, "seconds": after.map(Duration::as_secs_f64),
             })
         });
-        let files: serde_json::Map<String, Value> = self.files().into_iter().map(|(file, sums)| (file.to_owned(), sums.json())).collect();
+        let files: serde_json::Map<String, Value> = self
+            .files()
+            .into_iter()
+            .map(|(file, sums)| (file.to_owned(), sums.json()))
+            .collect();
         let (low, high) = self.sums().bounds();
         json!({ "all": self.sums().json(), "low": low, "high": high, "files": files, "mutants": mutants.collect::<Vec<_>>() })
     }
@@ -153,8 +207,19 @@ impl Tested<'_> {
     }
 
     fn files(&self) -> BTreeMap<&str, Sums> {
-        let files: std::collections::BTreeSet<&str> = self.0.iter().map(|(_, mutant, _)| mutant.file.as_str()).collect();
-        let of = |file: &str| Sums::of(self.0.iter().filter(|(_, mutant, _)| mutant.file == file).map(|(_, _, verdict)| verdict));
+        let files: std::collections::BTreeSet<&str> = self
+            .0
+            .iter()
+            .map(|(_, mutant, _)| mutant.file.as_str())
+            .collect();
+        let of = |file: &str| {
+            Sums::of(
+                self.0
+                    .iter()
+                    .filter(|(_, mutant, _)| mutant.file == file)
+                    .map(|(_, _, verdict)| verdict),
+            )
+        };
         files.into_iter().map(|file| (file, of(file))).collect()
     }
 }

@@ -78,12 +78,31 @@ const SEEDS: [(u8, &str, u64, u64); 6] = [
 
 /// The suites of a build: simulations, then every test of the sweeps and of the contract by itself.
 pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> {
-    let executable = |name: &str| built.executables.get(name).cloned().with_context(|| format!("no executable {name} was built"));
+    let executable = |name: &str| {
+        built
+            .executables
+            .get(name)
+            .cloned()
+            .with_context(|| format!("no executable {name} was built"))
+    };
     let mut suites = Vec::new();
     let simulate = executable("simulate")?;
     for (rank, world, from, seeds) in SEEDS {
         let (first, count) = (from.to_string(), seeds.to_string());
-        let arguments = ["--world", world, "--from", &first, "--seeds", &count, "--threads", "1", "--failures", "1", "--twice", "0"];
+        let arguments = [
+            "--world",
+            world,
+            "--from",
+            &first,
+            "--seeds",
+            &count,
+            "--threads",
+            "1",
+            "--failures",
+            "1",
+            "--twice",
+            "0",
+        ];
         suites.push(Suite {
             name: format!("simulate --world {world} --from {from} --seeds {seeds}"),
             executable: simulate.clone(),
@@ -98,14 +117,28 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
     if extent == Extent::Unit {
         targets.push(("evenkeel", ""));
     }
-    for (target, module) in targets.into_iter().filter(|(target, _)| built.executables.contains_key(*target)) {
+    for (target, module) in targets
+        .into_iter()
+        .filter(|(target, _)| built.executables.contains_key(*target))
+    {
         let executable = executable(target)?;
-        let listed = Command::new(&executable).arg("--list").current_dir(tree).output()?;
-        for test in String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| line.strip_suffix(": test")).filter(|test| test.starts_with(module)) {
+        let listed = Command::new(&executable)
+            .arg("--list")
+            .current_dir(tree)
+            .output()?;
+        for test in String::from_utf8_lossy(&listed.stdout)
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .filter(|test| test.starts_with(module))
+        {
             suites.push(Suite {
                 name: format!("{target} {test}"),
                 executable: executable.clone(),
-                arguments: vec!["--exact".to_owned(), test.to_owned(), "--test-threads=1".to_owned()],
+                arguments: vec![
+                    "--exact".to_owned(),
+                    test.to_owned(),
+                    "--test-threads=1".to_owned(),
+                ],
                 folder: tree.to_owned(),
                 rank: 2,
                 simulates: false,
@@ -124,22 +157,37 @@ pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Base
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((number, suite)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, suites.get(n)?))) {
+                while let Some((number, suite)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|n| Some((n, suites.get(n)?)))
+                {
                     let record = records.join(number.to_string());
                     let baseline = suite.baseline(&record);
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(number, baseline);
+                    done.lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .insert(number, baseline);
                 }
             });
         }
     });
-    let done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let done = done
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut baselines = Vec::new();
     for (number, baseline) in done {
-        baselines.push(baseline.with_context(|| format!("without a mutant: {}", suites[number].name))?);
+        baselines
+            .push(baseline.with_context(|| format!("without a mutant: {}", suites[number].name))?);
     }
-    let all: BTreeSet<usize> = baselines.iter().flat_map(|baseline| baseline.reached.iter().copied()).collect();
+    let all: BTreeSet<usize> = baselines
+        .iter()
+        .flat_map(|baseline| baseline.reached.iter().copied())
+        .collect();
     let took: Duration = baselines.iter().map(|baseline| baseline.took).sum();
-    eprintln!("{} suites reach {} mutants; together they take {:.0} s", suites.len(), all.len(), took.as_secs_f64());
+    eprintln!(
+        "{} suites reach {} mutants; together they take {:.0} s",
+        suites.len(),
+        all.len(),
+        took.as_secs_f64()
+    );
     let mut longest: Vec<(&Suite, &Baseline)> = suites.iter().zip(&baselines).collect();
     longest.sort_by_key(|(_, baseline)| std::cmp::Reverse(baseline.took));
     for (suite, baseline) in longest.iter().take(12) {
@@ -161,15 +209,24 @@ fn of_build(suites: &[Suite]) -> Result<String> {
 impl Baseline {
     fn read(record: &Path, took: Duration) -> Self {
         let reached = std::fs::read_to_string(record).unwrap_or_default();
-        Self { reached: reached.lines().filter_map(|line| line.parse().ok()).collect(), took }
+        Self {
+            reached: reached
+                .lines()
+                .filter_map(|line| line.parse().ok())
+                .collect(),
+            took,
+        }
     }
 }
 
 /// Tests one mutant: the suites that reach it, a few seeds of each world first and then the shortest, until sweeps have taken `most`.
 pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Duration) -> Verdict {
     let started = Instant::now();
-    let mut reaching: Vec<(&Suite, &Baseline)> =
-        suites.iter().zip(baselines).filter(|(_, baseline)| baseline.reached.contains(&mutant)).collect();
+    let mut reaching: Vec<(&Suite, &Baseline)> = suites
+        .iter()
+        .zip(baselines)
+        .filter(|(_, baseline)| baseline.reached.contains(&mutant))
+        .collect();
     if reaching.is_empty() {
         return Verdict::Unreached;
     }
@@ -182,13 +239,29 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
                 continue;
             }
         }
-        match suite.run(Some(mutant), None, baseline.took * 4 + Duration::from_secs(4)) {
+        match suite.run(
+            Some(mutant),
+            None,
+            baseline.took * 4 + Duration::from_secs(4),
+        ) {
             Ended::Well => {}
-            Ended::Badly => return Verdict::Killed { by: suite.name.clone(), after: started.elapsed() },
-            Ended::Never => return Verdict::Killed { by: format!("{} (time)", suite.name), after: started.elapsed() },
+            Ended::Badly => {
+                return Verdict::Killed {
+                    by: suite.name.clone(),
+                    after: started.elapsed(),
+                };
+            }
+            Ended::Never => {
+                return Verdict::Killed {
+                    by: format!("{} (time)", suite.name),
+                    after: started.elapsed(),
+                };
+            }
         }
     }
-    Verdict::Survived { after: started.elapsed() }
+    Verdict::Survived {
+        after: started.elapsed(),
+    }
 }
 
 enum Ended {
@@ -202,7 +275,10 @@ impl Suite {
     fn baseline(&self, record: &Path) -> Result<Baseline> {
         let time = record.with_extension("ms");
         if let Ok(millis) = std::fs::read_to_string(&time) {
-            return Ok(Baseline::read(record, Duration::from_millis(millis.trim().parse()?)));
+            return Ok(Baseline::read(
+                record,
+                Duration::from_millis(millis.trim().parse()?),
+            ));
         }
         let started = Instant::now();
         match self.run(None, Some(record), Duration::from_mins(30)) {
@@ -219,17 +295,32 @@ impl Suite {
     /// by the clock.
     fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> Ended {
         let mut command = Command::new("sh");
-        let limits = format!("ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"", most.as_secs().max(1));
-        command.args(["-c", &limits]).arg(&self.executable).args(&self.arguments);
-        command.current_dir(&self.folder).stdin(Stdio::null()).stderr(Stdio::null());
-        command.stdout(if self.simulates { Stdio::piped() } else { Stdio::null() });
+        let limits = format!(
+            "ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"",
+            most.as_secs().max(1)
+        );
+        command
+            .args(["-c", &limits])
+            .arg(&self.executable)
+            .args(&self.arguments);
+        command
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        command.stdout(if self.simulates {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
         if let Some(mutant) = mutant {
             command.env("EVENKEEL_MUTANT", mutant.to_string());
         }
         if let Some(record) = record {
             command.env("EVENKEEL_MUTANTS_REACHED", record);
         }
-        let Ok(mut child) = command.spawn() else { return Ended::Badly };
+        let Ok(mut child) = command.spawn() else {
+            return Ended::Badly;
+        };
         let started = Instant::now();
         loop {
             match child.try_wait() {
@@ -240,7 +331,9 @@ impl Suite {
                     }
                     return self.ended(status, &said);
                 }
-                Ok(None) if started.elapsed() < most * 20 => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) if started.elapsed() < most * 20 => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
@@ -254,10 +347,20 @@ impl Suite {
         const OUT_OF_TIME: [i32; 2] = [9, 24]; // SIGKILL, SIGXCPU
         match status.code() {
             Some(0) => Ended::Well,
-            Some(1) if self.simulates && !said.lines().any(|line| line.starts_with("FAILED") || line.starts_with("NOT REPEATABLE")) => {
+            Some(1)
+                if self.simulates
+                    && !said.lines().any(|line| {
+                        line.starts_with("FAILED") || line.starts_with("NOT REPEATABLE")
+                    }) =>
+            {
                 Ended::Well
             }
-            None if status.signal().is_some_and(|signal| OUT_OF_TIME.contains(&signal)) => Ended::Never,
+            None if status
+                .signal()
+                .is_some_and(|signal| OUT_OF_TIME.contains(&signal)) =>
+            {
+                Ended::Never
+            }
             _ => Ended::Badly,
         }
     }

@@ -9,7 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 /// The repository's root.
 pub fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().and_then(Path::parent).map(Path::to_owned).context("no folder above scripts/mutants.d")
+    here.parent()
+        .and_then(Path::parent)
+        .map(Path::to_owned)
+        .context("no folder above scripts/mutants.d")
 }
 
 /// The folder that sources are rewritten in.
@@ -19,24 +22,41 @@ pub fn folder(root: &Path) -> PathBuf {
 
 /// Copies those of the tracked files that are wanted. Sources that an earlier run has left and that are gone since go as well.
 pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
+    let listed = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
     ensure!(listed.status.success(), "git ls-files failed");
     let listed = String::from_utf8(listed.stdout)?;
-    let tracked: HashSet<&str> = listed.split('\0').filter(|path| root.join(path).is_file()).collect();
+    let tracked: HashSet<&str> = listed
+        .split('\0')
+        .filter(|path| root.join(path).is_file())
+        .collect();
     for folder in ["src", "crates", "tests", "benches"] {
-        remove_untracked(tree, &tree.join(folder), &|path| wanted(path) && !tracked.contains(path))?;
+        remove_untracked(tree, &tree.join(folder), &|path| {
+            wanted(path) && !tracked.contains(path)
+        })?;
     }
-    for path in listed.split('\0').filter(|path| !path.is_empty() && wanted(path)) {
+    for path in listed
+        .split('\0')
+        .filter(|path| !path.is_empty() && wanted(path))
+    {
         let from = root.join(path);
         if from.is_file() {
-            write(&tree.join(path), &std::fs::read(&from).with_context(|| path.to_owned())?)?;
+            write(
+                &tree.join(path),
+                &std::fs::read(&from).with_context(|| path.to_owned())?,
+            )?;
         }
     }
     Ok(())
 }
 
 fn remove_untracked(tree: &Path, folder: &Path, untracked: &impl Fn(&str) -> bool) -> Result<()> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Ok(());
+    };
     for entry in entries {
         let path = entry?.path();
         let name = path.strip_prefix(tree)?.to_string_lossy().into_owned();

@@ -84,25 +84,43 @@ const SWEPT_ALONE: (&str, &str) = ("src/adapters/mod.rs", "embedded");
 const MODEL: &str = "crates/model/src/lib.rs";
 
 /// Weaves the mutants in and builds, until it compiles.
-pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Extent) -> Result<Built> {
+pub fn build(
+    root: &Path,
+    tree: &Path,
+    all: BTreeMap<usize, Mutant>,
+    extent: Extent,
+) -> Result<Built> {
     let mut alive = all;
     let found = alive.len();
     // A round of the compiler for nothing but errors that are known costs as much as a dozen mutants.
     let known = tree.with_file_name("dropped");
-    let mut dropped: BTreeSet<String> = std::fs::read_to_string(&known).unwrap_or_default().lines().map(str::to_owned).collect();
+    let mut dropped: BTreeSet<String> = std::fs::read_to_string(&known)
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     let woven: BTreeSet<String> = alive.values().map(|mutant| mutant.file.clone()).collect();
-    let read = |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
+    let read =
+        |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
     let (mut library, mut adapters) = (read(LIBRARY)?, read(SWEPT_ALONE.0)?);
     // The unit tests are of every module.
     if extent != Extent::Unit {
-        library = LEFT_OUT.iter().fold(library, |text, module| without_module(&text, module));
+        library = LEFT_OUT
+            .iter()
+            .fold(library, |text, module| without_module(&text, module));
     }
     if extent == Extent::Simulation {
         adapters = without_module(&adapters, SWEPT_ALONE.1);
     }
     let rewritten = BTreeMap::from([
-        ("Cargo.toml", of_the_tree(&manifest(&read("Cargo.toml")?), "[workspace.package]")),
-        ("Cargo.lock", of_the_tree(&read("Cargo.lock")?, "name = \"evenkeel")),
+        (
+            "Cargo.toml",
+            of_the_tree(&manifest(&read("Cargo.toml")?), "[workspace.package]"),
+        ),
+        (
+            "Cargo.lock",
+            of_the_tree(&read("Cargo.lock")?, "name = \"evenkeel"),
+        ),
         (SIMULATION, simulation(&read(SIMULATION)?)),
         ("crates/model/src/mutation.rs", SWITCH.to_owned()),
         (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
@@ -110,11 +128,20 @@ pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Ext
         (SWEPT_ALONE.0, adapters),
     ]);
     // What is written twice has a new time, and is compiled again.
-    tree::copy(root, tree, |path| !woven.contains(path) && !rewritten.contains_key(path))?;
+    tree::copy(root, tree, |path| {
+        !woven.contains(path) && !rewritten.contains_key(path)
+    })?;
     for (file, text) in &rewritten {
         tree::write(&tree.join(file), text.as_bytes())?;
     }
-    let mut arguments = vec!["test", "--no-run", "--package", "evenkeel-simulation", "--test", "simulate"];
+    let mut arguments = vec![
+        "test",
+        "--no-run",
+        "--package",
+        "evenkeel-simulation",
+        "--test",
+        "simulate",
+    ];
     if extent != Extent::Simulation {
         arguments.extend(["--package", "evenkeel", "--test", "it"]);
     }
@@ -128,22 +155,46 @@ pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Ext
         let compiled = compile(root, tree, &arguments)?;
         match compiled {
             Compiled::Built(executables) => {
-                let unconst = alive.values().filter(|mutant| mutant.does == UNCONST).count();
+                let unconst = alive
+                    .values()
+                    .filter(|mutant| mutant.does == UNCONST)
+                    .count();
                 alive.retain(|_, mutant| mutant.does != UNCONST);
-                return Ok(Built { dropped: found - unconst - alive.len(), alive, executables });
+                return Ok(Built {
+                    dropped: found - unconst - alive.len(),
+                    alive,
+                    executables,
+                });
             }
             Compiled::Failed(messages) => {
                 let guilty = guilty(&messages, &regions, &alive);
                 if guilty.is_empty() {
-                    let rendered: Vec<&str> = messages.iter().filter_map(|message| message["rendered"].as_str()).take(5).collect();
-                    bail!("the mutated tree does not compile, for a reason that no mutant explains:\n{}", rendered.join("\n"));
+                    let rendered: Vec<&str> = messages
+                        .iter()
+                        .filter_map(|message| message["rendered"].as_str())
+                        .take(5)
+                        .collect();
+                    bail!(
+                        "the mutated tree does not compile, for a reason that no mutant explains:\n{}",
+                        rendered.join("\n")
+                    );
                 }
-                eprintln!("{} errors: {} mutants dropped", messages.len(), guilty.len());
+                eprintln!(
+                    "{} errors: {} mutants dropped",
+                    messages.len(),
+                    guilty.len()
+                );
                 for message in &messages {
                     eprintln!("  {}", message["message"].as_str().unwrap_or_default());
                 }
                 dropped.extend(guilty.iter().map(|number| alive[number].to_string()));
-                tree::write(&known, dropped.iter().fold(String::new(), |text, name| text + name + "\n").as_bytes())?;
+                tree::write(
+                    &known,
+                    dropped
+                        .iter()
+                        .fold(String::new(), |text, name| text + name + "\n")
+                        .as_bytes(),
+                )?;
                 alive.retain(|number, _| !guilty.contains(number));
             }
         }
@@ -156,7 +207,9 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
     let dropped = std::fs::read_to_string(tree.with_file_name("dropped")).unwrap_or_default();
     let dropped: BTreeSet<&str> = dropped.lines().collect();
     let mut alive = all;
-    alive.retain(|_, mutant| mutant.does != UNCONST && !dropped.contains(mutant.to_string().as_str()));
+    alive.retain(|_, mutant| {
+        mutant.does != UNCONST && !dropped.contains(mutant.to_string().as_str())
+    });
     let mut executables = BTreeMap::new();
     for entry in std::fs::read_dir(tree.with_file_name("bin"))? {
         let path = entry?.path();
@@ -164,20 +217,34 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
             executables.insert(name.to_string_lossy().into_owned(), path);
         }
     }
-    Ok(Built { dropped: found - alive.len(), alive, executables })
+    Ok(Built {
+        dropped: found - alive.len(),
+        alive,
+        executables,
+    })
 }
 
 fn without_module(text: &str, module: &str) -> String {
-    text.replace(&format!("\npub mod {module};"), "").replace(&format!("\nmod {module};"), "")
+    text.replace(&format!("\npub mod {module};"), "")
+        .replace(&format!("\nmod {module};"), "")
 }
 
 /// The manifest of the mutated tree: dependencies and their features as `cargo test` has built them; the crates optimised a little; and
 /// no program, for it would be built with every integration test.
 fn manifest(original: &str) -> String {
     let program = "[[bin]]\nname = \"evenkeel\"\npath = \"src/main.rs\"\n";
-    let crates = ["evenkeel", "evenkeel-azure", "evenkeel-model", "evenkeel-simulation"];
-    let own = crates.map(|name| format!("\n[profile.dev.package.{name}]\nopt-level = 1\ndebug = false\n")).concat();
-    let without = original.replace("default-run = \"evenkeel\"\n", "autobins = false\n").replace(program, "");
+    let crates = [
+        "evenkeel",
+        "evenkeel-azure",
+        "evenkeel-model",
+        "evenkeel-simulation",
+    ];
+    let own = crates
+        .map(|name| format!("\n[profile.dev.package.{name}]\nopt-level = 1\ndebug = false\n"))
+        .concat();
+    let without = original
+        .replace("default-run = \"evenkeel\"\n", "autobins = false\n")
+        .replace(program, "");
     format!("{without}{own}")
 }
 
@@ -187,8 +254,13 @@ fn of_the_tree(text: &str, mark: &str) -> String {
     let mut is_next = false;
     let lines = text.lines().map(|line| {
         is_next |= line.starts_with(mark);
-        match line.strip_prefix("version = \"").and_then(|rest| rest.strip_suffix('"')) {
-            Some(version) if std::mem::take(&mut is_next) => format!("version = \"{version}+mutants\"\n"),
+        match line
+            .strip_prefix("version = \"")
+            .and_then(|rest| rest.strip_suffix('"'))
+        {
+            Some(version) if std::mem::take(&mut is_next) => {
+                format!("version = \"{version}+mutants\"\n")
+            }
             _ => format!("{line}\n"),
         }
     });
@@ -201,12 +273,22 @@ const SIMULATION: &str = "crates/simulation/Cargo.toml";
 fn simulation(original: &str) -> String {
     let test = "[[test]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\nharness = false\n";
     let program = "[[bin]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\n";
-    original.replace(program, test).replacen("[package]\n", "[package]\nautobins = false\n", 1)
+    original
+        .replace(program, test)
+        .replacen("[package]\n", "[package]\nautobins = false\n", 1)
 }
 
 /// Writes the sources with these mutants; where each came to lie, by file.
-fn weave(root: &Path, tree: &Path, files: &BTreeSet<String>, alive: &BTreeMap<usize, Mutant>) -> Result<BTreeMap<String, Vec<Region>>> {
-    let mut files: BTreeMap<&str, Vec<usize>> = files.iter().map(|file| (file.as_str(), Vec::new())).collect();
+fn weave(
+    root: &Path,
+    tree: &Path,
+    files: &BTreeSet<String>,
+    alive: &BTreeMap<usize, Mutant>,
+) -> Result<BTreeMap<String, Vec<Region>>> {
+    let mut files: BTreeMap<&str, Vec<usize>> = files
+        .iter()
+        .map(|file| (file.as_str(), Vec::new()))
+        .collect();
     for (number, mutant) in alive {
         files.entry(&mutant.file).or_default().push(*number);
     }
@@ -220,7 +302,11 @@ fn weave(root: &Path, tree: &Path, files: &BTreeSet<String>, alive: &BTreeMap<us
     Ok(regions)
 }
 
-fn woven(source: &str, numbers: &[usize], alive: &BTreeMap<usize, Mutant>) -> (String, Vec<Region>) {
+fn woven(
+    source: &str,
+    numbers: &[usize],
+    alive: &BTreeMap<usize, Mutant>,
+) -> (String, Vec<Region>) {
     let mut edits: Vec<(usize, u8, i64, &crate::find::Edit, usize)> = Vec::new();
     for (order, number) in numbers.iter().enumerate() {
         let order = i64::try_from(order).unwrap_or(i64::MAX);
@@ -248,7 +334,13 @@ fn woven(source: &str, numbers: &[usize], alive: &BTreeMap<usize, Mutant>) -> (S
         span.end = span.end.max(text.len());
     }
     text.push_str(&source[copied..]);
-    (text, spans.into_iter().map(|(number, range)| Region { number, range }).collect())
+    (
+        text,
+        spans
+            .into_iter()
+            .map(|(number, range)| Region { number, range })
+            .collect(),
+    )
 }
 
 enum Compiled {
@@ -257,9 +349,12 @@ enum Compiled {
 }
 
 fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = Command::new("cargo");
-    command.args(arguments).args(["--locked", "--message-format=json"]);
+    command
+        .args(arguments)
+        .args(["--locked", "--message-format=json"]);
     let output = command
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", &target)
@@ -271,11 +366,16 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
     let mut errors = Vec::new();
     let mut executables = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
         if message["reason"] == "compiler-message" && message["message"]["level"] == "error" {
             errors.push(message["message"].clone());
         }
-        if let (Some(path), Some(name)) = (message["executable"].as_str(), message["target"]["name"].as_str()) {
+        if let (Some(path), Some(name)) = (
+            message["executable"].as_str(),
+            message["target"]["name"].as_str(),
+        ) {
             // Elsewhere: the next build of the program itself takes the same place.
             let kept = tree.with_file_name("bin").join(name);
             std::fs::create_dir_all(tree.with_file_name("bin"))?;
@@ -297,24 +397,45 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
 }
 
 fn newer(built: &Path, kept: &Path) -> bool {
-    let modified = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    let modified = |path: &Path| {
+        std::fs::metadata(path)
+            .and_then(|file| file.modified())
+            .ok()
+    };
     modified(kept).is_none_or(|kept| modified(built).is_none_or(|built| built > kept))
 }
 
 /// The mutants that explain compile errors.
-fn guilty(messages: &[Value], regions: &BTreeMap<String, Vec<Region>>, alive: &BTreeMap<usize, Mutant>) -> BTreeSet<usize> {
+fn guilty(
+    messages: &[Value],
+    regions: &BTreeMap<String, Vec<Region>>,
+    alive: &BTreeMap<usize, Mutant>,
+) -> BTreeSet<usize> {
     let mut guilty = BTreeSet::new();
     for message in messages {
-        let spans: Vec<&Value> = message["spans"].as_array().map(|spans| spans.iter().collect()).unwrap_or_default();
-        let of = |primary: bool| spans.iter().filter(move |span| span["is_primary"] == primary).filter_map(|span| at(span, regions, alive));
+        let spans: Vec<&Value> = message["spans"]
+            .as_array()
+            .map(|spans| spans.iter().collect())
+            .unwrap_or_default();
+        let of = |primary: bool| {
+            spans
+                .iter()
+                .filter(move |span| span["is_primary"] == primary)
+                .filter_map(|span| at(span, regions, alive))
+        };
         let mut found: BTreeSet<usize> = of(true).collect();
         if message["code"]["code"] == "E0015"
-            && let Some(name) = message["message"].as_str().and_then(|text| text.split('`').nth(1))
+            && let Some(name) = message["message"]
+                .as_str()
+                .and_then(|text| text.split('`').nth(1))
             && !name.ends_with("mutation::on")
         {
             let name = name.rsplit("::").next().unwrap_or(name);
-            found =
-                alive.iter().filter(|(_, mutant)| mutant.does == UNCONST && mutant.function == name).map(|(number, _)| *number).collect();
+            found = alive
+                .iter()
+                .filter(|(_, mutant)| mutant.does == UNCONST && mutant.function == name)
+                .map(|(number, _)| *number)
+                .collect();
         }
         if found.is_empty() {
             found = of(false).collect();
@@ -328,11 +449,20 @@ fn guilty(messages: &[Value], regions: &BTreeMap<String, Vec<Region>>, alive: &B
 }
 
 /// The mutant around a span: of several, one of the operators that are most often at fault, then the smallest.
-fn at(span: &Value, regions: &BTreeMap<String, Vec<Region>>, alive: &BTreeMap<usize, Mutant>) -> Option<usize> {
+fn at(
+    span: &Value,
+    regions: &BTreeMap<String, Vec<Region>>,
+    alive: &BTreeMap<usize, Mutant>,
+) -> Option<usize> {
     let start = usize::try_from(span["byte_start"].as_u64()?).ok()?;
     let end = usize::try_from(span["byte_end"].as_u64()?).ok()?;
-    let around = regions.get(span["file_name"].as_str()?)?.iter().filter(|region| region.range.start <= start && end <= region.range.end);
-    around.min_by_key(|region| (fault(&alive[&region.number]), region.range.len())).map(|region| region.number)
+    let around = regions
+        .get(span["file_name"].as_str()?)?
+        .iter()
+        .filter(|region| region.range.start <= start && end <= region.range.end);
+    around
+        .min_by_key(|region| (fault(&alive[&region.number]), region.range.len()))
+        .map(|region| region.number)
 }
 
 fn fault(mutant: &Mutant) -> u8 {
@@ -347,10 +477,17 @@ fn fault(mutant: &Mutant) -> u8 {
 
 /// The statements left out within 60 lines of an error: a variable that they would have set, or a guard that `drop` ends, which
 /// is the likelier one.
-fn near(spans: &[&Value], regions: &BTreeMap<String, Vec<Region>>, alive: &BTreeMap<usize, Mutant>) -> BTreeSet<usize> {
+fn near(
+    spans: &[&Value],
+    regions: &BTreeMap<String, Vec<Region>>,
+    alive: &BTreeMap<usize, Mutant>,
+) -> BTreeSet<usize> {
     let (mut found, mut guards) = (BTreeSet::new(), BTreeSet::new());
     for span in spans {
-        let (Some(file), Some(line)) = (span["file_name"].as_str(), span["line_start"].as_u64()) else { continue };
+        let (Some(file), Some(line)) = (span["file_name"].as_str(), span["line_start"].as_u64())
+        else {
+            continue;
+        };
         for region in regions.get(file).into_iter().flatten() {
             let mutant = &alive[&region.number];
             if mutant.does.starts_with("without") && (mutant.line as u64).abs_diff(line) < 60 {

@@ -59,7 +59,9 @@ impl Breaker {
     pub(super) fn admit(&mut self, now: Duration) -> Admission {
         match &mut self.next_trial {
             None => Admission::Sent,
-            Some(next_trial) if now < *next_trial => Admission::Withheld(next_trial.saturating_sub(now)),
+            Some(next_trial) if now < *next_trial => {
+                Admission::Withheld(next_trial.saturating_sub(now))
+            }
             Some(next_trial) => {
                 // For any outcome of this one: a request without an answer is given up late.
                 *next_trial = now + TRIAL_EVERY;
@@ -72,11 +74,18 @@ impl Breaker {
     /// it again.
     pub(super) fn lapse(&mut self, now: Duration) -> bool {
         // A request moves the next trial, or is withheld before it.
-        self.next_trial.take_if(|next_trial| now >= *next_trial + LAPSES_AFTER).is_some()
+        self.next_trial
+            .take_if(|next_trial| now >= *next_trial + LAPSES_AFTER)
+            .is_some()
     }
 
     /// Records the evidence of a result. `scope` is only looked at where the scope was throttled.
-    pub(super) fn record(&mut self, evidence: Evidence, scope: impl FnOnce() -> ThrottleScope, now: Duration) -> Option<Transition> {
+    pub(super) fn record(
+        &mut self,
+        evidence: Evidence,
+        scope: impl FnOnce() -> ThrottleScope,
+        now: Duration,
+    ) -> Option<Transition> {
         match evidence {
             Evidence::None => return None,
             Evidence::Answered => {
@@ -107,8 +116,15 @@ impl Breaker {
 
 impl FailureCounts {
     fn suffice(&self, lasted: Duration) -> bool {
-        let throttled = if self.throttled_scopes.len() >= THROTTLED_SCOPES { self.throttled } else { 0 };
-        let failures = self.refused.saturating_add(self.failed).saturating_add(throttled);
+        let throttled = if self.throttled_scopes.len() >= THROTTLED_SCOPES {
+            self.throttled
+        } else {
+            0
+        };
+        let failures = self
+            .refused
+            .saturating_add(self.failed)
+            .saturating_add(throttled);
         // Connections are refused: there is nothing to wait for.
         self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
     }
@@ -120,7 +136,10 @@ mod tests {
     use crate::model::{Key, TableName};
 
     fn partition(n: u32) -> ThrottleScope {
-        ThrottleScope::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
+        ThrottleScope::Partition(
+            TableName::new("Employees").unwrap(),
+            Key::new(n.to_string()).unwrap(),
+        )
     }
 
     fn ms(n: u64) -> Duration {
@@ -130,7 +149,12 @@ mod tests {
     /// Feeds one piece of evidence after the other, from partitions in turn, and says after how many it opened.
     fn opens_after(evidence: Evidence, partitions: u32, every: Duration, most: u32) -> Option<u32> {
         let mut breaker = Breaker::default();
-        (0..most).find(|n| breaker.record(evidence, || partition(n % partitions), every * *n) == Some(Transition::Opened)).map(|n| n + 1)
+        (0..most)
+            .find(|n| {
+                breaker.record(evidence, || partition(n % partitions), every * *n)
+                    == Some(Transition::Opened)
+            })
+            .map(|n| n + 1)
     }
 
     #[test]
@@ -152,7 +176,11 @@ mod tests {
     fn a_throttled_partition_beside_a_few_failures_does_not_open_it() {
         let mut breaker = Breaker::default();
         for n in 0..1_000 {
-            let evidence = if n < 7 { Evidence::Failed } else { Evidence::Throttled };
+            let evidence = if n < 7 {
+                Evidence::Failed
+            } else {
+                Evidence::Throttled
+            };
             assert_eq!(breaker.record(evidence, || partition(1), ms(100 * n)), None);
         }
     }
@@ -161,7 +189,11 @@ mod tests {
     fn an_answer_in_between_starts_the_count_again() {
         let mut breaker = Breaker::default();
         for n in 0..100 {
-            let evidence = if n % 8 == 7 { Evidence::Answered } else { Evidence::Failed };
+            let evidence = if n % 8 == 7 {
+                Evidence::Answered
+            } else {
+                Evidence::Failed
+            };
             assert_eq!(breaker.record(evidence, || partition(1), ms(500 * n)), None);
         }
     }
@@ -178,10 +210,16 @@ mod tests {
         // That one hangs.
         assert_eq!(breaker.admit(ms(10_000)), Admission::Sent);
         assert_eq!(breaker.admit(ms(10_000)), Admission::Withheld(TRIAL_EVERY));
-        assert_eq!(breaker.record(Evidence::Failed, || partition(1), ms(10_500)), None);
+        assert_eq!(
+            breaker.record(Evidence::Failed, || partition(1), ms(10_500)),
+            None
+        );
         assert_eq!(breaker.admit(ms(10_500)), Admission::Withheld(TRIAL_EVERY));
         assert_eq!(breaker.admit(ms(15_500)), Admission::Sent);
-        assert_eq!(breaker.record(Evidence::Answered, || partition(1), ms(15_600)), Some(Transition::Closed));
+        assert_eq!(
+            breaker.record(Evidence::Answered, || partition(1), ms(15_600)),
+            Some(Transition::Closed)
+        );
         assert_eq!(breaker.admit(ms(15_600)), Admission::Sent);
     }
 
@@ -194,15 +232,27 @@ mod tests {
         }
         assert_eq!(breaker.admit(ms(4_999)), Admission::Withheld(ms(1)));
         assert_eq!(breaker.admit(ms(9_000)), Admission::Sent);
-        assert!(!breaker.lapse(ms(13_999) + LAPSES_AFTER), "it was asked meanwhile");
+        assert!(
+            !breaker.lapse(ms(13_999) + LAPSES_AFTER),
+            "it was asked meanwhile"
+        );
         assert!(breaker.is_open());
         let later = ms(14_000) + LAPSES_AFTER;
         assert!(breaker.lapse(later));
         assert!(!breaker.is_open() && !breaker.lapse(later * 2));
         assert_eq!(breaker.admit(later), Admission::Sent);
-        assert_eq!(breaker.record(Evidence::Failed, || partition(1), later), Some(Transition::Opened));
-        assert_eq!(breaker.record(Evidence::Answered, || partition(1), later), Some(Transition::Closed));
-        assert_eq!(breaker.record(Evidence::Failed, || partition(1), later), None);
+        assert_eq!(
+            breaker.record(Evidence::Failed, || partition(1), later),
+            Some(Transition::Opened)
+        );
+        assert_eq!(
+            breaker.record(Evidence::Answered, || partition(1), later),
+            Some(Transition::Closed)
+        );
+        assert_eq!(
+            breaker.record(Evidence::Failed, || partition(1), later),
+            None
+        );
     }
 
     #[test]

@@ -22,7 +22,10 @@ impl Circuits {
 #[async_trait]
 impl StoreHealth for Circuits {
     fn open_circuits(&self) -> Vec<OpenCircuit> {
-        self.0.iter().flat_map(|circuit| circuit.open_circuits()).collect()
+        self.0
+            .iter()
+            .flat_map(|circuit| circuit.open_circuits())
+            .collect()
     }
 
     async fn probe(&self) {

@@ -12,7 +12,9 @@ use metrics::gauge;
 use super::breaker::{Admission, Breaker, Transition};
 use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
 use crate::model::{AccountName, ContainerName, QueueName};
-use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth, Withheld};
+use crate::ports::{
+    Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth, Withheld,
+};
 use crate::telemetry::names;
 
 /// The `code` of the error of a request that was not sent because its service's circuit is open.
@@ -60,7 +62,10 @@ struct Names {
 
 #[expect(clippy::expect_used, reason = "a constant")]
 fn names_of_probes() -> Names {
-    Names { queue: QueueName::new(PROBED).expect("a queue name"), container: ContainerName::new(PROBED).expect("a container name") }
+    Names {
+        queue: QueueName::new(PROBED).expect("a queue name"),
+        container: ContainerName::new(PROBED).expect("a container name"),
+    }
 }
 
 #[derive(Default)]
@@ -112,9 +117,16 @@ impl Circuit {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
-    fn record(&self, service: Service, scope: impl FnOnce() -> ThrottleScope, error: Option<&StoreError>) {
+    fn record(
+        &self,
+        service: Service,
+        scope: impl FnOnce() -> ThrottleScope,
+        error: Option<&StoreError>,
+    ) {
         let mut state = self.state(service);
-        let transition = state.breaker.record(Evidence::of(error), scope, self.clock.monotonic());
+        let transition = state
+            .breaker
+            .record(Evidence::of(error), scope, self.clock.monotonic());
         if let (Some(error), true) = (error, state.breaker.is_open()) {
             state.reason = error.to_string();
         }
@@ -150,26 +162,55 @@ impl Circuit {
             return;
         }
         let question: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
-            (Service::Table, Probed::Account(account)) => account.tables.list_tables(None).map_ok(drop).boxed(),
-            (Service::Queue, Probed::Account(account)) => account.queues.approximate_count(&self.names.queue).map_ok(drop).boxed(),
-            (Service::Blob, Probed::Account(account)) => account.blobs.list(&self.names.container, "", None).map_ok(drop).boxed(),
+            (Service::Table, Probed::Account(account)) => {
+                account.tables.list_tables(None).map_ok(drop).boxed()
+            }
+            (Service::Queue, Probed::Account(account)) => account
+                .queues
+                .approximate_count(&self.names.queue)
+                .map_ok(drop)
+                .boxed(),
+            (Service::Blob, Probed::Account(account)) => account
+                .blobs
+                .list(&self.names.container, "", None)
+                .map_ok(drop)
+                .boxed(),
             (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
-            self.record(service, || ThrottleScope::Service(service), result.as_ref().err());
+            self.record(
+                service,
+                || ThrottleScope::Service(service),
+                result.as_ref().err(),
+            );
         }
     }
 }
 
 impl Layer for Circuit {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         let service = request.op.service();
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
         if let Admission::Withheld(next_trial) = admission {
-            let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
-            let class = ErrorClass::Transient { retry_after: Some(next_trial) };
-            let error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+            let message = format!(
+                "not sent: the {} service does not answer ({})",
+                service.name(),
+                self.state(service).reason
+            );
+            let class = ErrorClass::Transient {
+                retry_after: Some(next_trial),
+            };
+            let error = StoreError::new(
+                class,
+                request.op.operation(),
+                request.target.subject(&self.account),
+                message,
+            );
             return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
         let result = send.await;
@@ -184,13 +225,24 @@ impl StoreHealth for Circuit {
         let open = |service: &Service| {
             let service = *service;
             let state = self.state(service);
-            let circuit = || OpenCircuit { account: self.account.clone(), service, since: state.since, reason: state.reason.clone() };
+            let circuit = || OpenCircuit {
+                account: self.account.clone(),
+                service,
+                since: state.since,
+                reason: state.reason.clone(),
+            };
             state.breaker.is_open().then(circuit)
         };
         self.inner.services().iter().filter_map(open).collect()
     }
 
     async fn probe(&self) {
-        join_all(self.inner.services().iter().map(|service| self.ask(*service))).await;
+        join_all(
+            self.inner
+                .services()
+                .iter()
+                .map(|service| self.ask(*service)),
+        )
+        .await;
     }
 }

@@ -45,8 +45,12 @@ pub(super) fn encode(properties: &BTreeMap<String, EdmValue>) -> Vec<u8> {
             EdmValue::Bool(truth) => bytes.push(if *truth { TRUE } else { FALSE }),
             EdmValue::Int32(number) => put_number(&mut bytes, INT32, &number.to_le_bytes()),
             EdmValue::Int64(number) => put_number(&mut bytes, INT64, &number.to_le_bytes()),
-            EdmValue::Double(number) => put_number(&mut bytes, DOUBLE, &number.to_bits().to_le_bytes()),
-            EdmValue::DateTime(moment) => put_number(&mut bytes, DATE_TIME, &moment.ticks().to_le_bytes()),
+            EdmValue::Double(number) => {
+                put_number(&mut bytes, DOUBLE, &number.to_bits().to_le_bytes())
+            }
+            EdmValue::DateTime(moment) => {
+                put_number(&mut bytes, DATE_TIME, &moment.ticks().to_le_bytes())
+            }
             EdmValue::Guid(guid) => put_number(&mut bytes, GUID, guid.as_bytes()),
             EdmValue::Binary(content) => {
                 bytes.push(BINARY);
@@ -81,7 +85,10 @@ const fn low_bits(length: usize) -> u8 {
 }
 
 /// Decodes the properties with wanted names.
-pub(super) fn decode(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, EdmValue>, CodecError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, EdmValue>, CodecError> {
     let mut reader = ByteReader { bytes, at: 0 };
     if reader.byte()? != VERSION {
         return Err(CodecError { at: 0 });
@@ -96,7 +103,11 @@ pub(super) fn decode(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<BTre
             properties.push((name.to_owned(), value));
         }
     }
-    if reader.at == bytes.len() { Ok(properties.into_iter().collect()) } else { Err(CodecError { at: reader.at }) }
+    if reader.at == bytes.len() {
+        Ok(properties.into_iter().collect())
+    } else {
+        Err(CodecError { at: reader.at })
+    }
 }
 
 struct ByteReader<'a> {
@@ -169,7 +180,10 @@ impl<'a> ByteReader<'a> {
             DOUBLE => EdmValue::Double(f64::from_bits(u64::from_le_bytes(self.array()?))),
             DATE_TIME => {
                 let at = self.at;
-                EdmValue::DateTime(EdmDateTime::from_ticks(i64::from_le_bytes(self.array()?)).map_err(|_| CodecError { at })?)
+                EdmValue::DateTime(
+                    EdmDateTime::from_ticks(i64::from_le_bytes(self.array()?))
+                        .map_err(|_| CodecError { at })?,
+                )
             }
             GUID => EdmValue::Guid(Uuid::from_bytes(self.array()?)),
             BINARY => {
@@ -193,14 +207,19 @@ mod tests {
             any::<i32>().prop_map(EdmValue::Int32),
             any::<i64>().prop_map(EdmValue::Int64),
             any::<u64>().prop_map(|bits| EdmValue::Double(f64::from_bits(bits))),
-            (504_911_232_000_000_000_i64..=3_155_378_975_999_999_999).prop_map(|t| EdmValue::DateTime(EdmDateTime::from_ticks(t).unwrap())),
+            (504_911_232_000_000_000_i64..=3_155_378_975_999_999_999)
+                .prop_map(|t| EdmValue::DateTime(EdmDateTime::from_ticks(t).unwrap())),
             any::<u128>().prop_map(|g| EdmValue::Guid(Uuid::from_u128(g))),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(EdmValue::Binary),
         ]
     }
 
     fn bits(value: &EdmValue) -> Option<u64> {
-        if let EdmValue::Double(number) = value { Some(number.to_bits()) } else { None }
+        if let EdmValue::Double(number) = value {
+            Some(number.to_bits())
+        } else {
+            None
+        }
     }
 
     proptest! {

@@ -69,22 +69,44 @@ impl Encoded {
     pub(super) fn encode(operation: &TableOperation) -> Self {
         let verb = match operation {
             TableOperation::Insert(entity) => Verb::Insert(codec::encode(&entity.properties)),
-            TableOperation::InsertOrReplace(entity) => Verb::InsertOrReplace(codec::encode(&entity.properties)),
-            TableOperation::InsertOrMerge(entity) => Verb::InsertOrMerge(entity.properties.clone(), codec::encode(&entity.properties)),
-            TableOperation::Replace(entity, condition) => Verb::Replace(codec::encode(&entity.properties), condition.into()),
-            TableOperation::Merge(entity, condition) => Verb::Merge(entity.properties.clone(), condition.into()),
+            TableOperation::InsertOrReplace(entity) => {
+                Verb::InsertOrReplace(codec::encode(&entity.properties))
+            }
+            TableOperation::InsertOrMerge(entity) => {
+                Verb::InsertOrMerge(entity.properties.clone(), codec::encode(&entity.properties))
+            }
+            TableOperation::Replace(entity, condition) => {
+                Verb::Replace(codec::encode(&entity.properties), condition.into())
+            }
+            TableOperation::Merge(entity, condition) => {
+                Verb::Merge(entity.properties.clone(), condition.into())
+            }
             TableOperation::Delete(_, condition) => Verb::Delete(condition.into()),
         };
-        Self { key: operation.key().clone(), verb }
+        Self {
+            key: operation.key().clone(),
+            verb,
+        }
     }
 
     /// Executes it. Returns the new ETag; nothing after a delete.
-    pub(super) fn execute(self, writing: &mut Writing<'_>, table: i64) -> Result<Option<ETag>, Fault> {
-        let rows = RowPlace { connection: writing.connection, table, key: &self.key };
+    pub(super) fn execute(
+        self,
+        writing: &mut Writing<'_>,
+        table: i64,
+    ) -> Result<Option<ETag>, Fault> {
+        let rows = RowPlace {
+            connection: writing.connection,
+            table,
+            key: &self.key,
+        };
         match self.verb {
             Verb::Insert(properties) => {
                 if rows.stored()?.is_some() {
-                    return Err(Fault::new(ErrorClass::Conflict, "the entity exists already"));
+                    return Err(Fault::new(
+                        ErrorClass::Conflict,
+                        "the entity exists already",
+                    ));
                 }
                 rows.write(writing.stamp(), &properties, None).map(Some)
             }
@@ -101,7 +123,8 @@ impl Encoded {
             },
             Verb::Replace(properties, expected) => {
                 let stored = rows.expect(expected)?;
-                rows.write(writing.stamp(), &properties, Some(stored)).map(Some)
+                rows.write(writing.stamp(), &properties, Some(stored))
+                    .map(Some)
             }
             Verb::Merge(changes, expected) => {
                 let stored = rows.expect(expected)?;
@@ -138,21 +161,38 @@ impl RowPlace<'_> {
     fn stored(&self) -> Result<Option<Stored>, Fault> {
         let sql = "SELECT stamp, properties IS NULL FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
         let mut statement = self.connection.prepare_cached(sql)?;
-        Ok(statement.query_row(self.address(), |row| Ok(Stored { stamp: row.get(0)?, large: row.get(1)? })).optional()?)
+        Ok(statement
+            .query_row(self.address(), |row| {
+                Ok(Stored {
+                    stamp: row.get(0)?,
+                    large: row.get(1)?,
+                })
+            })
+            .optional()?)
     }
 
     fn expect(&self, expected: Expected) -> Result<Stored, Fault> {
-        let stored = self.stored()?.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the entity does not exist"))?;
+        let stored = self.stored()?.ok_or_else(|| {
+            Fault::new(
+                ErrorClass::NotFound(Missing::Item),
+                "the entity does not exist",
+            )
+        })?;
         match expected {
-            Expected::At(stamp) if stamp != Some(stored.stamp) => {
-                Err(Fault::new(ErrorClass::Precondition, "the entity is at another ETag"))
-            }
+            Expected::At(stamp) if stamp != Some(stored.stamp) => Err(Fault::new(
+                ErrorClass::Precondition,
+                "the entity is at another ETag",
+            )),
             Expected::Any | Expected::At(_) => Ok(stored),
         }
     }
 
     /// The stored properties with the changes, encoded. The result of a merge must keep the limits too.
-    fn merge(&self, stored: &Stored, changes: BTreeMap<String, EdmValue>) -> Result<Vec<u8>, Fault> {
+    fn merge(
+        &self,
+        stored: &Stored,
+        changes: BTreeMap<String, EdmValue>,
+    ) -> Result<Vec<u8>, Fault> {
         let sql = if stored.large {
             "SELECT properties FROM large_entities WHERE stamp = \
              (SELECT stamp FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3)"
@@ -161,14 +201,23 @@ impl RowPlace<'_> {
         };
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(self.address())?;
-        let row = rows.next()?.ok_or_else(|| Fault::corrupt("an entity without its properties"))?;
-        let bytes = row.get_ref(0)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
+        let row = rows
+            .next()?
+            .ok_or_else(|| Fault::corrupt("an entity without its properties"))?;
+        let bytes = row
+            .get_ref(0)?
+            .as_blob()
+            .map_err(|_| Fault::corrupt("an entity without its properties"))?;
         let mut properties = codec::decode(bytes, |_| true).map_err(Fault::corrupt)?;
         properties.extend(changes);
         let count = properties.len();
         let encoded = codec::encode(&properties);
         if count > limits::PROPERTIES || encoded.len() > SURELY_SMALL_BYTES {
-            Entity { key: self.key.clone(), properties }.check()?;
+            Entity {
+                key: self.key.clone(),
+                properties,
+            }
+            .check()?;
         }
         Ok(encoded)
     }
@@ -179,26 +228,38 @@ impl RowPlace<'_> {
         let inline = (!large).then_some(properties);
         if stored.is_some() {
             let sql = "UPDATE entities SET stamp = ?4, properties = ?5 WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
-            self.connection.prepare_cached(sql)?.execute((table, pk, rk, stamp, inline))?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute((table, pk, rk, stamp, inline))?;
         } else {
             let sql = "INSERT INTO entities (table_id, pk, rk, stamp, properties) VALUES (?1, ?2, ?3, ?4, ?5)";
-            self.connection.prepare_cached(sql)?.execute((table, pk, rk, stamp, inline))?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute((table, pk, rk, stamp, inline))?;
         }
         if let Some(stored) = stored.filter(|stored| stored.large) {
-            self.connection.prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?.execute([stored.stamp])?;
+            self.connection
+                .prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?
+                .execute([stored.stamp])?;
         }
         if large {
             let sql = "INSERT INTO large_entities (stamp, properties) VALUES (?1, ?2)";
-            self.connection.prepare_cached(sql)?.execute((stamp, properties))?;
+            self.connection
+                .prepare_cached(sql)?
+                .execute((stamp, properties))?;
         }
         stamp::entity_etag(stamp)
     }
 
     fn delete(&self, stored: &Stored) -> Result<(), Fault> {
         let sql = "DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
-        self.connection.prepare_cached(sql)?.execute(self.address())?;
+        self.connection
+            .prepare_cached(sql)?
+            .execute(self.address())?;
         if stored.large {
-            self.connection.prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?.execute([stored.stamp])?;
+            self.connection
+                .prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?
+                .execute([stored.stamp])?;
         }
         Ok(())
     }
@@ -207,16 +268,31 @@ impl RowPlace<'_> {
 /// The number of a table.
 pub(super) fn table_id(connection: &Connection, table: &TableName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM tables WHERE canonical = ?1")?;
-    statement.query_row([table.canonical()], |row| row.get(0)).optional()?.ok_or_else(|| Fault::no_container("table"))
+    statement
+        .query_row([table.canonical()], |row| row.get(0))
+        .optional()?
+        .ok_or_else(|| Fault::no_container("table"))
 }
 
 /// Reads one row.
-pub(super) fn read(connection: &Connection, table: i64, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, Fault> {
-    let sql = format!("SELECT stamp, {PROPERTIES} FROM entities AS e WHERE table_id = ?1 AND pk = ?2 AND rk = ?3");
+pub(super) fn read(
+    connection: &Connection,
+    table: i64,
+    key: &EntityKey,
+    select: Option<&[String]>,
+) -> Result<Option<Row>, Fault> {
+    let sql = format!(
+        "SELECT stamp, {PROPERTIES} FROM entities AS e WHERE table_id = ?1 AND pk = ?2 AND rk = ?3"
+    );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query((table, key.pk.as_str(), key.rk.as_str()))?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let bytes = row.get_ref(1)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let bytes = row
+        .get_ref(1)?
+        .as_blob()
+        .map_err(|_| Fault::corrupt("an entity without its properties"))?;
     decode(key.clone(), row.get(0)?, bytes, select).map(Some)
 }
 
@@ -224,8 +300,18 @@ pub(super) fn read(connection: &Connection, table: i64, key: &EntityKey, select:
 pub(super) const PROPERTIES: &str = "coalesce(e.properties, (SELECT l.properties FROM large_entities AS l WHERE l.stamp = e.stamp))";
 
 /// A row from its parts.
-pub(super) fn decode(key: EntityKey, stamp: i64, bytes: &[u8], select: Option<&[String]>) -> Result<Row, Fault> {
-    let wanted = |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
+pub(super) fn decode(
+    key: EntityKey,
+    stamp: i64,
+    bytes: &[u8],
+    select: Option<&[String]>,
+) -> Result<Row, Fault> {
+    let wanted =
+        |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
     let properties = codec::decode(bytes, wanted).map_err(Fault::corrupt)?;
-    Ok(Row { entity: Entity { key, properties }, etag: stamp::entity_etag(stamp)?, timestamp: Some(stamp::timestamp(stamp)?) })
+    Ok(Row {
+        entity: Entity { key, properties },
+        etag: stamp::entity_etag(stamp)?,
+        timestamp: Some(stamp::timestamp(stamp)?),
+    })
 }

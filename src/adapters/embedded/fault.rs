@@ -21,7 +21,13 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, index: None, message: message.into(), of_file: false, cause: None }
+        Self {
+            class,
+            index: None,
+            message: message.into(),
+            of_file: false,
+            cause: None,
+        }
     }
 
     pub(super) fn permanent(message: impl Into<String>) -> Self {
@@ -34,18 +40,26 @@ impl Fault {
 
     /// The table, queue or container does not exist.
     pub(super) fn no_container(kind: &'static str) -> Self {
-        Self::new(ErrorClass::NotFound(Missing::Container), format!("the {kind} does not exist"))
+        Self::new(
+            ErrorClass::NotFound(Missing::Container),
+            format!("the {kind} does not exist"),
+        )
     }
 
     /// The store could not do it now; nothing was written.
     pub(super) fn transient(message: impl Into<String>) -> Self {
-        Self { of_file: true, ..Self::new(ErrorClass::Transient { retry_after: None }, message) }
+        Self {
+            of_file: true,
+            ..Self::new(ErrorClass::Transient { retry_after: None }, message)
+        }
     }
 
     /// A row of the file cannot be read. Permanent for the job that meets it, which is poisoned with the reason and can be
     /// requeued after the repair: one bad row must not look like a store that refuses as a whole.
     pub(super) fn corrupt(what: impl std::fmt::Display) -> Self {
-        Self::permanent(format!("the file holds {what}, which this version cannot read"))
+        Self::permanent(format!(
+            "the file holds {what}, which this version cannot read"
+        ))
     }
 
     /// With the index of the operation of a transaction that failed.
@@ -67,28 +81,56 @@ impl Fault {
     /// A failed statement. Only a value that is too large is the request's fault; everything else is the store's.
     pub(super) fn sqlite(error: &Arc<rusqlite::Error>) -> Self {
         let (class, message) = match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                (ErrorClass::Transient { retry_after: None }, "another process kept the file locked")
-            }
-            Some(ErrorCode::DiskFull) => (ErrorClass::Transient { retry_after: None }, "the disk is full"),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+                ErrorClass::Transient { retry_after: None },
+                "another process kept the file locked",
+            ),
+            Some(ErrorCode::DiskFull) => (
+                ErrorClass::Transient { retry_after: None },
+                "the disk is full",
+            ),
             Some(ErrorCode::TooBig) => (ErrorClass::TooLarge, "a value is too large for the file"),
-            Some(ErrorCode::SystemIoFailure) => (ErrorClass::Transient { retry_after: None }, "the disk failed"),
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-                (ErrorClass::Transient { retry_after: None }, "the file cannot be written")
-            }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                (ErrorClass::Transient { retry_after: None }, "the file is damaged")
-            }
-            Some(_) | None => (ErrorClass::Transient { retry_after: None }, "the store failed"),
+            Some(ErrorCode::SystemIoFailure) => (
+                ErrorClass::Transient { retry_after: None },
+                "the disk failed",
+            ),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
+                ErrorClass::Transient { retry_after: None },
+                "the file cannot be written",
+            ),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+                ErrorClass::Transient { retry_after: None },
+                "the file is damaged",
+            ),
+            Some(_) | None => (
+                ErrorClass::Transient { retry_after: None },
+                "the store failed",
+            ),
         };
         let cause: Cause = Box::new(Arc::clone(error));
-        Self { class, index: None, message: message.to_owned(), of_file: true, cause: Some(cause) }
+        Self {
+            class,
+            index: None,
+            message: message.to_owned(),
+            of_file: true,
+            cause: Some(cause),
+        }
     }
 
     /// The ports' error.
-    pub(super) fn into_error(self, operation: &'static str, subject: Subject, file: &str) -> StoreError {
-        let message = if self.of_file { format!("{} (file {file})", self.message) } else { self.message };
-        let mut error = StoreError::new(self.class, operation, subject, message).with_index(self.index);
+    pub(super) fn into_error(
+        self,
+        operation: &'static str,
+        subject: Subject,
+        file: &str,
+    ) -> StoreError {
+        let message = if self.of_file {
+            format!("{} (file {file})", self.message)
+        } else {
+            self.message
+        };
+        let mut error =
+            StoreError::new(self.class, operation, subject, message).with_index(self.index);
         error.cause = self.cause;
         error
     }
@@ -103,10 +145,12 @@ impl From<rusqlite::Error> for Fault {
 impl From<EntityError> for Fault {
     fn from(error: EntityError) -> Self {
         match error {
-            EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => Self::too_large(error.to_string()),
-            EntityError::PropertyName(_) | EntityError::TooManyProperties { .. } | EntityError::Character { .. } => {
-                Self::permanent(error.to_string())
+            EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => {
+                Self::too_large(error.to_string())
             }
+            EntityError::PropertyName(_)
+            | EntityError::TooManyProperties { .. }
+            | EntityError::Character { .. } => Self::permanent(error.to_string()),
         }
     }
 }
@@ -125,22 +169,43 @@ mod tests {
 
     #[test]
     fn failures_of_the_file_can_be_tried_again_and_name_it() {
-        let codes =
-            [ffi::SQLITE_BUSY, ffi::SQLITE_FULL, ffi::SQLITE_IOERR, ffi::SQLITE_CORRUPT, ffi::SQLITE_READONLY, ffi::SQLITE_CANTOPEN];
+        let codes = [
+            ffi::SQLITE_BUSY,
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_READONLY,
+            ffi::SQLITE_CANTOPEN,
+        ];
         for code in codes {
             let fault = Fault::sqlite(&failure(code));
-            assert!(matches!(fault.class, ErrorClass::Transient { .. }), "{code}");
-            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+            assert!(
+                matches!(fault.class, ErrorClass::Transient { .. }),
+                "{code}"
+            );
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Service(Service::Table),
+            };
             let error = fault.into_error("Insert Entity", subject, "/data/store.db");
             assert!(error.to_string().contains("/data/store.db"), "{error}");
             assert!(error.cause.is_some());
         }
-        assert_eq!(Fault::sqlite(&failure(ffi::SQLITE_TOOBIG)).class, ErrorClass::TooLarge);
+        assert_eq!(
+            Fault::sqlite(&failure(ffi::SQLITE_TOOBIG)).class,
+            ErrorClass::TooLarge
+        );
     }
 
     #[test]
     fn a_commit_whose_sync_failed_is_ambiguous() {
-        assert_eq!(Fault::commit(&failure(ffi::SQLITE_IOERR)).class, ErrorClass::Ambiguous);
-        assert!(matches!(Fault::commit(&failure(ffi::SQLITE_FULL)).class, ErrorClass::Transient { .. }));
+        assert_eq!(
+            Fault::commit(&failure(ffi::SQLITE_IOERR)).class,
+            ErrorClass::Ambiguous
+        );
+        assert!(matches!(
+            Fault::commit(&failure(ffi::SQLITE_FULL)).class,
+            ErrorClass::Transient { .. }
+        ));
     }
 }

@@ -37,7 +37,10 @@ impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self, OpenError> {
         let (sender, receiver) = channel::<Read>();
         let receiver = Arc::new(Mutex::new(receiver));
-        let mut readers = Self { reads: Some(sender), threads: Vec::new() };
+        let mut readers = Self {
+            reads: Some(sender),
+            threads: Vec::new(),
+        };
         let threads = half_of_the_cores().min(THREADS);
         for number in 0..threads {
             let connection = schema::open_reader(path)?;
@@ -45,7 +48,10 @@ impl Readers {
             let thread = thread::Builder::new()
                 .name(format!("evenkeel-store-reader-{number}"))
                 .spawn(move || run(&connection, &receiver))
-                .map_err(|source| OpenError::Thread { path: path.to_owned(), source })?;
+                .map_err(|source| OpenError::Thread {
+                    path: path.to_owned(),
+                    source,
+                })?;
             readers.threads.push(thread);
         }
         Ok(readers)
@@ -65,7 +71,11 @@ impl Readers {
                 let _ = reply.send(snapshot.and_then(|connection| caught(connection, work)));
             }
         });
-        self.reads.as_ref().ok_or_else(gone)?.send(read).map_err(|_| gone())?;
+        self.reads
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(read)
+            .map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -92,14 +102,25 @@ fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
         }
         let snapshot = Snapshot::open(connection).map_err(Arc::new);
         for read in reads.drain(..) {
-            read(snapshot.as_ref().map(|snapshot| snapshot.0).map_err(Fault::sqlite));
+            read(
+                snapshot
+                    .as_ref()
+                    .map(|snapshot| snapshot.0)
+                    .map_err(Fault::sqlite),
+            );
         }
     }
 }
 
-fn caught<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
-    catch_unwind(AssertUnwindSafe(|| work(connection)))
-        .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")))
+fn caught<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(|| work(connection))).unwrap_or_else(|_| {
+        Err(Fault::permanent(
+            "a read of the embedded store panicked, which is a bug",
+        ))
+    })
 }
 
 /// A read transaction: all reads in it are of one moment.
@@ -119,6 +140,9 @@ impl<'a> Snapshot<'a> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         // Where it fails, the next one ends it first.
-        let _ = self.0.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+        let _ = self
+            .0
+            .prepare_cached("COMMIT")
+            .and_then(|mut commit| commit.execute([]));
     }
 }

@@ -33,7 +33,10 @@ impl Dropped {
 
 /// Remembers that something was dropped.
 pub(super) fn remember(connection: &Connection, what: Dropped, id: i64) -> rusqlite::Result<()> {
-    connection.prepare_cached("INSERT INTO dropped (kind, id) VALUES (?1, ?2)")?.execute((what.name(), id)).map(drop)
+    connection
+        .prepare_cached("INSERT INTO dropped (kind, id) VALUES (?1, ?2)")?
+        .execute((what.name(), id))
+        .map(drop)
 }
 
 /// Deletes a slice, in a transaction of its own. Whether more is left.
@@ -53,12 +56,21 @@ pub(super) fn slice(connection: &Connection) -> rusqlite::Result<bool> {
 
 fn next(connection: &Connection) -> rusqlite::Result<Option<(Dropped, i64)>> {
     let mut statement = connection.prepare_cached("SELECT kind, id FROM dropped LIMIT 1")?;
-    let found = statement.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).optional()?;
-    Ok(found.and_then(|(kind, id)| Dropped::ALL.into_iter().find(|what| what.name() == kind).map(|what| (what, id))))
+    let found = statement
+        .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(found.and_then(|(kind, id)| {
+        Dropped::ALL
+            .into_iter()
+            .find(|what| what.name() == kind)
+            .map(|what| (what, id))
+    }))
 }
 
 fn delete_some(connection: &Connection) -> rusqlite::Result<()> {
-    let Some((what, id)) = next(connection)? else { return Ok(()) };
+    let Some((what, id)) = next(connection)? else {
+        return Ok(());
+    };
     let left = match what {
         Dropped::Table => delete_entities(connection, id)?,
         Dropped::Queue => {
@@ -68,7 +80,10 @@ fn delete_some(connection: &Connection) -> rusqlite::Result<()> {
         Dropped::Container => delete_blobs(connection, id)?,
     };
     if !left {
-        connection.execute("DELETE FROM dropped WHERE kind = ?1 AND id = ?2", (what.name(), id))?;
+        connection.execute(
+            "DELETE FROM dropped WHERE kind = ?1 AND id = ?2",
+            (what.name(), id),
+        )?;
     }
     Ok(())
 }
@@ -78,28 +93,45 @@ fn delete_entities(connection: &Connection, table: i64) -> rusqlite::Result<bool
     let rows = connection
         .prepare_cached(slice)?
         .query_map((table, ROWS), |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, bool>(3)?))
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, i64>(2)?,
+                row.get::<_, bool>(3)?,
+            ))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for (pk, rk, stamp, large) in &rows {
         if *large {
-            connection.prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?.execute([stamp])?;
+            connection
+                .prepare_cached("DELETE FROM large_entities WHERE stamp = ?1")?
+                .execute([stamp])?;
         }
-        connection.prepare_cached("DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3")?.execute((table, pk, rk))?;
+        connection
+            .prepare_cached("DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3")?
+            .execute((table, pk, rk))?;
     }
     Ok(!rows.is_empty())
 }
 
 fn delete_blobs(connection: &Connection, container: i64) -> rusqlite::Result<bool> {
     let blobs = connection
-        .prepare_cached("SELECT name, stamp FROM blobs WHERE container_id = ?1 ORDER BY name LIMIT ?2")?
-        .query_map((container, BLOBS), |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?
+        .prepare_cached(
+            "SELECT name, stamp FROM blobs WHERE container_id = ?1 ORDER BY name LIMIT ?2",
+        )?
+        .query_map((container, BLOBS), |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+        })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for (name, stamp) in &blobs {
         super::contents::remove(connection, *stamp)?;
-        connection.prepare_cached("DELETE FROM blobs WHERE container_id = ?1 AND name = ?2")?.execute((container, name))?;
+        connection
+            .prepare_cached("DELETE FROM blobs WHERE container_id = ?1 AND name = ?2")?
+            .execute((container, name))?;
     }
     let sql = "DELETE FROM waiting_blocks WHERE stamp IN (SELECT stamp FROM waiting_blocks WHERE container_id = ?1 LIMIT ?2)";
-    let waiting = connection.prepare_cached(sql)?.execute((container, BLOBS))?;
+    let waiting = connection
+        .prepare_cached(sql)?
+        .execute((container, BLOBS))?;
     Ok(!blobs.is_empty() || waiting > 0)
 }

@@ -130,7 +130,10 @@ pub enum OpenError {
 impl OpenError {
     /// SQLite's error about this file.
     pub(super) fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
-        move |error| Self::Sqlite { path: path.to_owned(), problem: error.to_string() }
+        move |error| Self::Sqlite {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        }
     }
 }
 
@@ -142,11 +145,19 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     prepare_layout(path, &mut connection)?;
     // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
     // an ordinary sync stops at the drive's cache.)
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
+    connection
+        .execute_batch(
+            "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -4096;",
+        )
+        .map_err(sqlite)?;
     // What is deleted is overwritten with zeros: an erased entity must not stay readable in free pages of the file.
-    connection.execute_batch("PRAGMA secure_delete = ON;").map_err(sqlite)?;
+    connection
+        .execute_batch("PRAGMA secure_delete = ON;")
+        .map_err(sqlite)?;
     // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
-    connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;").map_err(sqlite)?;
+    connection
+        .execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;")
+        .map_err(sqlite)?;
     Ok(connection)
 }
 
@@ -163,11 +174,20 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
         folders.mode(0o700);
         file.mode(0o600);
     }
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        folders.create(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        folders.create(folder).map_err(|source| OpenError::Folder {
+            path: path.to_owned(),
+            source,
+        })?;
     }
     match file.open(path) {
-        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => Err(OpenError::File { path: path.to_owned(), source }),
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => Err(OpenError::File {
+            path: path.to_owned(),
+            source,
+        }),
         // It is there already. It is not opened here: to close it would end the locks that another connection of this process has.
         Ok(_) | Err(_) => Ok(()),
     }
@@ -177,12 +197,17 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
 pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let sqlite = OpenError::sqlite(path);
     let connection = connect(path, OpenFlags::empty()).map_err(sqlite)?;
-    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
+    connection
+        .execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;")
+        .map_err(sqlite)?;
     Ok(connection)
 }
 
 fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more)?;
+    let mut connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more,
+    )?;
     connection.set_prepared_statement_cache_capacity(128);
     connection.busy_handler(Some(|tries| {
         std::thread::sleep(Duration::from_millis(1));
@@ -196,43 +221,69 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
 fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
     let sqlite = OpenError::sqlite(path);
     // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
-    connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
+    connection
+        .execute_batch("PRAGMA page_size = 8192;")
+        .map_err(sqlite)?;
     // In one snapshot: another process that makes the layout between two of its looks would make the file look like another program's.
     let snapshot = connection.transaction().map_err(sqlite)?;
     let found = version(path, &snapshot)?;
     drop(snapshot);
     let mode = write_ahead_log(connection).map_err(sqlite)?;
     if !mode.eq_ignore_ascii_case("wal") {
-        return Err(OpenError::NoWriteAheadLog { path: path.to_owned(), mode });
+        return Err(OpenError::NoWriteAheadLog {
+            path: path.to_owned(),
+            mode,
+        });
     }
     if found == VERSION {
         return Ok(());
     }
     // Two processes may open a new file at once: the second one finds the layout made.
-    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite)?;
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(sqlite)?;
     let found = version(path, &transaction)?;
     if found == VERSION {
         return Ok(());
     }
     transaction.execute_batch(LAYOUT).map_err(sqlite)?;
-    transaction.pragma_update(None, "application_id", APPLICATION).map_err(sqlite)?;
-    transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
+    transaction
+        .pragma_update(None, "application_id", APPLICATION)
+        .map_err(sqlite)?;
+    transaction
+        .pragma_update(None, "user_version", VERSION)
+        .map_err(sqlite)?;
     transaction.commit().map_err(sqlite)
 }
 
 /// The layout's version, 0 for a file without one.
 fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
     let sqlite = OpenError::sqlite(path);
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sqlite);
+    let number = |name| {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+            .map_err(sqlite)
+    };
     let (application, found) = (number("application_id")?, number("user_version")?);
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(sqlite)?;
     if tables == 0 && application == 0 && found == 0 {
         return Ok(0);
     }
     if application != APPLICATION || found < 1 {
-        return Err(OpenError::Foreign { path: path.to_owned() });
+        return Err(OpenError::Foreign {
+            path: path.to_owned(),
+        });
     }
-    if found == VERSION { Ok(found) } else { Err(OpenError::Version { path: path.to_owned(), found }) }
+    if found == VERSION {
+        Ok(found)
+    } else {
+        Err(OpenError::Version {
+            path: path.to_owned(),
+            found,
+        })
+    }
 }
 
 /// Turns the write-ahead log on. Two processes that do so at once can meet in a way that SQLite's busy handler
@@ -241,7 +292,11 @@ fn write_ahead_log(connection: &Connection) -> rusqlite::Result<String> {
     let mut tries = 0;
     loop {
         match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < 1_000 => tries += 1,
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < 1_000 =>
+            {
+                tries += 1
+            }
             result => return result,
         }
         std::thread::sleep(Duration::from_millis(5));

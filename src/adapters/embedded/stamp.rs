@@ -21,7 +21,10 @@ pub(super) struct Stamps {
 impl Stamps {
     /// Goes on behind the last stamp of the file.
     pub(super) const fn after(last: i64) -> Self {
-        Self { last, changed: false }
+        Self {
+            last,
+            changed: false,
+        }
     }
 
     /// A new stamp.
@@ -53,12 +56,17 @@ pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, Fault> {
 /// The ETag of an entity, in the form that the service uses.
 pub(super) fn entity_etag(stamp: i64) -> Result<ETag, Fault> {
     let text = timestamp(stamp)?.to_string().replace(':', "%3A");
-    ETag::new(format!("W/\"datetime'{text}'\"")).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
+    ETag::new(format!("W/\"datetime'{text}'\""))
+        .map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
 /// The stamp that an entity's ETag stands for. `None` where no store gave such an ETag, so that it matches nothing.
 pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
-    let text = etag.as_str().strip_prefix("W/\"datetime'")?.strip_suffix("'\"")?.replace("%3A", ":");
+    let text = etag
+        .as_str()
+        .strip_prefix("W/\"datetime'")?
+        .strip_suffix("'\"")?
+        .replace("%3A", ":");
     let stamp = EdmDateTime::parse(&text).ok()?.ticks();
     // One version has one ETag: another spelling of the same moment is another text, and ETags are opaque.
     (entity_etag(stamp).ok()? == *etag).then_some(stamp)
@@ -66,7 +74,8 @@ pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
 
 /// The ETag of a blob, in the form that the service uses.
 pub(super) fn blob_etag(stamp: i64) -> Result<ETag, Fault> {
-    ETag::new(format!("\"0x{stamp:X}\"")).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
+    ETag::new(format!("\"0x{stamp:X}\""))
+        .map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
 #[cfg(test)]
@@ -87,7 +96,10 @@ mod tests {
         assert_eq!(stamps.next(at("2026-11-20T11:00:00Z")), noon + 2);
         assert_eq!(stamps.to_keep(), Some(noon + 2));
         let later = Stamps::after(noon + 2).next(at("2026-11-20T12:00:01Z"));
-        assert_eq!(timestamp(later).unwrap().to_string(), "2026-11-20T12:00:01Z");
+        assert_eq!(
+            timestamp(later).unwrap().to_string(),
+            "2026-11-20T12:00:01Z"
+        );
     }
 
     #[test]
@@ -96,7 +108,12 @@ mod tests {
         let etag = entity_etag(stamp).unwrap();
         assert_eq!(etag.as_str(), "W/\"datetime'2026-11-20T12%3A00%3A00.5Z'\"");
         assert_eq!(entity_stamp(&etag), Some(stamp));
-        for other in ["W/\"datetime'2026-11-20T12%3A00%3A00.50Z'\"", "W/\"datetime'2026-11-20T12:00:00.5Z'\"", "\"0x1\"", "x"] {
+        for other in [
+            "W/\"datetime'2026-11-20T12%3A00%3A00.50Z'\"",
+            "W/\"datetime'2026-11-20T12:00:00.5Z'\"",
+            "\"0x1\"",
+            "x",
+        ] {
             assert_eq!(entity_stamp(&ETag::new(other).unwrap()), None, "{other}");
         }
     }

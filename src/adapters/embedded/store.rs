@@ -25,7 +25,9 @@ pub struct Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("short_pages", &self.short_pages.is_some()).finish()
+        f.debug_struct("Options")
+            .field("short_pages", &self.short_pages.is_some())
+            .finish()
     }
 }
 
@@ -47,17 +49,31 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens a file, and makes it and its folder where there is none. Blocks for the disk, so call it before the
     /// runtime is busy.
-    pub fn open(path: &Path, account: AccountName, clock: Arc<dyn Clock>) -> Result<Account, OpenError> {
+    pub fn open(
+        path: &Path,
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Account, OpenError> {
         Self::open_with(path, account, clock, &Options::default())
     }
 
     /// Opens a file as [`open`](Self::open) does, with options.
-    pub fn open_with(path: &Path, account: AccountName, clock: Arc<dyn Clock>, options: &Options) -> Result<Account, OpenError> {
+    pub fn open_with(
+        path: &Path,
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+        options: &Options,
+    ) -> Result<Account, OpenError> {
         // Absolute, so that a later change of the working directory, or a name that SQLite takes for something
         // else (":memory:"), makes no difference.
-        let path = std::path::absolute(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
+        let path = std::path::absolute(path).map_err(|source| OpenError::Folder {
+            path: path.to_owned(),
+            source,
+        })?;
         let connection = schema::open_writer(&path)?;
-        let identity: i64 = connection.query_row("SELECT identity FROM store", [], |row| row.get(0)).map_err(OpenError::sqlite(&path))?;
+        let identity: i64 = connection
+            .query_row("SELECT identity FROM store", [], |row| row.get(0))
+            .map_err(OpenError::sqlite(&path))?;
         let store = Arc::new(Self {
             account,
             file: path.display().to_string(),
@@ -68,30 +84,58 @@ impl EmbeddedStore {
             writer: Writer::start(&path, connection, clock)?,
         });
         // One machine, one clock.
-        Ok(Account { tables: store.clone(), queues: store.clone(), blobs: store, clocks: Arc::default() })
+        Ok(Account {
+            tables: store.clone(),
+            queues: store.clone(),
+            blobs: store,
+            clocks: Arc::default(),
+        })
     }
 
     /// Executes a write and waits until it is on the disk.
-    pub(super) async fn write<T, F>(&self, operation: &'static str, what: impl FnOnce() -> What, work: F) -> Result<T, StoreError>
+    pub(super) async fn write<T, F>(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> What,
+        work: F,
+    ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        self.writer.execute(work).await.map_err(|fault| self.error(operation, what(), fault))
+        self.writer
+            .execute(work)
+            .await
+            .map_err(|fault| self.error(operation, what(), fault))
     }
 
     /// Reads in one snapshot of the last commit.
-    pub(super) async fn read<T, F>(&self, operation: &'static str, what: impl FnOnce() -> What, work: F) -> Result<T, StoreError>
+    pub(super) async fn read<T, F>(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> What,
+        work: F,
+    ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
-        self.readers.read(work).await.map_err(|fault| self.error(operation, what(), fault))
+        self.readers
+            .read(work)
+            .await
+            .map_err(|fault| self.error(operation, what(), fault))
     }
 
     /// The ports' error for a failure.
     pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
-        fault.into_error(operation, Subject { account: self.account.clone(), what }, &self.file)
+        fault.into_error(
+            operation,
+            Subject {
+                account: self.account.clone(),
+                what,
+            },
+            &self.file,
+        )
     }
 
     /// The time, for reads.
@@ -101,7 +145,9 @@ impl EmbeddedStore {
 
     /// How many of `limit` items a page may hold: all, but in tests of short pages sometimes fewer or none.
     pub(super) fn page_limit(&self, limit: usize) -> usize {
-        let Some(chance) = &self.short_pages else { return limit };
+        let Some(chance) = &self.short_pages else {
+            return limit;
+        };
         let draw = chance.next_u64();
         match draw % 3 {
             0 => 0,
@@ -113,6 +159,9 @@ impl EmbeddedStore {
 
 impl fmt::Debug for EmbeddedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedStore").field("account", &self.account).field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("EmbeddedStore")
+            .field("account", &self.account)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }

@@ -62,13 +62,23 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread.
-    pub(super) fn start(path: &Path, connection: Connection, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+    pub(super) fn start(
+        path: &Path,
+        connection: Connection,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, OpenError> {
         let (sender, receiver) = mpsc::channel(WAITING);
         let thread = std::thread::Builder::new()
             .name("evenkeel-store-writer".to_owned())
             .spawn(move || run(&connection, clock.as_ref(), receiver))
-            .map_err(|source| OpenError::Thread { path: path.to_owned(), source })?;
-        Ok(Self { requests: Some(sender), thread: Some(thread) })
+            .map_err(|source| OpenError::Thread {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            requests: Some(sender),
+            thread: Some(thread),
+        })
     }
 
     /// Executes a request in a transaction of its batch and waits for the commit.
@@ -78,9 +88,18 @@ impl Writer {
         F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = WriteTask { work: Some(work), result: None, reply };
+        let request = WriteTask {
+            work: Some(work),
+            result: None,
+            reply,
+        };
         let gone = || Fault::transient("the store's writer has ended");
-        self.requests.as_ref().ok_or_else(gone)?.send(Box::new(request)).await.map_err(|_| gone())?;
+        self.requests
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(Box::new(request))
+            .await
+            .map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -121,9 +140,14 @@ where
     }
 
     fn execute(&mut self, writing: &mut Writing<'_>) -> bool {
-        let Some(work) = self.work.take() else { return false };
-        let result = catch_unwind(AssertUnwindSafe(|| work(writing)))
-            .unwrap_or_else(|_| Err(Fault::permanent("a request to the embedded store panicked, which is a bug")));
+        let Some(work) = self.work.take() else {
+            return false;
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| work(writing))).unwrap_or_else(|_| {
+            Err(Fault::permanent(
+                "a request to the embedded store panicked, which is a bug",
+            ))
+        });
         let succeeded = result.is_ok();
         self.result = Some(result);
         succeeded
@@ -157,7 +181,9 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
                 continue;
             }
         }
-        let Some(first) = receiver.blocking_recv() else { return };
+        let Some(first) = receiver.blocking_recv() else {
+            return;
+        };
         batch.push(first);
         while batch.len() < BATCH {
             match receiver.try_recv() {
@@ -193,7 +219,9 @@ impl BatchFailure {
         match self {
             Self::Lost(error) => Some(Fault::sqlite(error)),
             Self::Undone { reported_by } if *reported_by == Some(place) => None,
-            Self::Undone { .. } => Some(Fault::transient("a failure of the disk undid this request together with another")),
+            Self::Undone { .. } => Some(Fault::transient(
+                "a failure of the disk undid this request together with another",
+            )),
             Self::Commit(error) => Some(Fault::commit(error)),
         }
     }
@@ -205,12 +233,18 @@ impl From<rusqlite::Error> for BatchFailure {
     }
 }
 
-fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
+fn commit(
+    connection: &Connection,
+    clock: &dyn Clock,
+    batch: &mut [Box<dyn Erased>],
+    reclaim: &mut bool,
+) -> Result<(), BatchFailure> {
     if batch.is_empty() {
         return Ok(());
     }
-    let result = fill(connection, clock, batch, reclaim)
-        .and_then(|()| run_cached(connection, "COMMIT").map_err(|error| BatchFailure::Commit(Arc::new(error))));
+    let result = fill(connection, clock, batch, reclaim).and_then(|()| {
+        run_cached(connection, "COMMIT").map_err(|error| BatchFailure::Commit(Arc::new(error)))
+    });
     if result.is_err() && !connection.is_autocommit() {
         // Were this to fail too, the next BEGIN would report it.
         let _ = connection.execute_batch("ROLLBACK");
@@ -218,20 +252,34 @@ fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erase
     result
 }
 
-fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
+fn fill(
+    connection: &Connection,
+    clock: &dyn Clock,
+    batch: &mut [Box<dyn Erased>],
+    reclaim: &mut bool,
+) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
     // Not before the transaction has begun: another process may have written until then.
     let now = clock.now();
     let kept = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let (last_stamp, last_clock) = connection.prepare_cached("SELECT last_stamp, last_clock FROM store")?.query_row([], kept)?;
+    let (last_stamp, last_clock) = connection
+        .prepare_cached("SELECT last_stamp, last_clock FROM store")?
+        .query_row([], kept)?;
     messages::follow_clock(connection, last_clock, now)?;
     let mut stamps = Stamps::after(last_stamp);
     for (place, request) in batch.iter_mut().enumerate() {
         run_cached(connection, "SAVEPOINT request")?;
-        let mut writing = Writing { connection, now: clock.now(), stamps: &mut stamps, reclaim };
+        let mut writing = Writing {
+            connection,
+            now: clock.now(),
+            stamps: &mut stamps,
+            reclaim,
+        };
         let succeeded = request.execute(&mut writing);
         if connection.is_autocommit() {
-            return Err(BatchFailure::Undone { reported_by: (!succeeded).then_some(place) });
+            return Err(BatchFailure::Undone {
+                reported_by: (!succeeded).then_some(place),
+            });
         }
         if !succeeded {
             run_cached(connection, "ROLLBACK TO request")?;
@@ -240,7 +288,9 @@ fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>
     }
     if let Some(last) = stamps.to_keep() {
         let sql = "UPDATE store SET last_stamp = ?1, last_clock = ?2";
-        connection.prepare_cached(sql)?.execute((last, now.as_microsecond()))?;
+        connection
+            .prepare_cached(sql)?
+            .execute((last, now.as_microsecond()))?;
     }
     Ok(())
 }
@@ -265,17 +315,27 @@ mod tests {
     fn writer() -> (Writer, Connection, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
-        let writer = Writer::start(&path, schema::open_writer(&path).unwrap(), Arc::new(Hands::default())).unwrap();
+        let writer = Writer::start(
+            &path,
+            schema::open_writer(&path).unwrap(),
+            Arc::new(Hands::default()),
+        )
+        .unwrap();
         (writer, schema::open_reader(&path).unwrap(), folder)
     }
 
     fn make(connection: &Connection, table: &str) -> Result<(), Fault> {
-        connection.execute("INSERT INTO tables (name, canonical) VALUES (?1, ?1)", [table])?;
+        connection.execute(
+            "INSERT INTO tables (name, canonical) VALUES (?1, ?1)",
+            [table],
+        )?;
         Ok(())
     }
 
     fn has(connection: &Connection, table: &str) -> bool {
-        let found = connection.query_row("SELECT 1 FROM tables WHERE name = ?1", [table], |_| Ok(())).optional();
+        let found = connection
+            .query_row("SELECT 1 FROM tables WHERE name = ?1", [table], |_| Ok(()))
+            .optional();
         found.unwrap().is_some()
     }
 
@@ -306,12 +366,21 @@ mod tests {
         begin(&mut refused).await;
         let mut panicking = Box::pin(writer.execute(|writing| {
             make(writing.connection, "panicked")?;
-            if writing.now.as_second() > 0 { panic!("a bug, planted for this test") } else { Ok(()) }
+            if writing.now.as_second() > 0 {
+                panic!("a bug, planted for this test")
+            } else {
+                Ok(())
+            }
         }));
         begin(&mut panicking).await;
         let mut last = Box::pin(writer.execute(move |writing| {
             // The batch's writes so far are there, and not yet committed.
-            Ok((has(writing.connection, "kept"), has(writing.connection, "refused"), has(&reader, "kept"), reader))
+            Ok((
+                has(writing.connection, "kept"),
+                has(writing.connection, "refused"),
+                has(&reader, "kept"),
+                reader,
+            ))
         }));
         begin(&mut last).await;
         open.send(()).unwrap();
@@ -320,8 +389,18 @@ mod tests {
         assert_eq!(refused.await.unwrap_err().class, ErrorClass::Permanent);
         assert_eq!(panicking.await.unwrap_err().class, ErrorClass::Permanent);
         let (kept_seen, refused_seen, kept_committed, reader) = last.await.unwrap();
-        assert_eq!((kept_seen, refused_seen, kept_committed), (true, false, false));
-        assert_eq!((has(&reader, "kept"), has(&reader, "refused"), has(&reader, "panicked")), (true, false, false));
+        assert_eq!(
+            (kept_seen, refused_seen, kept_committed),
+            (true, false, false)
+        );
+        assert_eq!(
+            (
+                has(&reader, "kept"),
+                has(&reader, "refused"),
+                has(&reader, "panicked")
+            ),
+            (true, false, false)
+        );
     }
 
     #[tokio::test]
@@ -340,8 +419,18 @@ mod tests {
         begin(&mut waiting).await;
         drop((running, waiting));
         open.send(()).unwrap();
-        writer.execute(|writing| make(writing.connection, "later")).await.unwrap();
-        assert_eq!((has(&reader, "begun"), has(&reader, "waiting"), has(&reader, "later")), (true, false, true));
+        writer
+            .execute(|writing| make(writing.connection, "later"))
+            .await
+            .unwrap();
+        assert_eq!(
+            (
+                has(&reader, "begun"),
+                has(&reader, "waiting"),
+                has(&reader, "later")
+            ),
+            (true, false, true)
+        );
     }
 
     #[tokio::test]
@@ -349,8 +438,16 @@ mod tests {
         let (writer, reader, _folder) = writer();
         let limit = |pages: i64| {
             writer.execute(move |writing| {
-                let now: i64 = writing.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
-                writing.connection.pragma_update_and_check(None, "max_page_count", now + pages, |_| Ok(()))?;
+                let now: i64 =
+                    writing
+                        .connection
+                        .pragma_query_value(None, "page_count", |row| row.get(0))?;
+                writing.connection.pragma_update_and_check(
+                    None,
+                    "max_page_count",
+                    now + pages,
+                    |_| Ok(()),
+                )?;
                 Ok(())
             })
         };
@@ -364,9 +461,17 @@ mod tests {
             })
         };
         let results = join_all(["full1", "full2", "full3", "full4"].map(fill)).await;
-        let failed = results.into_iter().filter_map(Result::err).collect::<Vec<_>>();
+        let failed = results
+            .into_iter()
+            .filter_map(Result::err)
+            .collect::<Vec<_>>();
         assert!(!failed.is_empty());
-        assert!(failed.iter().all(|fault| matches!(fault.class, ErrorClass::Transient { .. })), "{failed:?}");
+        assert!(
+            failed
+                .iter()
+                .all(|fault| matches!(fault.class, ErrorClass::Transient { .. })),
+            "{failed:?}"
+        );
         limit(1_000_000).await.unwrap();
         fill("afterwards").await.unwrap();
         assert!(has(&reader, "afterwards"));
@@ -398,19 +503,32 @@ mod tests {
             begun.recv().unwrap();
             let mut made = Box::pin(writer.execute(|writing| make(writing.connection, "made")));
             begin(&mut made).await;
-            let mut refused = Box::pin(
-                writer.execute(|writing| if has(writing.connection, "made") { Err(Fault::no_container("table")) } else { Ok(()) }),
-            );
+            let mut refused = Box::pin(writer.execute(|writing| {
+                if has(writing.connection, "made") {
+                    Err(Fault::no_container("table"))
+                } else {
+                    Ok(())
+                }
+            }));
             begin(&mut refused).await;
             let mut breaking = Box::pin(writer.execute(breaks));
             begin(&mut breaking).await;
             open.send(()).unwrap();
             first.await.unwrap();
             let transient = ErrorClass::Transient { retry_after: None };
-            assert_eq!((made.await.unwrap_err().class, refused.await.unwrap_err().class), (transient, transient));
+            assert_eq!(
+                (
+                    made.await.unwrap_err().class,
+                    refused.await.unwrap_err().class
+                ),
+                (transient, transient)
+            );
             assert_eq!(breaking.await.unwrap_err().class, own.unwrap_or(transient));
             assert!(!has(&reader, "made"));
-            writer.execute(|writing| make(writing.connection, "later")).await.unwrap();
+            writer
+                .execute(|writing| make(writing.connection, "later"))
+                .await
+                .unwrap();
             assert!(has(&reader, "later"));
         }
     }
@@ -419,11 +537,22 @@ mod tests {
     async fn what_waits_when_the_store_closes_is_still_done() {
         let (writer, reader, _folder) = writer();
         let (open, gate) = mpsc::channel::<()>();
-        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
+        let mut first =
+            Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
         begin(&mut first).await;
         let (reply, _answer) = oneshot::channel();
-        let request = WriteTask { work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")), result: None, reply };
-        writer.requests.as_ref().unwrap().try_send(Box::new(request)).map_err(|_| ()).unwrap();
+        let request = WriteTask {
+            work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")),
+            result: None,
+            reply,
+        };
+        writer
+            .requests
+            .as_ref()
+            .unwrap()
+            .try_send(Box::new(request))
+            .map_err(|_| ())
+            .unwrap();
         drop(first);
         open.send(()).unwrap();
         drop(writer);

@@ -30,7 +30,10 @@ impl Paid {
 }
 
 /// Runs a request for as long as a caller waits for it.
-pub(super) async fn awaited<T>(request: impl Future<Output = T>, given_up: impl Future<Output = ()>) -> Option<T> {
+pub(super) async fn awaited<T>(
+    request: impl Future<Output = T>,
+    given_up: impl Future<Output = ()>,
+) -> Option<T> {
     tokio::select! {
         biased;
         result = request => Some(result),

@@ -36,7 +36,11 @@ pub(super) struct Batching<C: BatchExecutor> {
 
 impl<C: BatchExecutor> Batching<C> {
     pub(super) fn new(executor: C) -> Arc<Self> {
-        Arc::new(Self { executor: Arc::new(executor), queues: Mutex::default(), tasks: Mutex::default() })
+        Arc::new(Self {
+            executor: Arc::new(executor),
+            queues: Mutex::default(),
+            tasks: Mutex::default(),
+        })
     }
 
     pub(super) fn executor(&self) -> &C {
@@ -62,7 +66,11 @@ impl<C: BatchExecutor> Batching<C> {
     /// Starts a batch. It takes its requests after everything that is ready has run: requests added at the same time, as by
     /// a batch of jobs that begin together, are sent together although nothing was in flight.
     fn start_batch(self: &Arc<Self>, place: Place) {
-        let batch = InFlightBatch { batching: Arc::downgrade(self), place, state: BatchState::Starting };
+        let batch = InFlightBatch {
+            batching: Arc::downgrade(self),
+            place,
+            state: BatchState::Starting,
+        };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
@@ -118,14 +126,25 @@ impl<C: BatchExecutor> InFlightBatch<C> {
     }
 
     fn take_batch(&mut self) -> Vec<C::Request> {
-        let Some(batching) = self.batching.upgrade() else { return Vec::new() };
+        let Some(batching) = self.batching.upgrade() else {
+            return Vec::new();
+        };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else { return Vec::new() };
+        let Some(queue) = queues.get_mut(&self.place) else {
+            return Vec::new();
+        };
         let batch = queue.take_batch();
         self.state = if batch.is_empty() {
             BatchState::Idle
         } else {
-            BatchState::InFlight { rows: batch.iter().flat_map(PendingRequest::rows).cloned().collect(), overdue: false }
+            BatchState::InFlight {
+                rows: batch
+                    .iter()
+                    .flat_map(PendingRequest::rows)
+                    .cloned()
+                    .collect(),
+                overdue: false,
+            }
         };
         // More than fit, or of other rows than those that are taken.
         let may_start = !batch.is_empty() && queue.may_start();
@@ -140,7 +159,9 @@ impl<C: BatchExecutor> InFlightBatch<C> {
     }
 
     fn overdue(&mut self) {
-        let Some(batching) = self.batching.upgrade() else { return };
+        let Some(batching) = self.batching.upgrade() else {
+            return;
+        };
         if let BatchState::InFlight { overdue, .. } = &mut self.state {
             *overdue = true;
         }
@@ -156,9 +177,13 @@ impl<C: BatchExecutor> InFlightBatch<C> {
 
 impl<C: BatchExecutor> Drop for InFlightBatch<C> {
     fn drop(&mut self) {
-        let Some(batching) = self.batching.upgrade() else { return };
+        let Some(batching) = self.batching.upgrade() else {
+            return;
+        };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else { return };
+        let Some(queue) = queues.get_mut(&self.place) else {
+            return;
+        };
         let (left, may_start) = match &self.state {
             BatchState::Idle => (None, false),
             // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are

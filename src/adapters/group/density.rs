@@ -54,7 +54,13 @@ impl Density {
             // To forget costs each one range in vain.
             self.sparse.clear();
         }
-        self.sparse.insert(place.clone(), Sparse { left: ALONE.0, next: ALONE.0 * 2 });
+        self.sparse.insert(
+            place.clone(),
+            Sparse {
+                left: ALONE.0,
+                next: ALONE.0 * 2,
+            },
+        );
     }
 }
 
@@ -84,7 +90,12 @@ mod tests {
             density.learn(&far, 32, 16);
             reads.push(alone(&mut density, &far));
         }
-        assert_eq!(reads, [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 65_536]);
+        assert_eq!(
+            reads,
+            [
+                64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 65_536
+            ]
+        );
         assert!(density.is_dense(&near));
         density.learn(&far, 32, 17);
         density.learn(&far, 32, 0);

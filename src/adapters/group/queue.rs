@@ -46,7 +46,13 @@ pub(super) struct PartitionQueue<P> {
 
 impl<P> Default for PartitionQueue<P> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), taken: BTreeSet::new(), holding: 0, in_flight: 0, starting: false }
+        Self {
+            waiting: VecDeque::new(),
+            taken: BTreeSet::new(),
+            holding: 0,
+            in_flight: 0,
+            starting: false,
+        }
     }
 }
 
@@ -80,9 +86,14 @@ impl<P: PendingRequest> PartitionQueue<P> {
             if !request.is_awaited() {
                 continue;
             }
-            let blocked = closed || request.rows().any(|row| self.taken.contains(row) || passed_over.contains(row));
+            let blocked = closed
+                || request
+                    .rows()
+                    .any(|row| self.taken.contains(row) || passed_over.contains(row));
             let fits = batch.is_empty()
-                || (!request.is_alone() && batch.len() < limits::TRANSACTION_OPERATIONS && bytes + request.bytes() <= BATCH_BYTES);
+                || (!request.is_alone()
+                    && batch.len() < limits::TRANSACTION_OPERATIONS
+                    && bytes + request.bytes() <= BATCH_BYTES);
             if blocked || !fits {
                 // Writes of one row stay in their order.
                 passed_over.extend(request.rows().cloned());
@@ -162,11 +173,19 @@ mod tests {
     }
 
     fn rows(names: &str) -> Vec<Key> {
-        names.split_whitespace().map(|name| Key::new(name).unwrap()).collect()
+        names
+            .split_whitespace()
+            .map(|name| Key::new(name).unwrap())
+            .collect()
     }
 
     fn someone(names: &str) -> Someone {
-        Someone { rows: rows(names), bytes: 100, alone: false, awaited: true }
+        Someone {
+            rows: rows(names),
+            bytes: 100,
+            alone: false,
+            awaited: true,
+        }
     }
 
     fn queue(requests: impl IntoIterator<Item = Someone>) -> PartitionQueue<Someone> {
@@ -181,7 +200,13 @@ mod tests {
         queue
             .take_batch()
             .into_iter()
-            .map(|one| one.rows.iter().map(Key::as_str).collect::<Vec<_>>().join("+"))
+            .map(|one| {
+                one.rows
+                    .iter()
+                    .map(Key::as_str)
+                    .collect::<Vec<_>>()
+                    .join("+")
+            })
             .collect::<Vec<_>>()
             .join(" ")
     }
@@ -199,7 +224,10 @@ mod tests {
         let mut queue = queue([someone("a"), someone("a"), someone("b"), someone("a")]);
         assert_eq!(take_rows(&mut queue), "a b");
         assert!(queue.may_start(), "another may look");
-        assert!(queue.take_batch().is_empty(), "and finds nobody who may leave");
+        assert!(
+            queue.take_batch().is_empty(),
+            "and finds nobody who may leave"
+        );
         queue.end(&rows("a b"), false);
         assert_eq!(take_rows(&mut queue), "a");
         queue.end(&rows("a"), false);
@@ -243,9 +271,16 @@ mod tests {
 
     #[test]
     fn a_callers_own_transaction_leaves_alone_and_shares_no_row() {
-        let own = |names| Someone { alone: true, ..someone(names) };
+        let own = |names| Someone {
+            alone: true,
+            ..someone(names)
+        };
         let mut queue = queue([someone("a"), own("b c"), someone("c"), someone("d")]);
-        assert_eq!(take_rows(&mut queue), "a d", "c comes after the transaction that has it");
+        assert_eq!(
+            take_rows(&mut queue),
+            "a d",
+            "c comes after the transaction that has it"
+        );
         assert_eq!(take_rows(&mut queue), "b+c");
         queue.end(&rows("a d"), false);
         assert!(queue.may_start() && queue.take_batch().is_empty());
@@ -261,8 +296,19 @@ mod tests {
         assert_eq!(full.take_batch().len(), 100);
         assert!(full.may_start());
         assert_eq!(full.take_batch().len(), 30);
-        let large = |name| Someone { bytes: BATCH_BYTES / 2, ..someone(name) };
-        let mut queue = queue([large("a"), large("b"), someone("c"), Someone { bytes: BATCH_BYTES + 1, ..someone("d") }]);
+        let large = |name| Someone {
+            bytes: BATCH_BYTES / 2,
+            ..someone(name)
+        };
+        let mut queue = queue([
+            large("a"),
+            large("b"),
+            someone("c"),
+            Someone {
+                bytes: BATCH_BYTES + 1,
+                ..someone("d")
+            },
+        ]);
         assert_eq!(take_rows(&mut queue), "a b");
         assert_eq!(take_rows(&mut queue), "c");
         queue.end(&rows("a b"), false);
@@ -271,7 +317,10 @@ mod tests {
 
     #[test]
     fn whoever_gave_up_is_left_behind() {
-        let gone = Someone { awaited: false, ..someone("a") };
+        let gone = Someone {
+            awaited: false,
+            ..someone("a")
+        };
         let mut queue = queue([gone.clone(), someone("b"), gone]);
         assert_eq!(take_rows(&mut queue), "b");
         queue.end(&rows("b"), false);

@@ -62,12 +62,20 @@ impl PendingRequest for PendingRead {
     /// The oldest and the keys after it, up to a batch; the others stay in their order. So each of several batch jobs in one
     /// partition has ranges of its own keys.
     fn arrange(waiting: &mut VecDeque<Self>) {
-        let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else { return };
+        let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else {
+            return;
+        };
         let mut by_key: Vec<usize> = (0..waiting.len()).collect();
         let place = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
         by_key.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
-        let chosen: BTreeSet<usize> = by_key.into_iter().take(limits::TRANSACTION_OPERATIONS).collect();
-        let (near, far): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).enumerate().partition(|(at, _)| chosen.contains(at));
+        let chosen: BTreeSet<usize> = by_key
+            .into_iter()
+            .take(limits::TRANSACTION_OPERATIONS)
+            .collect();
+        let (near, far): (VecDeque<_>, VecDeque<_>) = waiting
+            .drain(..)
+            .enumerate()
+            .partition(|(at, _)| chosen.contains(at));
         waiting.extend(near.into_iter().chain(far).map(|(_, read)| read));
     }
 }
@@ -81,7 +89,11 @@ pub(super) struct Reads {
 
 impl Reads {
     pub(super) fn new(store: Arc<dyn TableStore>) -> Self {
-        Self { store, density: Mutex::default(), trust: Mutex::default() }
+        Self {
+            store,
+            density: Mutex::default(),
+            trust: Mutex::default(),
+        }
     }
 
     fn trust(&self) -> MutexGuard<'_, Trust> {
@@ -102,8 +114,13 @@ impl BatchExecutor for Reads {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
         let waiting = self.ranges(place, waiting.into_iter().collect()).await;
-        let each = waiting.into_iter().map(|(rk, answers)| self.point(place, rk, answers));
-        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).for_each(|_| async {}).await;
+        let each = waiting
+            .into_iter()
+            .map(|(rk, answers)| self.point(place, rk, answers));
+        stream::iter(each)
+            .buffer_unordered(SIDE_BY_SIDE)
+            .for_each(|_| async {})
+            .await;
     }
 }
 
@@ -133,26 +150,42 @@ impl Reads {
     async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
         let (table, pk) = place;
         let beyond = beyond_doubtful_bounds(&mut waiting);
-        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return Ok(waiting) };
+        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else {
+            return Ok(waiting);
+        };
         let (first, last) = (first.clone(), last.clone());
         let shape = Shape::of([pk, &first, &last]);
         if first == last || !self.trust().allows(shape) {
             waiting.extend(beyond);
             return Err(waiting);
         }
-        let filter = Filter::partition(pk).and(Filter::compare("RowKey", Comparison::GreaterOrEqual, first.as_str())).and(Filter::compare(
-            "RowKey",
-            Comparison::LessOrEqual,
-            last.as_str(),
-        ));
-        let top = u32::try_from(waiting.len() * 2).unwrap_or(limits::PAGE_ROWS).min(limits::PAGE_ROWS);
-        let query = Query { filter: Some(filter), top: Some(top), ..Query::default() };
+        let filter = Filter::partition(pk)
+            .and(Filter::compare(
+                "RowKey",
+                Comparison::GreaterOrEqual,
+                first.as_str(),
+            ))
+            .and(Filter::compare(
+                "RowKey",
+                Comparison::LessOrEqual,
+                last.as_str(),
+            ));
+        let top = u32::try_from(waiting.len() * 2)
+            .unwrap_or(limits::PAGE_ROWS)
+            .min(limits::PAGE_ROWS);
+        let query = Query {
+            filter: Some(filter),
+            top: Some(top),
+            ..Query::default()
+        };
         let given_up = async {
             for answer in waiting.iter_mut().flat_map(|(_, answers)| answers) {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Err(beyond) };
+        let Some(result) = awaited(self.store.query(table, &query), given_up).await else {
+            return Err(beyond);
+        };
         let page = match result {
             Ok(page) => page,
             Err(error) if error.class.is_transient() => {
@@ -171,7 +204,10 @@ impl Reads {
         };
         if !page.rows.is_empty() {
             self.trust().prove(shape);
-        } else if page.continuation.is_none() && !self.trust().believes(shape) && !self.is_empty(place, &query, &mut waiting, shape).await {
+        } else if page.continuation.is_none()
+            && !self.trust().believes(shape)
+            && !self.is_empty(place, &query, &mut waiting, shape).await
+        {
             waiting.extend(beyond);
             return Err(waiting);
         }
@@ -180,7 +216,10 @@ impl Reads {
         let mut paid = Paid::by_the_first();
         for ((rk, answers), said) in waiting.into_iter().zip(said) {
             match said {
-                KeyAnswer::Row(row) => paid.by_ref().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
+                KeyAnswer::Row(row) => paid
+                    .by_ref()
+                    .zip(answers)
+                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
                 KeyAnswer::Nothing => unanswered.push((rk, answers)),
             }
         }
@@ -189,7 +228,13 @@ impl Reads {
     }
 
     /// Whether a range that returned no row is empty, and not misread by the service: reads its first key alone, and answers it.
-    async fn is_empty(&self, place: &Place, query: &Query, waiting: &mut Waiting, shape: Shape) -> bool {
+    async fn is_empty(
+        &self,
+        place: &Place,
+        query: &Query,
+        waiting: &mut Waiting,
+        shape: Shape,
+    ) -> bool {
         if waiting.is_empty() {
             return true;
         }
@@ -201,7 +246,12 @@ impl Reads {
             Some(true) => {}
         }
         // The row may have been inserted after the range was read.
-        if self.store.query(&place.0, query).await.is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none()) {
+        if self
+            .store
+            .query(&place.0, query)
+            .await
+            .is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none())
+        {
             self.trust().refute(shape);
             tracing::warn!(
                 table = %place.0, partition_key = %place.1, row_key = %rk,
@@ -212,7 +262,12 @@ impl Reads {
     }
 
     /// Reads one key. Returns whether there is a row, if the store said so.
-    async fn point(&self, place: &Place, rk: Key, mut answers: Vec<Answer<Option<Row>>>) -> Option<bool> {
+    async fn point(
+        &self,
+        place: &Place,
+        rk: Key,
+        mut answers: Vec<Answer<Option<Row>>>,
+    ) -> Option<bool> {
         let (table, pk) = place;
         let key = EntityKey { pk: pk.clone(), rk };
         let given_up = async {
@@ -222,11 +277,18 @@ impl Reads {
         };
         match awaited(self.store.get(table, &key, None), given_up).await? {
             Ok(row) => {
-                Paid::by_the_first().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
+                Paid::by_the_first()
+                    .zip(answers)
+                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
                 Some(row.is_some())
             }
             Err(error) => {
-                fail(Paid::by_the_first().zip(answers), &SharedError::new(error), place, &key.rk);
+                fail(
+                    Paid::by_the_first().zip(answers),
+                    &SharedError::new(error),
+                    place,
+                    &key.rk,
+                );
                 None
             }
         }
@@ -234,10 +296,22 @@ impl Reads {
 }
 
 /// Sends an error to all callers that read one key.
-fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &SharedError, (table, pk): &Place, rk: &Key) {
+fn fail(
+    answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>,
+    error: &SharedError,
+    (table, pk): &Place,
+    rk: &Key,
+) {
     for (paid, answer) in answers {
-        let key = EntityKey { pk: pk.clone(), rk: rk.clone() };
-        tell(answer, paid, Err(error.about(GET, What::Entity(table.clone(), key))));
+        let key = EntityKey {
+            pk: pk.clone(),
+            rk: rk.clone(),
+        };
+        tell(
+            answer,
+            paid,
+            Err(error.about(GET, What::Entity(table.clone(), key))),
+        );
     }
 }
 
@@ -257,21 +331,38 @@ enum KeyAnswer {
 ///
 /// Only characters from U+E000 to U+FFFF beside ones beyond U+FFFF sort differently, so hardly any key is taken.
 fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
-    let Some((first, _)) = waiting.first() else { return Vec::new() };
-    let last = waiting.iter().rposition(|(rk, _)| first == rk || sorts_before_everywhere(first.as_str(), rk.as_str()));
+    let Some((first, _)) = waiting.first() else {
+        return Vec::new();
+    };
+    let last = waiting
+        .iter()
+        .rposition(|(rk, _)| first == rk || sorts_before_everywhere(first.as_str(), rk.as_str()));
     waiting.split_off(last.map_or(0, |last| last + 1))
 }
 
 /// A page's answers for keys, of which the first and the last bound its range.
-fn said<'k>(page: Page, (first, last): (&Key, &Key), keys: impl Iterator<Item = &'k Key>) -> Vec<KeyAnswer> {
+fn said<'k>(
+    page: Page,
+    (first, last): (&Key, &Key),
+    keys: impl Iterator<Item = &'k Key>,
+) -> Vec<KeyAnswer> {
     let before = |one: &Key, other: &Key| sorts_before_everywhere(one.as_str(), other.as_str());
-    let is_within = |key: &Key| (key == first || before(first, key)) && (key == last || before(key, last));
+    let is_within =
+        |key: &Key| (key == first || before(first, key)) && (key == last || before(key, last));
     let reached = page.rows.last().map(|row| row.entity.key.rk.clone());
     let complete = page.continuation.is_none();
-    let mut rows: BTreeMap<Key, Row> = page.rows.into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
+    let mut rows: BTreeMap<Key, Row> = page
+        .rows
+        .into_iter()
+        .map(|row| (row.entity.key.rk.clone(), row))
+        .collect();
     let about = |key: &Key| match rows.remove(key) {
         Some(row) => KeyAnswer::Row(Some(row)),
-        None if is_within(key) && (complete || reached.as_ref().is_some_and(|reached| before(key, reached))) => KeyAnswer::Row(None),
+        None if is_within(key)
+            && (complete || reached.as_ref().is_some_and(|reached| before(key, reached))) =>
+        {
+            KeyAnswer::Row(None)
+        }
         None => KeyAnswer::Nothing,
     };
     keys.map(about).collect()
@@ -284,20 +375,40 @@ mod tests {
     use crate::ports::Continuation;
 
     fn keys(names: &str) -> Vec<Key> {
-        names.split_whitespace().map(|name| Key::new(name).unwrap()).collect()
+        names
+            .split_whitespace()
+            .map(|name| Key::new(name).unwrap())
+            .collect()
     }
 
     fn row(rk: &Key) -> Row {
-        let entity = Entity::new(EntityKey { pk: Key::new("p").unwrap(), rk: rk.clone() });
-        Row { entity, etag: ETag::new("\"1\"").unwrap(), timestamp: None }
+        let entity = Entity::new(EntityKey {
+            pk: Key::new("p").unwrap(),
+            rk: rk.clone(),
+        });
+        Row {
+            entity,
+            etag: ETag::new("\"1\"").unwrap(),
+            timestamp: None,
+        }
     }
 
     /// `+` found, `-` absent, `?` not said.
     fn told(rows: &str, complete: bool, asked: &str) -> String {
-        let continuation = Continuation { next_partition_key: "p".to_owned(), next_row_key: None };
-        let page = Page { rows: keys(rows).iter().map(row).collect(), continuation: (!complete).then_some(continuation) };
+        let continuation = Continuation {
+            next_partition_key: "p".to_owned(),
+            next_row_key: None,
+        };
+        let page = Page {
+            rows: keys(rows).iter().map(row).collect(),
+            continuation: (!complete).then_some(continuation),
+        };
         let keys = keys(asked);
-        let said = said(page, (keys.first().unwrap(), keys.last().unwrap()), keys.iter());
+        let said = said(
+            page,
+            (keys.first().unwrap(), keys.last().unwrap()),
+            keys.iter(),
+        );
         said.into_iter()
             .zip(&keys)
             .map(|(said, key)| match said {
@@ -323,14 +434,25 @@ mod tests {
     fn a_key_that_stores_may_sort_outside_of_the_range_or_page_is_not_absent() {
         // U+FF21 comes before U+20BB7 in bytes, and after it in UTF-16.
         assert_eq!(told("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
-        assert_eq!(told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"), "+++");
-        assert_eq!(told("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"), "+-?+?");
+        assert_eq!(
+            told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),
+            "+++"
+        );
+        assert_eq!(
+            told("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"),
+            "+-?+?"
+        );
         assert_eq!(told("Müller", true, "Müller O'Brien 부서 😀"), "+---");
     }
 
     #[test]
     fn bounds_that_stores_may_sort_differently_are_taken_away() {
-        let waiting = |names: &str| keys(names).into_iter().map(|rk| (rk, Vec::new())).collect::<Waiting>();
+        let waiting = |names: &str| {
+            keys(names)
+                .into_iter()
+                .map(|rk| (rk, Vec::new()))
+                .collect::<Waiting>()
+        };
         let left = |names: &str| {
             let mut waiting = waiting(names);
             let beyond = beyond_doubtful_bounds(&mut waiting);

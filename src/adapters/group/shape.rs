@@ -40,7 +40,11 @@ impl Shape {
 
     /// The kinds in words, for a log line.
     pub(super) fn kinds(self) -> String {
-        let names = KINDS.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name);
+        let names = KINDS
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.0 & (1 << bit) != 0)
+            .map(|(_, name)| *name);
         names.collect::<Vec<_>>().join(", ")
     }
 }
@@ -105,8 +109,20 @@ mod tests {
         for plain in ["000017", "ada.king@contoso.com", "Employees~Sales", "a|b"] {
             assert!(trust.believes(shape(&[plain])), "{plain}");
         }
-        for other in ["", "O'Brien", "a b", "Müller", "%2F", "a&b", "부서", "\u{1f600}"] {
-            assert!(!trust.believes(shape(&[other])) && trust.allows(shape(&[other])), "{other}");
+        for other in [
+            "",
+            "O'Brien",
+            "a b",
+            "Müller",
+            "%2F",
+            "a&b",
+            "부서",
+            "\u{1f600}",
+        ] {
+            assert!(
+                !trust.believes(shape(&[other])) && trust.allows(shape(&[other])),
+                "{other}"
+            );
         }
     }
 
@@ -118,6 +134,9 @@ mod tests {
         assert!(!trust.believes(shape(&["O'Brien"])));
         trust.refute(shape(&["O'Brien"]));
         assert!(!trust.allows(shape(&["O'Brien", "a b"])) && trust.allows(shape(&["a b"])));
-        assert_eq!(shape(&["O'Brien", "", "😀"]).kinds(), "an empty text, apostrophes, characters beyond U+FFFF");
+        assert_eq!(
+            shape(&["O'Brien", "", "😀"]).kinds(),
+            "an empty text, apostrophes, characters beyond U+FFFF"
+        );
     }
 }

@@ -13,7 +13,10 @@ use super::writes::{PendingWrite, Writes};
 use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
-use crate::ports::{Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage, TableStore, What};
+use crate::ports::{
+    Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage,
+    TableStore, What,
+};
 use crate::telemetry::trail::{self, Bill, Step};
 use crate::telemetry::{names, traces};
 
@@ -32,7 +35,9 @@ impl Grouped {
         Self {
             account: account.clone(),
             clock,
-            writes: Batching::new(Writes { store: Arc::clone(&inner) }),
+            writes: Batching::new(Writes {
+                store: Arc::clone(&inner),
+            }),
             reads: Batching::new(Reads::new(Arc::clone(&inner))),
             inner,
         }
@@ -48,23 +53,44 @@ impl Grouped {
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
         // The caller's own span: the task that sends knows of none.
-        let span = traces::request(self.account.as_str(), Service::Table.name(), op.label(), table.as_str());
-        let Answered { result, paid } = answered.instrument(span.clone()).await.unwrap_or_else(|_| {
-            // Its batch panicked, or the runtime is going away.
-            let subject = Subject { account: self.account.clone(), what: what() };
-            let message = "the request was given up before it was answered";
-            Answered { result: Err(StoreError::new(ErrorClass::Ambiguous, op.operation(), subject, message)), paid: Paid::Here }
-        });
+        let span = traces::request(
+            self.account.as_str(),
+            Service::Table.name(),
+            op.label(),
+            table.as_str(),
+        );
+        let Answered { result, paid } =
+            answered.instrument(span.clone()).await.unwrap_or_else(|_| {
+                // Its batch panicked, or the runtime is going away.
+                let subject = Subject {
+                    account: self.account.clone(),
+                    what: what(),
+                };
+                let message = "the request was given up before it was answered";
+                Answered {
+                    result: Err(StoreError::new(
+                        ErrorClass::Ambiguous,
+                        op.operation(),
+                        subject,
+                        message,
+                    )),
+                    paid: Paid::Here,
+                }
+            });
         let step = || Step {
             op: op.label(),
             on: table.to_string(),
-            answer: result.as_ref().map_or_else(|error| error.class.name(), |_| names::OK),
+            answer: result
+                .as_ref()
+                .map_or_else(|error| error.class.name(), |_| names::OK),
             status: result.as_ref().err().and_then(|error| error.status),
             took: self.clock.monotonic().saturating_sub(start),
         };
         traces::answered(
             &span,
-            result.as_ref().map_or_else(|error| error.class.name(), |_| names::OK),
+            result
+                .as_ref()
+                .map_or_else(|error| error.class.name(), |_| names::OK),
             result.as_ref().err().and_then(|error| error.status),
         );
         match paid {
@@ -83,32 +109,76 @@ impl Grouped {
 
 #[async_trait]
 impl TableStore for Grouped {
-    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        select: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError> {
         let place = (table.clone(), key.pk.clone());
         let gathers = select.is_none() && self.reads.executor().density().is_dense(&place);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.reads.join(place, PendingRead { rk: key.rk.clone(), answer });
-        self.answered(Op::GetEntity, table, answered, || What::Entity(table.clone(), key.clone())).await
+        self.reads.join(
+            place,
+            PendingRead {
+                rk: key.rk.clone(),
+                answer,
+            },
+        );
+        self.answered(Op::GetEntity, table, answered, || {
+            What::Entity(table.clone(), key.clone())
+        })
+        .await
     }
 
-    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+    async fn apply(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
         // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
-        let Ok(bytes) = check::bytes_in_transaction(operation) else { return self.inner.apply(table, operation).await };
+        let Ok(bytes) = check::bytes_in_transaction(operation) else {
+            return self.inner.apply(table, operation).await;
+        };
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), operation.key().pk.clone()), PendingWrite::One { operation: operation.clone(), bytes, answer });
-        self.answered(Op::of(operation), table, answered, || What::Entity(table.clone(), operation.key().clone())).await
+        self.writes.join(
+            (table.clone(), operation.key().pk.clone()),
+            PendingWrite::One {
+                operation: operation.clone(),
+                bytes,
+                answer,
+            },
+        );
+        self.answered(Op::of(operation), table, answered, || {
+            What::Entity(table.clone(), operation.key().clone())
+        })
+        .await
     }
 
-    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn transact(
+        &self,
+        table: &TableName,
+        pk: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
         if check::transaction(pk, operations).is_err() {
             return self.inner.transact(table, pk, operations).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), pk.clone()), PendingWrite::Whole { operations: operations.to_vec(), answer });
-        self.answered(Op::Transact, table, answered, || What::Partition(table.clone(), pk.clone())).await
+        self.writes.join(
+            (table.clone(), pk.clone()),
+            PendingWrite::Whole {
+                operations: operations.to_vec(),
+                answer,
+            },
+        );
+        self.answered(Op::Transact, table, answered, || {
+            What::Partition(table.clone(), pk.clone())
+        })
+        .await
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {

@@ -20,10 +20,15 @@ pub(super) enum Blame {
 /// Attributes the failure of a transaction of `count` operations.
 pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     match error.class {
-        class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => Blame::Everybody,
+        class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => {
+            Blame::Everybody
+        }
         // A signature may allow some operations and not others, and the service checks it before it looks at any.
         ErrorClass::Unauthorised => Blame::Unknown,
-        _ => error.index.filter(|index| *index < count).map_or(Blame::Unknown, Blame::One),
+        _ => error
+            .index
+            .filter(|index| *index < count)
+            .map_or(Blame::Unknown, Blame::One),
     }
 }
 
@@ -43,7 +48,10 @@ pub(super) struct SharedError {
 
 impl SharedError {
     pub(super) fn new(mut error: StoreError) -> Self {
-        let cause = error.cause.take().map(|cause| SharedCause(Arc::from(cause)));
+        let cause = error
+            .cause
+            .take()
+            .map(|cause| SharedCause(Arc::from(cause)));
         Self { error, cause }
     }
 
@@ -83,17 +91,36 @@ mod tests {
     use crate::ports::{Subject, Withheld};
 
     fn error(class: ErrorClass) -> StoreError {
-        let what = What::Partition(TableName::new("Employees").unwrap(), Key::new("Sales").unwrap());
-        StoreError::new(class, "Entity Group Transaction", Subject { account: AccountName::main(), what }, "said so")
+        let what = What::Partition(
+            TableName::new("Employees").unwrap(),
+            Key::new("Sales").unwrap(),
+        );
+        StoreError::new(
+            class,
+            "Entity Group Transaction",
+            Subject {
+                account: AccountName::main(),
+                what,
+            },
+            "said so",
+        )
     }
 
     fn entity() -> What {
-        What::Entity(TableName::new("Employees").unwrap(), EntityKey::new("Sales", "7").unwrap())
+        What::Entity(
+            TableName::new("Employees").unwrap(),
+            EntityKey::new("Sales", "7").unwrap(),
+        )
     }
 
     #[test]
     fn a_refused_operation_is_blamed_where_the_store_names_it() {
-        for class in [ErrorClass::Conflict, ErrorClass::Precondition, ErrorClass::NotFound(Missing::Item), ErrorClass::TooLarge] {
+        for class in [
+            ErrorClass::Conflict,
+            ErrorClass::Precondition,
+            ErrorClass::NotFound(Missing::Item),
+            ErrorClass::TooLarge,
+        ] {
             assert_eq!(blame(&error(class).with_index(Some(1)), 2), Blame::One(1));
             assert_eq!(blame(&error(class).with_index(Some(2)), 2), Blame::Unknown);
             assert_eq!(blame(&error(class), 2), Blame::Unknown);
@@ -110,13 +137,19 @@ mod tests {
             ErrorClass::NotFound(Missing::Container),
         ];
         for class in all {
-            assert_eq!(blame(&error(class).with_index(Some(0)), 2), Blame::Everybody, "{class:?}");
+            assert_eq!(
+                blame(&error(class).with_index(Some(0)), 2),
+                Blame::Everybody,
+                "{class:?}"
+            );
         }
     }
 
     #[test]
     fn each_error_reads_as_if_its_operation_had_been_sent_alone() {
-        let refused = error(ErrorClass::Conflict).with_status(409, Some("EntityAlreadyExists".to_owned())).with_index(Some(3));
+        let refused = error(ErrorClass::Conflict)
+            .with_status(409, Some("EntityAlreadyExists".to_owned()))
+            .with_index(Some(3));
         let own = alone(refused, "Insert Entity", entity());
         assert_eq!(
             own.to_string(),
@@ -124,19 +157,29 @@ mod tests {
         );
         assert_eq!(own.index, None);
 
-        let shared =
-            SharedError::new(error(ErrorClass::Ambiguous).with_status(500, None).with_cause(std::io::Error::other("the request 7")));
+        let shared = SharedError::new(
+            error(ErrorClass::Ambiguous)
+                .with_status(500, None)
+                .with_cause(std::io::Error::other("the request 7")),
+        );
         for _ in 0..2 {
             let own = shared.about("Delete Entity", entity());
-            assert_eq!((own.class, own.status, own.operation), (ErrorClass::Ambiguous, Some(500), "Delete Entity"));
+            assert_eq!(
+                (own.class, own.status, own.operation),
+                (ErrorClass::Ambiguous, Some(500), "Delete Entity")
+            );
             assert_eq!(own.source().unwrap().to_string(), "the request 7");
         }
     }
 
     #[test]
     fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
-        let held = error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
+        let held =
+            error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
         let own = SharedError::new(held).about("Get Entity", entity());
-        assert_eq!((own.withheld, own.code.as_deref()), (Some(Withheld::Held), Some("LaneHeld")));
+        assert_eq!(
+            (own.withheld, own.code.as_deref()),
+            (Some(Withheld::Held), Some("LaneHeld"))
+        );
     }
 }

@@ -81,10 +81,17 @@ impl BatchExecutor for Writes {
         let mut batched = BatchedWrites::default();
         for write in batch {
             match write {
-                PendingWrite::One { operation, answer, .. } => batched.add(operation, answer),
+                PendingWrite::One {
+                    operation, answer, ..
+                } => batched.add(operation, answer),
                 // It is sent alone.
-                PendingWrite::Whole { operations, mut answer } => {
-                    if let Some(result) = awaited(self.store.transact(table, pk, &operations), answer.closed()).await {
+                PendingWrite::Whole {
+                    operations,
+                    mut answer,
+                } => {
+                    if let Some(result) =
+                        awaited(self.store.transact(table, pk, &operations), answer.closed()).await
+                    {
                         tell(answer, Paid::Here, result);
                     }
                 }
@@ -113,7 +120,10 @@ impl BatchedWrites {
 
     /// Removes operations of callers that gave up since it was last sent.
     fn drop_abandoned(&mut self) {
-        let gone: Vec<usize> = (0..self.answers.len()).rev().filter(|at| self.answers[*at].is_closed()).collect();
+        let gone: Vec<usize> = (0..self.answers.len())
+            .rev()
+            .filter(|at| self.answers[*at].is_closed())
+            .collect();
         for at in gone {
             drop(self.take(at));
         }
@@ -127,7 +137,9 @@ impl Writes {
                 break;
             }
             let sent = self.store.transact(table, pk, &batched.operations);
-            let Some(result) = awaited(sent, all_closed(&mut batched.answers)).await else { return };
+            let Some(result) = awaited(sent, all_closed(&mut batched.answers)).await else {
+                return;
+            };
             let error = match result {
                 Ok(etags) => {
                     let answers = Paid::by_the_first().zip(batched.answers).zip(etags);
@@ -137,19 +149,36 @@ impl Writes {
             };
             match verdict::blame(&error, batched.operations.len()) {
                 Blame::One(index) => {
-                    let index = if planted(Bug::NeighbourIsRefused) { (index + 1) % batched.operations.len() } else { index };
+                    let index = if planted(Bug::NeighbourIsRefused) {
+                        (index + 1) % batched.operations.len()
+                    } else {
+                        index
+                    };
                     let (operation, answer) = batched.take(index);
                     tell(
                         answer,
                         Paid::Here,
-                        Err(verdict::alone(error, operation.name(), What::Entity(table.clone(), operation.key().clone()))),
+                        Err(verdict::alone(
+                            error,
+                            operation.name(),
+                            What::Entity(table.clone(), operation.key().clone()),
+                        )),
                     );
                     batched.drop_abandoned();
                 }
                 Blame::Everybody => {
                     let error = verdict::SharedError::new(error);
-                    for (paid, (operation, answer)) in Paid::by_the_first().zip(batched.operations.iter().zip(batched.answers)) {
-                        tell(answer, paid, Err(error.about(operation.name(), What::Entity(table.clone(), operation.key().clone()))));
+                    for (paid, (operation, answer)) in
+                        Paid::by_the_first().zip(batched.operations.iter().zip(batched.answers))
+                    {
+                        tell(
+                            answer,
+                            paid,
+                            Err(error.about(
+                                operation.name(),
+                                What::Entity(table.clone(), operation.key().clone()),
+                            )),
+                        );
                     }
                     return;
                 }
@@ -166,11 +195,16 @@ impl Writes {
             if answer.is_closed() {
                 return;
             }
-            if let Some(result) = awaited(self.store.apply(table, &operation), answer.closed()).await {
+            if let Some(result) =
+                awaited(self.store.apply(table, &operation), answer.closed()).await
+            {
                 tell(answer, Paid::Here, result);
             }
         });
-        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+        stream::iter(each)
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect::<()>()
+            .await;
     }
 }
 

@@ -55,7 +55,8 @@ impl Crowds {
         now: Duration,
     ) -> Result<(), Duration> {
         if self.0.len() >= CAPACITY {
-            self.0.retain(|_, crowd| crowd.waiting > 0 || now < crowd.booked);
+            self.0
+                .retain(|_, crowd| crowd.waiting > 0 || now < crowd.booked);
         }
         let crowd = self.0.entry(partition).or_default();
         #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
@@ -65,7 +66,8 @@ impl Crowds {
             AccessKind::Write => PATIENCE_OF_WRITES,
         };
         if crowd.waiting >= FEW && behind > patience && !crowd.jobs.contains_key(&job) {
-            crowd.booked = crowd.booked.max(now + behind).max(now + AWAY) + Duration::from_secs_f64(OF_A_JOB / per_second);
+            crowd.booked = crowd.booked.max(now + behind).max(now + AWAY)
+                + Duration::from_secs_f64(OF_A_JOB / per_second);
             return Err(crowd.booked.saturating_sub(now));
         }
         crowd.waiting += entities;
@@ -75,7 +77,9 @@ impl Crowds {
 
     /// A request that was let in is over.
     pub(super) fn leave(&mut self, partition: u64, job: u64, entities: usize, now: Duration) {
-        let Some(crowd) = self.0.get_mut(&partition) else { return };
+        let Some(crowd) = self.0.get_mut(&partition) else {
+            return;
+        };
         crowd.waiting = crowd.waiting.saturating_sub(entities);
         if let Some(requests) = crowd.jobs.get_mut(&job) {
             *requests -= 1;
@@ -96,25 +100,53 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_partition_that_is_behind_sends_new_jobs_away_one_after_the_other_and_no_other_partition_does() {
+    fn a_partition_that_is_behind_sends_new_jobs_away_one_after_the_other_and_no_other_partition_does()
+     {
         let mut crowds = Crowds::default();
         for job in 0..201 {
-            assert_eq!(crowds.enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()), "{job}");
+            assert_eq!(
+                crowds.enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW),
+                Ok(()),
+                "{job}"
+            );
         }
-        let away: Vec<Duration> = (300..1_300).map(|job| crowds.enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW).unwrap_err()).collect();
+        let away: Vec<Duration> = (300..1_300)
+            .map(|job| {
+                crowds
+                    .enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW)
+                    .unwrap_err()
+            })
+            .collect();
         assert!(away[0] >= AWAY && away.is_sorted());
         let spread = away[999].saturating_sub(away[0]);
-        assert!((Duration::from_millis(1_450)..Duration::from_millis(1_550)).contains(&spread), "{spread:?} for 999 jobs of 3 entities");
-        assert_eq!(crowds.enter(1, 7, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()), "a job that is there goes on");
-        assert_eq!(crowds.enter(1, 300, (AccessKind::Write, 1), 2_000.0, NOW), Ok(()), "what was begun elsewhere goes on");
-        assert_eq!(crowds.enter(2, 300, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()));
+        assert!(
+            (Duration::from_millis(1_450)..Duration::from_millis(1_550)).contains(&spread),
+            "{spread:?} for 999 jobs of 3 entities"
+        );
+        assert_eq!(
+            crowds.enter(1, 7, (AccessKind::Read, 1), 2_000.0, NOW),
+            Ok(()),
+            "a job that is there goes on"
+        );
+        assert_eq!(
+            crowds.enter(1, 300, (AccessKind::Write, 1), 2_000.0, NOW),
+            Ok(()),
+            "what was begun elsewhere goes on"
+        );
+        assert_eq!(
+            crowds.enter(2, 300, (AccessKind::Read, 1), 2_000.0, NOW),
+            Ok(())
+        );
     }
 
     #[test]
     fn memory_follows_what_waits() {
         let mut crowds = Crowds::default();
         for partition in 0..100 {
-            assert_eq!(crowds.enter(partition, 1, (AccessKind::Write, 1), 2_000.0, NOW), Ok(()));
+            assert_eq!(
+                crowds.enter(partition, 1, (AccessKind::Write, 1), 2_000.0, NOW),
+                Ok(())
+            );
         }
         assert_eq!(crowds.0.len(), 100);
         (0..100).for_each(|partition| crowds.leave(partition, 1, 1, NOW));

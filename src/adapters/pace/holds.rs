@@ -65,7 +65,8 @@ impl ThrottleHolds {
     /// The scopes that are held at a time, and for how long still.
     pub(super) fn held(&self, now: Duration) -> Vec<(ThrottleScope, Duration)> {
         let held = self.held.iter().filter(|(_, hold)| now < hold.until);
-        held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now))).collect()
+        held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now)))
+            .collect()
     }
 
     /// How long a scope is held still, where it is.
@@ -74,7 +75,9 @@ impl ThrottleHolds {
         if now < hold.until {
             return Some(hold.until.saturating_sub(now));
         }
-        let probed = hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
+        let probed = hold
+            .probing
+            .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
         probed.then(|| HOLDS.unjittered(hold.times))
     }
 
@@ -96,7 +99,14 @@ impl ThrottleHolds {
     }
 
     /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
+    pub(super) fn settle(
+        &mut self,
+        scope: ThrottleScope,
+        probe: Option<Sent>,
+        verdict: Verdict,
+        now: Duration,
+        unit: f64,
+    ) {
         let held = self.held.get(&scope).copied();
         // One that has made place for another may say less than is known by now.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
@@ -112,13 +122,25 @@ impl ThrottleHolds {
                 // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
                 // A probe that was sent before the service asked for a wait does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
-                ThrottleHold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
+                ThrottleHold {
+                    until: hold.until.max(now + asked_wait(asked)),
+                    probing,
+                    ..hold
+                }
             }
             (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
-                ThrottleHold { until: now + HOLDS.wait(times, unit).max(asked_wait(asked)), times, probing: None }
+                ThrottleHold {
+                    until: now + HOLDS.wait(times, unit).max(asked_wait(asked)),
+                    times,
+                    probing: None,
+                }
             }
-            (Verdict::Unknown, Some(hold)) if probe => ThrottleHold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold },
+            (Verdict::Unknown, Some(hold)) if probe => ThrottleHold {
+                until: now + HOLDS.wait(hold.times, unit),
+                probing: None,
+                ..hold
+            },
             (Verdict::Unknown, _) => return,
         };
         if held.is_none() {
@@ -129,7 +151,11 @@ impl ThrottleHolds {
 
     /// The probe's caller went away: the next request may probe.
     pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: Sent) {
-        if let Some(hold) = self.held.get_mut(scope).filter(|hold| hold.probing == Some(probe)) {
+        if let Some(hold) = self
+            .held
+            .get_mut(scope)
+            .filter(|hold| hold.probing == Some(probe))
+        {
             hold.probing = None;
         }
     }
@@ -138,10 +164,16 @@ impl ThrottleHolds {
         if self.held.len() < CAPACITY {
             return;
         }
-        self.held.retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
+        self.held
+            .retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
         if self.held.len() >= CAPACITY {
             // All are recent: the one that ends first loses least.
-            if let Some(first) = self.held.iter().min_by_key(|(_, hold)| hold.until).map(|(scope, _)| scope.clone()) {
+            if let Some(first) = self
+                .held
+                .iter()
+                .min_by_key(|(_, hold)| hold.until)
+                .map(|(scope, _)| scope.clone())
+            {
                 self.held.remove(&first);
             }
         }
@@ -149,7 +181,9 @@ impl ThrottleHolds {
 }
 
 fn asked_wait(asked: Option<Duration>) -> Duration {
-    asked.filter(|_| !planted(Bug::RetryAfterIgnored)).unwrap_or_default()
+    asked
+        .filter(|_| !planted(Bug::RetryAfterIgnored))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -173,7 +207,10 @@ mod tests {
         for _ in 0..64 {
             holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         }
-        assert_eq!(holds.admit(&scope("hot"), ms(40)), PaceAdmission::Held(ms(60)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(40)),
+            PaceAdmission::Held(ms(60))
+        );
         assert_eq!(holds.admit(&scope("calm"), ms(40)), PaceAdmission::Free);
     }
 
@@ -184,25 +221,54 @@ mod tests {
         let (mut now, mut lengths) = (ms(100), Vec::new());
         for _ in 0..9 {
             assert_eq!(holds.admit(&scope("hot"), now), PaceAdmission::Probe(now));
-            assert!(matches!(holds.admit(&scope("hot"), now), PaceAdmission::Held(_)), "a second probe beside the first");
+            assert!(
+                matches!(holds.admit(&scope("hot"), now), PaceAdmission::Held(_)),
+                "a second probe beside the first"
+            );
             holds.settle(scope("hot"), Some(now), BUSY, now, 0.5);
-            let PaceAdmission::Held(hold) = holds.admit(&scope("hot"), now) else { panic!("not held") };
+            let PaceAdmission::Held(hold) = holds.admit(&scope("hot"), now) else {
+                panic!("not held")
+            };
             lengths.push(hold.as_millis());
             now += hold;
         }
-        assert_eq!(lengths, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]);
+        assert_eq!(
+            lengths,
+            [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]
+        );
     }
 
     #[test]
     fn a_probe_that_succeeds_frees_the_scope_and_the_next_hold_is_short_again() {
         let mut holds = ThrottleHolds::default();
-        holds.settle(scope("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(4_999)), PaceAdmission::Held(ms(1)));
-        assert_eq!(holds.admit(&scope("hot"), ms(5_000)), PaceAdmission::Probe(ms(5_000)));
-        holds.settle(scope("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 0.5);
+        holds.settle(
+            scope("hot"),
+            None,
+            Verdict::Throttled(Some(ms(5_000))),
+            ms(0),
+            0.5,
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(4_999)),
+            PaceAdmission::Held(ms(1))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(5_000)),
+            PaceAdmission::Probe(ms(5_000))
+        );
+        holds.settle(
+            scope("hot"),
+            Some(ms(5_000)),
+            Verdict::Answered,
+            ms(5_010),
+            0.5,
+        );
         assert!(holds.is_empty());
         holds.settle(scope("hot"), None, BUSY, ms(6_000), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(6_000)), PaceAdmission::Held(ms(100)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(6_000)),
+            PaceAdmission::Held(ms(100))
+        );
     }
 
     #[test]
@@ -210,37 +276,78 @@ mod tests {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         holds.settle(scope("hot"), None, Verdict::Answered, ms(1), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(1)), PaceAdmission::Held(ms(99)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1)),
+            PaceAdmission::Held(ms(99))
+        );
     }
 
     #[test]
     fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
-        assert_eq!(holds.admit(&scope("hot"), ms(1_099)), PaceAdmission::Held(ms(100)));
-        assert_eq!(holds.admit(&scope("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
-        assert_eq!(holds.admit(&scope("hot"), ms(1_200)), PaceAdmission::Held(ms(100)));
-        holds.settle(scope("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100)),
+            PaceAdmission::Probe(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_099)),
+            PaceAdmission::Held(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_100)),
+            PaceAdmission::Probe(ms(1_100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_200)),
+            PaceAdmission::Held(ms(100))
+        );
+        holds.settle(
+            scope("hot"),
+            Some(ms(1_100)),
+            Verdict::Answered,
+            ms(1_300),
+            0.5,
+        );
         assert_eq!(holds.admit(&scope("hot"), ms(1_300)), PaceAdmission::Free);
         // The first is given up at last, and says nothing of a scope that is free.
-        holds.settle(scope("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 0.5);
+        holds.settle(
+            scope("hot"),
+            Some(ms(100)),
+            Verdict::Unknown,
+            ms(30_100),
+            0.5,
+        );
         assert_eq!(holds.admit(&scope("hot"), ms(30_100)), PaceAdmission::Free);
     }
 
     #[test]
     fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
         let wait = Verdict::Throttled(Some(ms(60_000)));
-        for (asked_by, answered) in [(Some(ms(1_100)), ms(100)), (Some(ms(100)), ms(1_100)), (None, ms(1_100))] {
+        for (asked_by, answered) in [
+            (Some(ms(1_100)), ms(100)),
+            (Some(ms(100)), ms(1_100)),
+            (None, ms(1_100)),
+        ] {
             let mut holds = ThrottleHolds::default();
             holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
-            assert_eq!(holds.admit(&scope("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
-            assert_eq!(holds.admit(&scope("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
+            assert_eq!(
+                holds.admit(&scope("hot"), ms(100)),
+                PaceAdmission::Probe(ms(100))
+            );
+            assert_eq!(
+                holds.admit(&scope("hot"), ms(1_100)),
+                PaceAdmission::Probe(ms(1_100))
+            );
             holds.settle(scope("hot"), asked_by, wait, ms(1_200), 0.5);
             for verdict in [Verdict::Unknown, Verdict::Answered] {
                 holds.settle(scope("hot"), Some(answered), verdict, ms(1_300), 0.5);
                 holds.abandon(&scope("hot"), answered);
-                assert_eq!(holds.admit(&scope("hot"), ms(61_199)), PaceAdmission::Held(ms(1)), "{asked_by:?} {verdict:?}");
+                assert_eq!(
+                    holds.admit(&scope("hot"), ms(61_199)),
+                    PaceAdmission::Held(ms(1)),
+                    "{asked_by:?} {verdict:?}"
+                );
             }
         }
     }
@@ -249,12 +356,24 @@ mod tests {
     fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100)),
+            PaceAdmission::Probe(ms(100))
+        );
         holds.settle(scope("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(200)), PaceAdmission::Held(ms(100)));
-        assert_eq!(holds.admit(&scope("hot"), ms(300)), PaceAdmission::Probe(ms(300)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(200)),
+            PaceAdmission::Held(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(300)),
+            PaceAdmission::Probe(ms(300))
+        );
         holds.abandon(&scope("hot"), ms(300));
-        assert_eq!(holds.admit(&scope("hot"), ms(300)), PaceAdmission::Probe(ms(300)));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(300)),
+            PaceAdmission::Probe(ms(300))
+        );
     }
 
     #[test]
@@ -264,7 +383,11 @@ mod tests {
             holds.settle(scope(&format!("lane-{n}")), None, BUSY, ms(n as u64), 0.5);
         }
         assert_eq!(holds.held.len(), CAPACITY);
-        assert!(holds.held.contains_key(&scope(&format!("lane-{}", CAPACITY + 9))));
+        assert!(
+            holds
+                .held
+                .contains_key(&scope(&format!("lane-{}", CAPACITY + 9)))
+        );
         let later = FORGOTTEN_AFTER + ms(1_000_000);
         holds.settle(scope("fresh"), None, BUSY, later, 0.5);
         assert_eq!(holds.held.len(), 1);
@@ -274,7 +397,10 @@ mod tests {
     fn a_scope_nobody_asked_for_in_five_minutes_is_forgotten() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(holds.admit(&scope("hot"), ms(100) + FORGOTTEN_AFTER), PaceAdmission::Free);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100) + FORGOTTEN_AFTER),
+            PaceAdmission::Free
+        );
         assert!(holds.is_empty());
     }
 }

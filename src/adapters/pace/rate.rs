@@ -96,7 +96,10 @@ impl Growth {
     /// Begins at a rate that was eased from another.
     fn new(eased: f64, from: f64, ceiling: f64) -> Self {
         let plateau = from.max(eased);
-        Self { plateau, left: ((plateau - eased) / steepness(ceiling)).cbrt() }
+        Self {
+            plateau,
+            left: ((plateau - eased) / steepness(ceiling)).cbrt(),
+        }
     }
 
     /// The rate after so many more seconds.
@@ -120,7 +123,10 @@ impl PacedRate {
             growth: None,
             booked: now,
             booked_background: now,
-            window: RateWindow { since: now, ..RateWindow::default() },
+            window: RateWindow {
+                since: now,
+                ..RateWindow::default()
+            },
             sent: 0.0,
             live: 0.0,
             eased: None,
@@ -135,7 +141,11 @@ impl PacedRate {
 
     /// Weight a second that it comes to, as far as is known: the ceiling, until the service was busy.
     pub(super) const fn expected(&self) -> f64 {
-        if self.growth.is_none() { self.ceiling } else { self.rate }
+        if self.growth.is_none() {
+            self.ceiling
+        } else {
+            self.rate
+        }
     }
 
     /// How long a request of now waits.
@@ -190,9 +200,19 @@ impl PacedRate {
             return;
         }
         let (elapsed, sent) = (now.saturating_sub(self.window.since), self.window.sent);
-        let lately = if elapsed > WINDOW / 4 { self.sent.max(sent / elapsed.as_secs_f64()) } else { self.sent };
-        let from = if lately > 0.0 { lately.min(self.rate) } else { self.rate };
-        self.rate = (from * share).max(self.rate * KEPT).max(self.ceiling * FLOOR);
+        let lately = if elapsed > WINDOW / 4 {
+            self.sent.max(sent / elapsed.as_secs_f64())
+        } else {
+            self.sent
+        };
+        let from = if lately > 0.0 {
+            lately.min(self.rate)
+        } else {
+            self.rate
+        };
+        self.rate = (from * share)
+            .max(self.rate * KEPT)
+            .max(self.ceiling * FLOOR);
         (self.growth, self.eased) = (Some(Growth::new(self.rate, from, self.ceiling)), Some(now));
     }
 
@@ -203,7 +223,9 @@ impl PacedRate {
             return;
         }
         let seconds = length.as_secs_f64();
-        let RateWindow { sent, live, waited, .. } = self.window;
+        let RateWindow {
+            sent, live, waited, ..
+        } = self.window;
         (self.sent, self.live) = (sent / seconds, live / seconds);
         if waited {
             // A window may have been left open for long.
@@ -214,7 +236,10 @@ impl PacedRate {
             };
             self.rate = grown.min(self.ceiling);
         }
-        self.window = RateWindow { since: now, ..RateWindow::default() };
+        self.window = RateWindow {
+            since: now,
+            ..RateWindow::default()
+        };
     }
 }
 
@@ -229,17 +254,27 @@ mod tests {
     }
 
     /// Sends as much as is let in, in requests of a weight, to a service that takes so much a second. What was sent and refused in each second.
-    fn played(rate: &mut PacedRate, seconds: u64, weight: f64, takes: impl Fn(u64) -> f64) -> Vec<(f64, u32)> {
+    fn played(
+        rate: &mut PacedRate,
+        seconds: u64,
+        weight: f64,
+        takes: impl Fn(u64) -> f64,
+    ) -> Vec<(f64, u32)> {
         let (mut now, mut level, mut seen) = (Duration::ZERO, 0.0_f64, Vec::new());
         while now < Duration::from_secs(seconds) {
             let wait = rate.wait(now);
             rate.book(weight, wait, now);
             let went = now + wait;
             let capacity = takes(went.as_secs());
-            level = ((went.saturating_sub(now)).as_secs_f64().mul_add(capacity, level)).min(capacity * 0.25);
+            level = ((went.saturating_sub(now))
+                .as_secs_f64()
+                .mul_add(capacity, level))
+            .min(capacity * 0.25);
             // A request is asked for each tenth of a millisecond at least, so that some always wait.
             now = went + Duration::from_micros(100);
-            level = Duration::from_micros(100).as_secs_f64().mul_add(capacity, level);
+            level = Duration::from_micros(100)
+                .as_secs_f64()
+                .mul_add(capacity, level);
             seen.resize(usize::try_from(went.as_secs()).unwrap() + 1, (0.0, 0));
             let second = seen.last_mut().unwrap();
             if level >= 1.0 {
@@ -256,17 +291,35 @@ mod tests {
     #[test]
     fn it_starts_at_a_tenth_doubles_each_second_and_ends_at_the_ceiling() {
         let mut rate = PacedRate::new(2_000.0, 200.0, Duration::ZERO);
-        let sent: Vec<f64> = played(&mut rate, 8, 1.0, |_| 1e9).into_iter().map(|(sent, _)| sent).collect();
-        assert!(sent[0] < 350.0 && sent[1] < 700.0 && sent[6] > 1_950.0 && sent.iter().all(|sent| *sent < 2_250.0), "{sent:?}");
+        let sent: Vec<f64> = played(&mut rate, 8, 1.0, |_| 1e9)
+            .into_iter()
+            .map(|(sent, _)| sent)
+            .collect();
+        assert!(
+            sent[0] < 350.0
+                && sent[1] < 700.0
+                && sent[6] > 1_950.0
+                && sent.iter().all(|sent| *sent < 2_250.0),
+            "{sent:?}"
+        );
     }
 
     #[test]
     fn a_transaction_of_a_hundred_is_a_hundred() {
         let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         let sent = played(&mut rate, 3, 100.0, |_| 1e9);
-        assert!(sent[1..3].iter().all(|(sent, _)| (1_900.0..=2_100.0).contains(sent)), "{sent:?}");
+        assert!(
+            sent[1..3]
+                .iter()
+                .all(|(sent, _)| (1_900.0..=2_100.0).contains(sent)),
+            "{sent:?}"
+        );
         rate.charge(4_000.0, Duration::from_secs(4));
-        assert_eq!(rate.wait(Duration::from_secs(4)), ms(1_900), "a scan of two seconds' rows is waited for");
+        assert_eq!(
+            rate.wait(Duration::from_secs(4)),
+            ms(1_900),
+            "a scan of two seconds' rows is waited for"
+        );
     }
 
     #[test]
@@ -275,7 +328,10 @@ mod tests {
         (0..64).for_each(|_| rate.refused(ms(10)));
         assert!((rate.per_second() - 1_400.0).abs() < 1e-6);
         rate.book(1.0, Duration::ZERO, Duration::from_hours(1));
-        assert!((rate.per_second() - 1_400.0).abs() < 1e-6, "nothing waited for it");
+        assert!(
+            (rate.per_second() - 1_400.0).abs() < 1e-6,
+            "nothing waited for it"
+        );
     }
 
     #[test]
@@ -289,7 +345,11 @@ mod tests {
 
     #[test]
     fn background_work_has_what_live_work_leaves_and_never_less_than_a_tenth() {
-        for (live, least, most) in [(0_u32, 1_900, 2_010), (1_000, 900, 1_100), (2_000, 190, 210)] {
+        for (live, least, most) in [
+            (0_u32, 1_900, 2_010),
+            (1_000, 900, 1_100),
+            (2_000, 190, 210),
+        ] {
             let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
             let (mut due, mut sent) = (None, [0_u32; 4]);
             for tick in 0..4_000_u16 {
@@ -301,7 +361,10 @@ mod tests {
                     due = Some(now + rate.wait_behind(1.0, now));
                 }
             }
-            assert!(sent[1..].iter().all(|sent| (least..=most).contains(sent)), "{live}: {sent:?}");
+            assert!(
+                sent[1..].iter().all(|sent| (least..=most).contains(sent)),
+                "{live}: {sent:?}"
+            );
         }
     }
 
@@ -311,7 +374,12 @@ mod tests {
         let (mut due, mut seen) = (vec![Duration::ZERO; workers], vec![(0.0, 0.0); workers]);
         let (mut level, mut at) = (0.0_f64, Duration::ZERO);
         loop {
-            let (worker, now) = due.iter().copied().enumerate().min_by_key(|(_, due)| *due).unwrap();
+            let (worker, now) = due
+                .iter()
+                .copied()
+                .enumerate()
+                .min_by_key(|(_, due)| *due)
+                .unwrap();
             if now > end {
                 return seen;
             }
@@ -324,7 +392,11 @@ mod tests {
                 rates[worker].refused(now);
             }
             if now > start {
-                *(if taken { &mut seen[worker].0 } else { &mut seen[worker].1 }) += 1.0;
+                *(if taken {
+                    &mut seen[worker].0
+                } else {
+                    &mut seen[worker].1
+                }) += 1.0;
             }
             let wait = rates[worker].wait(now);
             rates[worker].book(1.0, wait, now);
@@ -335,13 +407,23 @@ mod tests {
     #[test]
     fn workers_that_share_a_service_find_equal_parts_of_it_with_few_refusals() {
         for (workers, at_most) in [(2, 0.002), (4, 0.002), (16, 0.005), (64, 0.03)] {
-            let seen = shared(workers, 2_000.0, Duration::from_secs(20), Duration::from_mins(2));
-            let (sent, refused) = seen.iter().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let seen = shared(
+                workers,
+                2_000.0,
+                Duration::from_secs(20),
+                Duration::from_mins(2),
+            );
+            let (sent, refused) = seen
+                .iter()
+                .fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
             let squares: f64 = seen.iter().map(|(sent, _)| sent * sent).sum();
             #[expect(clippy::cast_precision_loss)]
             let fair = sent * sent / (squares * workers as f64);
             assert!(sent > 0.85 * 200_000.0, "{workers} workers: {sent} sent");
-            assert!(refused < at_most * sent, "{workers} workers: {refused} refused");
+            assert!(
+                refused < at_most * sent,
+                "{workers} workers: {refused} refused"
+            );
             assert!(fair > 0.9, "{workers} workers: {fair}");
         }
     }

@@ -46,14 +46,35 @@ impl Scopes {
             Some(hasher.finish())
         };
         let (table, own, ceiling) = match target {
-            Target::Entity(table, key) => (hash(("", table.as_str())), hash((table.as_str(), key.pk.as_str())), Ceiling::Partition),
-            Target::Partition(table, pk) => (hash(("", table.as_str())), hash((table.as_str(), pk.as_str())), Ceiling::Partition),
+            Target::Entity(table, key) => (
+                hash(("", table.as_str())),
+                hash((table.as_str(), key.pk.as_str())),
+                Ceiling::Partition,
+            ),
+            Target::Partition(table, pk) => (
+                hash(("", table.as_str())),
+                hash((table.as_str(), pk.as_str())),
+                Ceiling::Partition,
+            ),
             Target::Table(table) => (hash(("", table.as_str())), None, Ceiling::Partition),
-            Target::Queue(queue) | Target::Message(queue, _) => (None, hash((queue.as_str(), "/")), Ceiling::Queue),
-            Target::Blob(container, blob) => (None, hash((container.as_str(), blob.as_str())), Ceiling::Blob),
-            Target::Service(_) | Target::Container(_) | Target::Collection(_) | Target::Document(..) => (None, None, Ceiling::Partition),
+            Target::Queue(queue) | Target::Message(queue, _) => {
+                (None, hash((queue.as_str(), "/")), Ceiling::Queue)
+            }
+            Target::Blob(container, blob) => (
+                None,
+                hash((container.as_str(), blob.as_str())),
+                Ceiling::Blob,
+            ),
+            Target::Service(_)
+            | Target::Container(_)
+            | Target::Collection(_)
+            | Target::Document(..) => (None, None, Ceiling::Partition),
         };
-        Self { table, own, ceiling }
+        Self {
+            table,
+            own,
+            ceiling,
+        }
     }
 }
 
@@ -81,7 +102,14 @@ struct Paced {
 
 impl Paced {
     fn new(rate: PacedRate, now: Duration) -> Self {
-        Self { rate, used: now, waited: None, refused: 0, scope: None, refusals: Refusals::default() }
+        Self {
+            rate,
+            used: now,
+            waited: None,
+            refused: 0,
+            scope: None,
+            refusals: Refusals::default(),
+        }
     }
 }
 
@@ -92,7 +120,8 @@ struct Refusals(VecDeque<(Duration, u64)>);
 impl Refusals {
     /// Notes one. Whether so many parts refuse that it is the whole.
     fn are_of_the_whole(&mut self, part: u64, now: Duration) -> bool {
-        self.0.retain(|(at, other)| now < *at + WITHIN && *other != part);
+        self.0
+            .retain(|(at, other)| now < *at + WITHIN && *other != part);
         self.0.push_back((now, part));
         if self.0.len() > TOGETHER {
             self.0.pop_front();
@@ -112,7 +141,11 @@ pub(super) struct Rates {
 impl Rates {
     pub(super) fn new(ceilings: PaceCeilings, now: Duration) -> Self {
         let rate = PacedRate::new(ceilings.account, ceilings.account * ceilings.start, now);
-        Self { ceilings, account: Paced::new(rate, now), scopes: HashMap::default() }
+        Self {
+            ceilings,
+            account: Paced::new(rate, now),
+            scopes: HashMap::default(),
+        }
     }
 
     /// Lets a request in. How long it waits before it is sent.
@@ -124,7 +157,13 @@ impl Rates {
         self.account.rate.book(1.0, wait, now);
         for (part, paced) in self.parts(scopes, now).into_iter().enumerate() {
             let own = paced.rate.wait(now);
-            let scope = || Some(if part == 0 && scopes.table.is_some() { table_of(target) } else { target.scope() });
+            let scope = || {
+                Some(if part == 0 && scopes.table.is_some() {
+                    table_of(target)
+                } else {
+                    target.scope()
+                })
+            };
             paced.note(own, now, scope);
             paced.rate.book(weight, own, now);
             wait = wait.max(own);
@@ -133,10 +172,17 @@ impl Rates {
     }
 
     /// How long background work waits for live work before its request is asked for.
-    pub(super) fn wait_behind(&mut self, target: &Target<'_>, weight: usize, now: Duration) -> Duration {
+    pub(super) fn wait_behind(
+        &mut self,
+        target: &Target<'_>,
+        weight: usize,
+        now: Duration,
+    ) -> Duration {
         let wait = self.account.rate.wait_behind(1.0, now);
         let parts = self.parts(Scopes::of(target), now).into_iter();
-        parts.map(|paced| paced.rate.wait_behind(weight_of(weight), now)).fold(wait, Duration::max)
+        parts
+            .map(|paced| paced.rate.wait_behind(weight_of(weight), now))
+            .fold(wait, Duration::max)
     }
 
     /// Notes live work that is about to be asked for.
@@ -148,7 +194,13 @@ impl Rates {
     }
 
     /// A request was answered after so long, and turned out to weigh so much more.
-    pub(super) fn answered(&mut self, target: &Target<'_>, beyond: usize, took: Duration, now: Duration) {
+    pub(super) fn answered(
+        &mut self,
+        target: &Target<'_>,
+        beyond: usize,
+        took: Duration,
+        now: Duration,
+    ) {
         let scopes = Scopes::of(target);
         for paced in self.parts(scopes, now) {
             if beyond > 0 {
@@ -168,13 +220,19 @@ impl Rates {
             self.account.ease(now);
             return;
         }
-        if let (Some(own), Some(table)) = (scopes.own, scopes.table.and_then(|table| self.scopes.get_mut(&table)))
-            && table.refusals.are_of_the_whole(own, now)
+        if let (Some(own), Some(table)) = (
+            scopes.own,
+            scopes.table.and_then(|table| self.scopes.get_mut(&table)),
+        ) && table.refusals.are_of_the_whole(own, now)
         {
             table.ease(now);
             return;
         }
-        if let Some(paced) = scopes.own.or(scopes.table).and_then(|own| self.scopes.get_mut(&own)) {
+        if let Some(paced) = scopes
+            .own
+            .or(scopes.table)
+            .and_then(|own| self.scopes.get_mut(&own))
+        {
             paced.ease(now);
         }
     }
@@ -182,7 +240,10 @@ impl Rates {
     /// Rate of its own scope per second, in weight.
     pub(super) fn expected(&self, scopes: Scopes) -> f64 {
         let own = scopes.own.and_then(|own| self.scopes.get(&own));
-        own.map_or_else(|| self.ceiling(scopes.ceiling), |paced| paced.rate.expected())
+        own.map_or_else(
+            || self.ceiling(scopes.ceiling),
+            |paced| paced.rate.expected(),
+        )
     }
 
     /// Requests a second that the account is let have.
@@ -193,11 +254,21 @@ impl Rates {
     /// The scopes that were waited for lately, the slowest first.
     pub(super) fn paced(&self, now: Duration) -> Vec<PacedScope> {
         let lately = |paced: &&Paced| paced.waited.is_some_and(|waited| now < waited + SHOWN);
-        let all = std::iter::once(&self.account).chain(self.scopes.values()).filter(lately);
+        let all = std::iter::once(&self.account)
+            .chain(self.scopes.values())
+            .filter(lately);
         let mut shown: Vec<PacedScope> = all
-            .map(|paced| PacedScope { scope: paced.scope.clone(), per_second: paced.rate.per_second(), refused: paced.refused })
+            .map(|paced| PacedScope {
+                scope: paced.scope.clone(),
+                per_second: paced.rate.per_second(),
+                refused: paced.refused,
+            })
             .collect();
-        shown.sort_by(|one, other| one.per_second.total_cmp(&other.per_second).then_with(|| one.scope.cmp(&other.scope)));
+        shown.sort_by(|one, other| {
+            one.per_second
+                .total_cmp(&other.per_second)
+                .then_with(|| one.scope.cmp(&other.scope))
+        });
         shown
     }
 
@@ -211,22 +282,40 @@ impl Rates {
 
     /// The scopes of a request that have rates: its table, then its own.
     fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut Paced> {
-        let Scopes { table, own, ceiling } = scopes;
-        let PaceCeilings { account, partition, start, .. } = self.ceilings;
+        let Scopes {
+            table,
+            own,
+            ceiling,
+        } = scopes;
+        let PaceCeilings {
+            account,
+            partition,
+            start,
+            ..
+        } = self.ceilings;
         let own_ceiling = self.ceiling(ceiling);
         // A table has no published ceiling; a new one begins as a partition does.
-        let wanted =
-            [table.map(|table| (table, account.max(partition), partition * start)), own.map(|own| (own, own_ceiling, own_ceiling * start))];
+        let wanted = [
+            table.map(|table| (table, account.max(partition), partition * start)),
+            own.map(|own| (own, own_ceiling, own_ceiling * start)),
+        ];
         for (hash, ceiling, start) in wanted.iter().flatten() {
             if !self.scopes.contains_key(hash) && self.has_room(now) {
-                self.scopes.insert(*hash, Paced::new(PacedRate::new(*ceiling, *start, now), now));
+                self.scopes.insert(
+                    *hash,
+                    Paced::new(PacedRate::new(*ceiling, *start, now), now),
+                );
             }
         }
         let [first, second] = wanted.map(|wanted| wanted.map_or(0, |(hash, ..)| hash));
         let mut found: Vec<&mut Paced> = if first == second {
             self.scopes.get_mut(&first).into_iter().collect()
         } else {
-            self.scopes.get_disjoint_mut([&first, &second]).into_iter().flatten().collect()
+            self.scopes
+                .get_disjoint_mut([&first, &second])
+                .into_iter()
+                .flatten()
+                .collect()
         };
         for paced in &mut found {
             paced.used = now;
@@ -236,14 +325,20 @@ impl Rates {
 
     fn has_room(&mut self, now: Duration) -> bool {
         if self.scopes.len() >= CAPACITY {
-            self.scopes.retain(|_, paced| now < paced.used + FORGOTTEN_AFTER);
+            self.scopes
+                .retain(|_, paced| now < paced.used + FORGOTTEN_AFTER);
         }
         self.scopes.len() < CAPACITY
     }
 }
 
 impl Paced {
-    fn note(&mut self, wait: Duration, now: Duration, scope: impl FnOnce() -> Option<ThrottleScope>) {
+    fn note(
+        &mut self,
+        wait: Duration,
+        now: Duration,
+        scope: impl FnOnce() -> Option<ThrottleScope>,
+    ) {
         if wait.is_zero() {
             return;
         }
@@ -280,11 +375,20 @@ mod tests {
     use super::*;
     use crate::model::{Key, QueueName, TableName};
 
-    const CEILINGS: PaceCeilings = PaceCeilings { partition: 2_000.0, queue: 2_000.0, blob: 500.0, account: 20_000.0, start: 1.0 };
+    const CEILINGS: PaceCeilings = PaceCeilings {
+        partition: 2_000.0,
+        queue: 2_000.0,
+        blob: 500.0,
+        account: 20_000.0,
+        start: 1.0,
+    };
 
     fn on<T>(table: &str, pk: &str, see: impl FnOnce(&Target<'_>) -> T) -> T {
         let table = TableName::new(table).unwrap();
-        see(&Target::Partition(&table, Cow::Owned(Key::new(pk).unwrap())))
+        see(&Target::Partition(
+            &table,
+            Cow::Owned(Key::new(pk).unwrap()),
+        ))
     }
 
     fn ms(n: u64) -> Duration {
@@ -293,9 +397,17 @@ mod tests {
 
     #[test]
     fn a_hot_partition_waits_for_itself_alone() {
-        let mut rates = Rates::new(PaceCeilings { start: 1.0, ..CEILINGS }, Duration::ZERO);
+        let mut rates = Rates::new(
+            PaceCeilings {
+                start: 1.0,
+                ..CEILINGS
+            },
+            Duration::ZERO,
+        );
         for _ in 0..10 {
-            on("Employees", "cold", |target| rates.answered(target, 0, ms(5), ms(0)));
+            on("Employees", "cold", |target| {
+                rates.answered(target, 0, ms(5), ms(0))
+            });
         }
         on("Employees", "hot", |target| {
             for _ in 0..300 {
@@ -304,9 +416,21 @@ mod tests {
             rates.refused(target, ms(1));
         });
         assert!(on("Employees", "hot", |target| rates.admit(target, 100, ms(1))) > ms(40));
-        assert!(on("Departments", "cold", |target| rates.admit(target, 1, ms(1))).is_zero());
+        assert!(
+            on("Departments", "cold", |target| rates.admit(
+                target,
+                1,
+                ms(1)
+            ))
+            .is_zero()
+        );
         let paced = rates.paced(ms(2));
-        assert!(paced.iter().any(|one| matches!(&one.scope, Some(ThrottleScope::Partition(..))) && one.refused == 1), "{paced:?}");
+        assert!(
+            paced.iter().any(
+                |one| matches!(&one.scope, Some(ThrottleScope::Partition(..))) && one.refused == 1
+            ),
+            "{paced:?}"
+        );
     }
 
     #[test]
@@ -317,13 +441,23 @@ mod tests {
                 rates.admit(target, 1, ms(at));
                 rates.refused(target, ms(at));
             });
-            (on(table, pk, |target| rates.expected(Scopes::of(target))), rates.account())
+            (
+                on(table, pk, |target| rates.expected(Scopes::of(target))),
+                rates.account(),
+            )
         };
         assert!(refuse("One", "a", 1).0 < 2_000.0 && refuse("One", "b", 2).0 < 2_000.0);
-        assert_eq!(refuse("One", "c", 3), (2_000.0, 20_000.0), "the table is eased");
+        assert_eq!(
+            refuse("One", "c", 3),
+            (2_000.0, 20_000.0),
+            "the table is eased"
+        );
         assert!(refuse("Two", "a", 4).0 < 2_000.0);
         let (own, account) = refuse("Three", "a", 5);
-        assert!((own - 2_000.0).abs() < 1e-9 && account < 20_000.0, "the account is eased");
+        assert!(
+            (own - 2_000.0).abs() < 1e-9 && account < 20_000.0,
+            "the account is eased"
+        );
     }
 
     #[test]
@@ -334,7 +468,9 @@ mod tests {
             rates.admit(&Target::Queue(&queue), 1, ms(1));
         }
         assert_eq!(rates.scopes.len(), CAPACITY);
-        on("Late", "p", |target| rates.admit(target, 1, FORGOTTEN_AFTER + ms(1)));
+        on("Late", "p", |target| {
+            rates.admit(target, 1, FORGOTTEN_AFTER + ms(1))
+        });
         assert_eq!(rates.scopes.len(), 2);
     }
 }

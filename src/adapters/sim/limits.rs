@@ -106,7 +106,12 @@ struct Bucket {
 
 impl Bucket {
     const fn full(rate: f64, now: Duration) -> Self {
-        Self { born: now, at: now, level: rate * BURST.as_secs_f64(), taken: 0 }
+        Self {
+            born: now,
+            at: now,
+            level: rate * BURST.as_secs_f64(),
+            taken: 0,
+        }
     }
 
     fn fill(&mut self, rate: f64, now: Duration) {
@@ -125,15 +130,30 @@ pub(super) struct Limiter {
 
 impl Limiter {
     pub(super) fn new(limits: ServiceLimits, chance: Arc<dyn Chance>) -> Self {
-        Self { limits, chance, buckets: BTreeMap::new(), load: ServiceLoad::default() }
+        Self {
+            limits,
+            chance,
+            buckets: BTreeMap::new(),
+            load: ServiceLoad::default(),
+        }
     }
 
     pub(super) fn load(&self) -> ServiceLoad {
-        let busiest =
-            |kind: fn(&LimitedPlace) -> bool| self.buckets.iter().filter(|(scope, _)| kind(scope)).map(|(_, bucket)| bucket.taken).max();
+        let busiest = |kind: fn(&LimitedPlace) -> bool| {
+            self.buckets
+                .iter()
+                .filter(|(scope, _)| kind(scope))
+                .map(|(_, bucket)| bucket.taken)
+                .max()
+        };
         let queue = busiest(|scope| matches!(scope, LimitedPlace::Queue(_))).unwrap_or_default();
-        let partition = busiest(|scope| matches!(scope, LimitedPlace::Partition(..))).unwrap_or_default();
-        ServiceLoad { queue, partition, ..self.load }
+        let partition =
+            busiest(|scope| matches!(scope, LimitedPlace::Partition(..))).unwrap_or_default();
+        ServiceLoad {
+            queue,
+            partition,
+            ..self.load
+        }
     }
 
     /// How long an answer takes: the quantile of a log-logistic distribution, which two of them determine.
@@ -147,7 +167,10 @@ impl Limiter {
     /// Whether a request is executed.
     pub(super) fn admit(&mut self, what: &What, now: Duration) -> bool {
         self.load.requests += 1;
-        let admitted = self.scopes(what).into_iter().all(|scope| self.bucket(scope, now).level >= 1.0);
+        let admitted = self
+            .scopes(what)
+            .into_iter()
+            .all(|scope| self.bucket(scope, now).level >= 1.0);
         self.load.refused += u64::from(!admitted);
         admitted
     }
@@ -156,19 +179,30 @@ impl Limiter {
     pub(super) fn charge(&mut self, info: &OperationInfo, weight: Option<Weight>, now: Duration) {
         let named = u32::try_from(info.rows.len().max(1)).unwrap_or(u32::MAX);
         match (&info.what, weight) {
-            (What::Table(table) | What::Partition(table, _), Some(Weight::Scanned(Scanned(rows)))) if !rows.is_empty() => {
+            (
+                What::Table(table) | What::Partition(table, _),
+                Some(Weight::Scanned(Scanned(rows))),
+            ) if !rows.is_empty() => {
                 for (pk, rows) in rows {
                     self.take(&What::Partition(table.clone(), pk), rows, now);
                 }
             }
-            (what, Some(Weight::Messages(messages))) => self.take(what, u32::try_from(messages.max(1)).unwrap_or(u32::MAX), now),
+            (what, Some(Weight::Messages(messages))) => self.take(
+                what,
+                u32::try_from(messages.max(1)).unwrap_or(u32::MAX),
+                now,
+            ),
             (what, _) => self.take(what, named, now),
         }
         self.bucket(LimitedPlace::Account, now).level -= 1.0;
     }
 
     fn take(&mut self, what: &What, weight: u32, now: Duration) {
-        for scope in self.scopes(what).into_iter().filter(|scope| *scope != LimitedPlace::Account) {
+        for scope in self
+            .scopes(what)
+            .into_iter()
+            .filter(|scope| *scope != LimitedPlace::Account)
+        {
             let bucket = self.bucket(scope, now);
             bucket.level -= f64::from(weight);
             bucket.taken += u64::from(weight);
@@ -180,19 +214,44 @@ impl Limiter {
         let table = |table: &TableName| table.canonical().into_owned();
         let of_table = |name: &TableName| spreads.then(|| LimitedPlace::Table(table(name)));
         let (whole, own) = match what {
-            What::Partition(name, pk) => (of_table(name), Some(LimitedPlace::Partition(table(name), pk.clone()))),
-            What::Entity(name, key) => (of_table(name), Some(LimitedPlace::Partition(table(name), key.pk.clone()))),
+            What::Partition(name, pk) => (
+                of_table(name),
+                Some(LimitedPlace::Partition(table(name), pk.clone())),
+            ),
+            What::Entity(name, key) => (
+                of_table(name),
+                Some(LimitedPlace::Partition(table(name), key.pk.clone())),
+            ),
             What::Table(name) => (of_table(name), None),
-            What::Queue(queue) | What::Message(queue, _) => (None, Some(LimitedPlace::Queue(queue.clone()))),
-            What::Blob(container, blob) => (None, Some(LimitedPlace::Blob(container.clone(), blob.clone()))),
-            What::Service(_) | What::Container(_) | What::File(..) | What::Collection(_) | What::Document(..) => (None, None),
+            What::Queue(queue) | What::Message(queue, _) => {
+                (None, Some(LimitedPlace::Queue(queue.clone())))
+            }
+            What::Blob(container, blob) => (
+                None,
+                Some(LimitedPlace::Blob(container.clone(), blob.clone())),
+            ),
+            What::Service(_)
+            | What::Container(_)
+            | What::File(..)
+            | What::Collection(_)
+            | What::Document(..) => (None, None),
         };
-        [Some(LimitedPlace::Account), whole, own].into_iter().flatten().collect()
+        [Some(LimitedPlace::Account), whole, own]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// A bucket, filled up to now.
     fn bucket(&mut self, scope: LimitedPlace, now: Duration) -> &mut Bucket {
-        let ServiceLimits { partition, queue, blob, account, spreads, .. } = self.limits;
+        let ServiceLimits {
+            partition,
+            queue,
+            blob,
+            account,
+            spreads,
+            ..
+        } = self.limits;
         let constant = match scope {
             LimitedPlace::Account => account,
             LimitedPlace::Table(_) | LimitedPlace::Partition(..) => partition,
@@ -200,9 +259,14 @@ impl Limiter {
             LimitedPlace::Blob(..) => blob,
         };
         let doubles = spreads.filter(|_| matches!(scope, LimitedPlace::Table(_)));
-        let bucket = self.buckets.entry(scope).or_insert_with(|| Bucket::full(constant, now));
+        let bucket = self
+            .buckets
+            .entry(scope)
+            .or_insert_with(|| Bucket::full(constant, now));
         let age = now.saturating_sub(bucket.born).as_secs_f64();
-        let rate = doubles.map_or(constant, |doubles| (constant * (age / doubles.as_secs_f64()).exp2()).min(1e9));
+        let rate = doubles.map_or(constant, |doubles| {
+            (constant * (age / doubles.as_secs_f64()).exp2()).min(1e9)
+        });
         bucket.fill(rate, now);
         bucket
     }
@@ -219,16 +283,32 @@ mod tests {
     }
 
     fn entity(pk: &str) -> What {
-        What::Entity(TableName::new("Employees").unwrap(), EntityKey::new(pk, "r").unwrap())
+        What::Entity(
+            TableName::new("Employees").unwrap(),
+            EntityKey::new(pk, "r").unwrap(),
+        )
     }
 
     fn info(what: What, rows: usize) -> OperationInfo {
-        let rows = (0..rows).map(|row| EntityKey::new("p", row.to_string()).unwrap()).collect();
-        OperationInfo { number: 0, name: "", what, writes: false, rows }
+        let rows = (0..rows)
+            .map(|row| EntityKey::new("p", row.to_string()).unwrap())
+            .collect();
+        OperationInfo {
+            number: 0,
+            name: "",
+            what,
+            writes: false,
+            rows,
+        }
     }
 
     /// How many are executed in ten seconds, of as many as are asked for in them.
-    fn executed(limiter: &mut Limiter, what: &What, rows: usize, weight: impl Fn() -> Option<Weight>) -> u32 {
+    fn executed(
+        limiter: &mut Limiter,
+        what: &What,
+        rows: usize,
+        weight: impl Fn() -> Option<Weight>,
+    ) -> u32 {
         let mut executed = 0;
         for number in 0..100_000_u32 {
             let now = Duration::from_micros(u64::from(number) * 100);
@@ -243,30 +323,51 @@ mod tests {
     #[test]
     fn partitions_queues_and_the_account_take_what_is_published() {
         let queue = What::Queue(QueueName::new("jobs").unwrap());
-        let blob = What::Blob(ContainerName::new("photos").unwrap(), BlobName::new("one").unwrap());
+        let blob = What::Blob(
+            ContainerName::new("photos").unwrap(),
+            BlobName::new("one").unwrap(),
+        );
         let scan = || {
             let mut scanned = Scanned::default();
             (0..50).for_each(|_| scanned.row(&Key::new("p").unwrap()));
             Some(Weight::Scanned(scanned))
         };
         // Over ten seconds, and what a full bucket holds.
-        let partition = What::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
+        let partition =
+            What::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
         let azure = || limiter(ServiceLimits::AZURE);
-        let narrow = ServiceLimits { account: 1_000.0, ..ServiceLimits::AZURE };
+        let narrow = ServiceLimits {
+            account: 1_000.0,
+            ..ServiceLimits::AZURE
+        };
         let found = [
             (executed(&mut azure(), &entity("p"), 0, || None), 20_500),
             (executed(&mut azure(), &partition, 100, || None), 205),
             (executed(&mut azure(), &partition, 0, scan), 410),
-            (executed(&mut azure(), &queue, 0, || Some(Weight::Messages(32))), 641),
+            (
+                executed(&mut azure(), &queue, 0, || Some(Weight::Messages(32))),
+                641,
+            ),
             (executed(&mut azure(), &blob, 0, || None), 5_125),
-            (executed(&mut limiter(narrow), &entity("p"), 0, || None), 10_250),
+            (
+                executed(&mut limiter(narrow), &entity("p"), 0, || None),
+                10_250,
+            ),
         ];
-        assert!(found.iter().all(|(executed, expected)| executed.abs_diff(*expected) <= 1), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|(executed, expected)| executed.abs_diff(*expected) <= 1),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn partitions_of_a_new_table_share_what_one_takes_until_they_are_spread() {
-        let mut limiter = limiter(ServiceLimits { spreads: Some(Duration::from_secs(5)), ..ServiceLimits::AZURE });
+        let mut limiter = limiter(ServiceLimits {
+            spreads: Some(Duration::from_secs(5)),
+            ..ServiceLimits::AZURE
+        });
         let partitions: Vec<What> = (0..10).map(|pk| entity(&pk.to_string())).collect();
         let mut executed = [0_u32; 10];
         for number in 0..100_000_usize {
@@ -277,7 +378,10 @@ mod tests {
                 executed[number / 10_000] += 1;
             }
         }
-        assert!((1_900..2_700).contains(&executed[0]) && (6_500..8_000).contains(&executed[9]), "{executed:?}");
+        assert!(
+            (1_900..2_700).contains(&executed[0]) && (6_500..8_000).contains(&executed[9]),
+            "{executed:?}"
+        );
     }
 
     #[test]
@@ -285,7 +389,15 @@ mod tests {
         let limiter = limiter(ServiceLimits::AZURE);
         let mut took: Vec<Duration> = (0..10_000).map(|_| limiter.latency()).collect();
         took.sort_unstable();
-        assert!((4.7..5.3).contains(&(took[5_000].as_secs_f64() * 1e3)), "{:?}", took[5_000]);
-        assert!((26.0..34.0).contains(&(took[9_900].as_secs_f64() * 1e3)), "{:?}", took[9_900]);
+        assert!(
+            (4.7..5.3).contains(&(took[5_000].as_secs_f64() * 1e3)),
+            "{:?}",
+            took[5_000]
+        );
+        assert!(
+            (26.0..34.0).contains(&(took[9_900].as_secs_f64() * 1e3)),
+            "{:?}",
+            took[9_900]
+        );
     }
 }

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::OperationInfo;
-use crate::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, Row, SinkDocument, TableName};
+use crate::model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, Row,
+    SinkDocument, TableName,
+};
 use crate::ports::{Blob, ErrorClass, FilePlace};
 
 /// Sees every operation that is executed, also one that arrives long after its sender gave up. Called before

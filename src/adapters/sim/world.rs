@@ -16,7 +16,10 @@ use super::sinks::Collections;
 use super::tables::SimTables;
 use super::witness::{Execution, ObservedChange, Witness};
 use crate::model::{AccountName, EdmDateTime, EntityKey};
-use crate::ports::{Account, Chance, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
+use crate::ports::{
+    Account, Chance, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError,
+    Subject, What,
+};
 
 /// What the fault policy says of a request that it refuses.
 pub const REFUSED: &str = "injected before execution";
@@ -114,7 +117,10 @@ impl AccountState {
 
     /// A Timestamp later than every one before.
     pub(super) fn next_timestamp(&mut self) -> EdmDateTime {
-        let now = self.now.saturating_add(self.clocks.tables).unwrap_or(self.now);
+        let now = self
+            .now
+            .saturating_add(self.clocks.tables)
+            .unwrap_or(self.now);
         let now = EdmDateTime::from_timestamp(now).unwrap_or_else(|_| {
             #[expect(clippy::expect_used, reason = "a constant")]
             EdmDateTime::parse("2000-01-01T00:00:00Z").expect("a date")
@@ -162,8 +168,22 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn error(&self, class: ErrorClass, name: &'static str, what: What, message: &str) -> StoreError {
-        StoreError::new(class, name, Subject { account: self.account.clone(), what }, message)
+    pub(super) fn error(
+        &self,
+        class: ErrorClass,
+        name: &'static str,
+        what: What,
+        message: &str,
+    ) -> StoreError {
+        StoreError::new(
+            class,
+            name,
+            Subject {
+                account: self.account.clone(),
+                what,
+            },
+            message,
+        )
     }
 
     /// Executes an operation as of now, or as of the moment at which it arrived.
@@ -178,7 +198,15 @@ impl Inner {
             let changes = state.changes.take().unwrap_or_default();
             let outcome = result.as_ref().map(|_| ()).map_err(|error| error.class);
             let account = &self.account;
-            witness.executed(&Execution { account, caller, operation: info, at: state.now, late, result: outcome, changes: &changes });
+            witness.executed(&Execution {
+                account,
+                caller,
+                operation: info,
+                at: state.now,
+                late,
+                result: outcome,
+                changes: &changes,
+            });
             state.changes = Some(Vec::new());
         }
         result
@@ -190,7 +218,8 @@ impl Inner {
         while let Some(entry) = state.travelling.first_entry()
             && entry.key().0 <= monotonic
         {
-            let ago = SignedDuration::try_from(monotonic.saturating_sub(entry.key().0)).unwrap_or(SignedDuration::MAX);
+            let ago = SignedDuration::try_from(monotonic.saturating_sub(entry.key().0))
+                .unwrap_or(SignedDuration::MAX);
             let request = entry.remove();
             state.now = now.saturating_sub(ago).unwrap_or(now);
             request(state, self);
@@ -218,26 +247,63 @@ impl SimWorld {
     }
 
     /// An empty account, with somebody who is told of everything.
-    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Arc<dyn Witness>) -> Self {
+    pub fn witnessed(
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+        faults: Arc<dyn FaultPolicy>,
+        witness: Arc<dyn Witness>,
+    ) -> Self {
         Self::build(account, clock, faults, Some(witness))
     }
 
-    fn build(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Option<Arc<dyn Witness>>) -> Self {
-        let state = AccountState { changes: witness.as_ref().map(|_| Vec::new()), ..AccountState::default() };
+    fn build(
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+        faults: Arc<dyn FaultPolicy>,
+        witness: Option<Arc<dyn Witness>>,
+    ) -> Self {
+        let state = AccountState {
+            changes: witness.as_ref().map(|_| Vec::new()),
+            ..AccountState::default()
+        };
         let clocks = service_clocks(&clock);
-        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), faults, caller: 0, clocks }
+        Self {
+            inner: Arc::new(Inner {
+                account,
+                clock,
+                witness,
+                state: Mutex::new(state),
+            }),
+            faults,
+            caller: 0,
+            clocks,
+        }
     }
 
     /// The same account, as another caller sees it, under a fault policy of its own.
     #[must_use]
     pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
-        Self { inner: Arc::clone(&self.inner), faults, caller, clocks: service_clocks(&self.inner.clock) }
+        Self {
+            inner: Arc::clone(&self.inner),
+            faults,
+            caller,
+            clocks: service_clocks(&self.inner.clock),
+        }
     }
 
     /// The account as the program sees it.
     pub fn account(&self) -> Account {
-        let (tables, queues, blobs) = (Arc::new(self.clone()), Arc::new(self.clone()), Arc::new(self.clone()));
-        Account { tables, queues, blobs, clocks: Arc::clone(&self.clocks) }
+        let (tables, queues, blobs) = (
+            Arc::new(self.clone()),
+            Arc::new(self.clone()),
+            Arc::new(self.clone()),
+        );
+        Account {
+            tables,
+            queues,
+            blobs,
+            clocks: Arc::clone(&self.clocks),
+        }
     }
 
     /// The shared folders beside the account, under the same faults.
@@ -259,7 +325,11 @@ impl SimWorld {
     /// When the last request that is still on its way arrives, by the monotonic clock.
     #[must_use]
     pub fn last_arrival(&self) -> Option<Duration> {
-        self.inner.lock().travelling.last_key_value().map(|((due, _), _)| *due)
+        self.inner
+            .lock()
+            .travelling
+            .last_key_value()
+            .map(|((due, _), _)| *due)
     }
 
     /// Numbers operations and writes from here on, so that those of several accounts are told apart.
@@ -304,7 +374,12 @@ impl SimWorld {
     /// What was asked of the account since it was limited.
     #[must_use]
     pub fn load(&self) -> ServiceLoad {
-        self.inner.lock().limiter.as_ref().map(Limiter::load).unwrap_or_default()
+        self.inner
+            .lock()
+            .limiter
+            .as_ref()
+            .map(Limiter::load)
+            .unwrap_or_default()
     }
 
     /// Sends an operation through the fault policy.
@@ -315,7 +390,8 @@ impl SimWorld {
         writes: bool,
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.send_rows(name, what, writes, Vec::new(), operation).await
+        self.send_rows(name, what, writes, Vec::new(), operation)
+            .await
     }
 
     /// Sends a transaction about these rows through the fault policy. Its answer tells the time of the service.
@@ -328,9 +404,12 @@ impl SimWorld {
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (service, sent) = (what.service(), self.inner.clock.monotonic());
-        let dated = move |state: &mut AccountState, inner: &Inner| operation(state, inner).map(|value| (state.date(service), value));
+        let dated = move |state: &mut AccountState, inner: &Inner| {
+            operation(state, inner).map(|value| (state.date(service), value))
+        };
         let (date, value) = self.exchange(name, what, writes, rows, dated).await?;
-        self.clocks.told(service, date, (sent, self.inner.clock.monotonic()));
+        self.clocks
+            .told(service, date, (sent, self.inner.clock.monotonic()));
         Ok(value)
     }
 
@@ -347,7 +426,13 @@ impl SimWorld {
             state.sent += 1;
             state.sent
         };
-        let info = OperationInfo { number, name, what, writes, rows };
+        let info = OperationInfo {
+            number,
+            name,
+            what,
+            writes,
+            rows,
+        };
         let verdict = self.faults.before(&info).await;
         match verdict {
             FaultDecision::Execute => self.serve(info, operation).await,
@@ -357,7 +442,10 @@ impl SimWorld {
             }
             FaultDecision::RefuseRow(class, index) => {
                 self.catch_up();
-                Err(self.inner.error(class, name, info.what, ROW_REFUSED).with_index(index))
+                Err(self
+                    .inner
+                    .error(class, name, info.what, ROW_REFUSED)
+                    .with_index(index))
             }
             FaultDecision::LoseAnswer => {
                 drop(self.execute_now(&info, operation));
@@ -370,13 +458,24 @@ impl SimWorld {
             FaultDecision::AnswerLate { answers, patience } => {
                 let result = self.execute_now(&info, operation);
                 sleep(answers.min(patience)).await;
-                if answers <= patience { result } else { Err(self.unanswered(info, "injected: the answer is still on its way")) }
+                if answers <= patience {
+                    result
+                } else {
+                    Err(self.unanswered(info, "injected: the answer is still on its way"))
+                }
             }
             FaultDecision::ArriveLater(operations) => {
                 let mut state = self.inner.lock();
                 self.inner.catch_up(&mut state);
-                let (due, tie, caller, late) = (state.sent + operations, state.next_serial(), self.caller, info.clone());
-                let request = move |state: &mut AccountState, inner: &Inner| drop(inner.execute(state, (caller, &late, true), operation));
+                let (due, tie, caller, late) = (
+                    state.sent + operations,
+                    state.next_serial(),
+                    self.caller,
+                    info.clone(),
+                );
+                let request = move |state: &mut AccountState, inner: &Inner| {
+                    drop(inner.execute(state, (caller, &late, true), operation))
+                };
                 state.late.insert((due, tie), Box::new(request));
                 drop(state);
                 Err(self.unanswered(info, "injected: the request is still on its way"))
@@ -386,8 +485,13 @@ impl SimWorld {
                 sleep(arrives.min(patience)).await;
                 if arrives <= patience {
                     self.catch_up();
-                    let answer = letterbox.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    return answer.unwrap_or_else(|| Err(self.unanswered(info, "the request arrived and was not answered")));
+                    let answer = letterbox
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .take();
+                    return answer.unwrap_or_else(|| {
+                        Err(self.unanswered(info, "the request arrived and was not answered"))
+                    });
                 }
                 Err(self.unanswered(info, "injected: the request is still on its way"))
             }
@@ -432,12 +536,19 @@ impl SimWorld {
             let mut state = self.inner.lock();
             self.inner.catch_up(&mut state);
             let now = self.inner.clock.monotonic();
-            let admission = state.limiter.as_mut().map(|limiter| (limiter.admit(&info.what, now), limiter.latency()));
+            let admission = state
+                .limiter
+                .as_mut()
+                .map(|limiter| (limiter.admit(&info.what, now), limiter.latency()));
             let Some((admitted, latency)) = admission else {
-                return self.inner.execute(&mut state, (self.caller, &info, false), operation);
+                return self
+                    .inner
+                    .execute(&mut state, (self.caller, &info, false), operation);
             };
             let result = if admitted {
-                let result = self.inner.execute(&mut state, (self.caller, &info, false), operation);
+                let result = self
+                    .inner
+                    .execute(&mut state, (self.caller, &info, false), operation);
                 let weight = state.weight.take();
                 if let Some(limiter) = &mut state.limiter {
                     limiter.charge(&info, weight, now);
@@ -445,7 +556,9 @@ impl SimWorld {
                 result
             } else {
                 let busy = ErrorClass::Throttled { retry_after: None };
-                let error = self.inner.error(busy, info.name, info.what, "the server is busy");
+                let error = self
+                    .inner
+                    .error(busy, info.name, info.what, "the server is busy");
                 Err(error.with_status(503, Some("ServerBusy".to_owned())))
             };
             (result, latency)
@@ -461,10 +574,12 @@ impl SimWorld {
     ) -> Result<T, StoreError> {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
-        self.inner.execute(&mut state, (self.caller, info, false), operation)
+        self.inner
+            .execute(&mut state, (self.caller, info, false), operation)
     }
 
     fn unanswered(&self, info: OperationInfo, message: &str) -> StoreError {
-        self.inner.error(ErrorClass::Ambiguous, info.name, info.what, message)
+        self.inner
+            .error(ErrorClass::Ambiguous, info.name, info.what, message)
     }
 }

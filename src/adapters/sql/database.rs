@@ -23,10 +23,19 @@ pub(super) trait Database: Send + Sync + 'static {
     async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError>;
 
     /// Writes rows in one transaction; whether each was written. `false` where a newer version was there.
-    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError>;
+    async fn write(
+        &self,
+        table: &TableSchema,
+        rows: Vec<SqlRow>,
+        wait: LockWait,
+    ) -> Result<Vec<bool>, DatabaseError>;
 
     /// Reads the columns of a row that can be read.
-    async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError>;
+    async fn read(
+        &self,
+        table: &TableSchema,
+        key: &str,
+    ) -> Result<Option<Map<String, Value>>, DatabaseError>;
 }
 
 /// How long a row that others hold is waited for.
@@ -60,7 +69,12 @@ pub(super) struct DatabaseError {
 
 impl DatabaseError {
     pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, code: None, contention: None, message: message.into() }
+        Self {
+            class,
+            code: None,
+            contention: None,
+            message: message.into(),
+        }
     }
 
     /// Not executed, and worth another try.
@@ -70,6 +84,11 @@ impl DatabaseError {
 }
 
 /// The columns with their declarations, for a statement.
-pub(super) fn declared<D: Database>(columns: &BTreeMap<String, ColumnType>) -> BTreeMap<String, String> {
-    columns.iter().map(|(name, column)| (name.clone(), D::type_name(*column))).collect()
+pub(super) fn declared<D: Database>(
+    columns: &BTreeMap<String, ColumnType>,
+) -> BTreeMap<String, String> {
+    columns
+        .iter()
+        .map(|(name, column)| (name.clone(), D::type_name(*column)))
+        .collect()
 }

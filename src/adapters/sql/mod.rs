@@ -29,7 +29,11 @@ use crate::settings::SqlSettings;
 /// Opens a database. It is asked for nothing yet.
 pub fn open(sink: &AccountName, settings: SqlSettings) -> Arc<dyn Sink> {
     match settings {
-        SqlSettings::Postgres(settings) => Arc::new(sink::SqlSink::new(sink, postgres::Postgres::new(*settings))),
-        SqlSettings::Sqlite { path } => Arc::new(sink::SqlSink::new(sink, sqlite::Sqlite::new(path))),
+        SqlSettings::Postgres(settings) => {
+            Arc::new(sink::SqlSink::new(sink, postgres::Postgres::new(*settings)))
+        }
+        SqlSettings::Sqlite { path } => {
+            Arc::new(sink::SqlSink::new(sink, sqlite::Sqlite::new(path)))
+        }
     }
 }

@@ -63,17 +63,35 @@ struct ServerSession {
 }
 
 /// The statements of one transaction.
-type Work<T> = Box<dyn for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>> + Send>;
+type Work<T> =
+    Box<dyn for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>> + Send>;
 
 impl Postgres {
     pub(super) fn new(settings: PostgresSettings) -> Self {
-        Self { settings, idle: Mutex::default(), connections: Semaphore::new(CONNECTIONS) }
+        Self {
+            settings,
+            idle: Mutex::default(),
+            connections: Semaphore::new(CONNECTIONS),
+        }
     }
 
     async fn connect(&self) -> Result<ServerSession, DatabaseError> {
-        let PostgresSettings { host, port, database, user, password, tls } = &self.settings;
+        let PostgresSettings {
+            host,
+            port,
+            database,
+            user,
+            password,
+            tls,
+        } = &self.settings;
         let mut config = tokio_postgres::Config::new();
-        config.host(host).port(*port).dbname(database).user(user).application_name("evenkeel").connect_timeout(CONNECT);
+        config
+            .host(host)
+            .port(*port)
+            .dbname(database)
+            .user(user)
+            .application_name("evenkeel")
+            .connect_timeout(CONNECT);
         if let Some(password) = password {
             // A file is read at every connection: a rotated password needs no restart.
             config.password(password.present().map_err(refused)?.expose_secret());
@@ -81,14 +99,26 @@ impl Postgres {
         match tls {
             SqlTls::Off => {
                 config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-                let (client, connection) = config.connect(NoTls).await.map_err(|error| connecting(&error))?;
-                Ok(ServerSession { client, driver: Some(Box::pin(connection)) })
+                let (client, connection) = config
+                    .connect(NoTls)
+                    .await
+                    .map_err(|error| connecting(&error))?;
+                Ok(ServerSession {
+                    client,
+                    driver: Some(Box::pin(connection)),
+                })
             }
             SqlTls::Verify { ca_file } => {
                 config.ssl_mode(tokio_postgres::config::SslMode::Require);
                 let tls = client_config(ca_file.as_deref()).map_err(refused)?;
-                let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await.map_err(|error| connecting(&error))?;
-                Ok(ServerSession { client, driver: Some(Box::pin(connection)) })
+                let (client, connection) = config
+                    .connect(MakeRustlsConnect::new(tls))
+                    .await
+                    .map_err(|error| connecting(&error))?;
+                Ok(ServerSession {
+                    client,
+                    driver: Some(Box::pin(connection)),
+                })
             }
         }
     }
@@ -96,13 +126,24 @@ impl Postgres {
     /// A connection in a transaction: one that was used before, if its server still knows it.
     async fn begin(&self) -> Result<ServerSession, DatabaseError> {
         loop {
-            let used = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let used = self
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
             let again = used.is_some();
             let mut session = match used {
                 Some(session) => session,
-                None => tokio::time::timeout(CONNECT, self.connect()).await.map_err(|_| late("connecting"))??,
+                None => tokio::time::timeout(CONNECT, self.connect())
+                    .await
+                    .map_err(|_| late("connecting"))??,
             };
-            match tokio::time::timeout(REQUEST, session.run(|client| Box::pin(client.batch_execute(BEGIN)))).await {
+            match tokio::time::timeout(
+                REQUEST,
+                session.run(|client| Box::pin(client.batch_execute(BEGIN))),
+            )
+            .await
+            {
                 Ok(Ok(())) => return Ok(session),
                 _ if again => {}
                 Ok(Err(error)) => return Err(executing(&error)),
@@ -112,13 +153,20 @@ impl Postgres {
     }
 
     fn keep(&self, session: ServerSession) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(session);
     }
 
     /// Runs statements in one transaction.
     async fn transact<T: Send + 'static>(&self, work: Work<T>) -> Result<T, DatabaseError> {
         // Never closed.
-        let _slot = self.connections.acquire().await.map_err(|_| late("waiting for a connection"))?;
+        let _slot = self
+            .connections
+            .acquire()
+            .await
+            .map_err(|_| late("waiting for a connection"))?;
         let mut session = self.begin().await?;
         let committing = Arc::new(AtomicBool::new(false));
         let commits = Arc::clone(&committing);
@@ -138,7 +186,10 @@ impl Postgres {
             Ok(Err(error)) => {
                 let error = executing(&error);
                 // A held row must not cost a connection. Any other error may be that of the connection itself, as to a standby.
-                if error.contention.is_some() && !committing.load(Ordering::SeqCst) && session.roll_back().await {
+                if error.contention.is_some()
+                    && !committing.load(Ordering::SeqCst)
+                    && session.roll_back().await
+                {
                     self.keep(session);
                 }
                 error
@@ -146,7 +197,11 @@ impl Postgres {
             Err(_) => late("the transaction"),
         };
         // An open transaction is undone with its connection.
-        if committing.load(Ordering::SeqCst) && !error.code.as_deref().is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
+        if committing.load(Ordering::SeqCst)
+            && !error
+                .code
+                .as_deref()
+                .is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
         {
             error.class = ErrorClass::Ambiguous;
             error.contention = None;
@@ -163,7 +218,9 @@ impl ServerSession {
     ) -> Result<T, tokio_postgres::Error> {
         let Self { client, driver } = self;
         let work = work(client);
-        let Some(moving) = driver else { return work.await };
+        let Some(moving) = driver else {
+            return work.await;
+        };
         match select(work, moving).await {
             Either::Left((result, _)) => result,
             Either::Right((_, work)) => {
@@ -177,7 +234,9 @@ impl ServerSession {
     /// Undoes the transaction; whether the server says so.
     async fn roll_back(&mut self) -> bool {
         let undone = self.run(|client| Box::pin(client.batch_execute("ROLLBACK")));
-        tokio::time::timeout(ROLLBACK, undone).await.is_ok_and(|undone| undone.is_ok())
+        tokio::time::timeout(ROLLBACK, undone)
+            .await
+            .is_ok_and(|undone| undone.is_ok())
     }
 }
 
@@ -213,10 +272,18 @@ impl Database for Postgres {
     }
 
     async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError> {
-        self.transact(Box::new(move |client| Box::pin(async move { client.batch_execute(&statements.join("; ")).await }))).await
+        self.transact(Box::new(move |client| {
+            Box::pin(async move { client.batch_execute(&statements.join("; ")).await })
+        }))
+        .await
     }
 
-    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError> {
+    async fn write(
+        &self,
+        table: &TableSchema,
+        rows: Vec<SqlRow>,
+        wait: LockWait,
+    ) -> Result<Vec<bool>, DatabaseError> {
         let table = table.clone();
         let written = self.transact(Box::new(move |client| {
             Box::pin(async move {
@@ -229,67 +296,140 @@ impl Database for Postgres {
         written.await
     }
 
-    async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError> {
+    async fn read(
+        &self,
+        table: &TableSchema,
+        key: &str,
+    ) -> Result<Option<Map<String, Value>>, DatabaseError> {
         let names = table.own().map(|(name, kind)| match kind {
             "timestamp" => format!(", {0} AT TIME ZONE 'UTC' AS {0}", quoted(name)),
             _ => format!(", {}", quoted(name)),
         });
-        let (names, name, key) = (names.collect::<String>(), quoted(&table.name), key.to_owned());
-        let statement = format!("SELECT row_to_json(one)::text FROM (SELECT {KEY}{names} FROM {name} WHERE {KEY} = $1) AS one");
+        let (names, name, key) = (
+            names.collect::<String>(),
+            quoted(&table.name),
+            key.to_owned(),
+        );
+        let statement = format!(
+            "SELECT row_to_json(one)::text FROM (SELECT {KEY}{names} FROM {name} WHERE {KEY} = $1) AS one"
+        );
         let found = self.transact(Box::new(move |client| {
             Box::pin(async move {
-                let rows = client.query_typed(&statement, &[(&key, Type::TEXT)]).await?;
-                rows.first().map(|row| row.try_get::<_, String>(0)).transpose()
+                let rows = client
+                    .query_typed(&statement, &[(&key, Type::TEXT)])
+                    .await?;
+                rows.first()
+                    .map(|row| row.try_get::<_, String>(0))
+                    .transpose()
             })
         }));
-        let Some(text) = found.await? else { return Ok(None) };
-        let mut fields: Map<String, Value> = serde_json::from_str(&text).map_err(|_| DatabaseError::transient("the row cannot be read"))?;
+        let Some(text) = found.await? else {
+            return Ok(None);
+        };
+        let mut fields: Map<String, Value> = serde_json::from_str(&text)
+            .map_err(|_| DatabaseError::transient("the row cannot be read"))?;
         fields.remove(KEY);
         for (name, _) in table.own().filter(|(_, kind)| *kind == "timestamp") {
-            let moment = fields.get(name).and_then(Value::as_str).and_then(|text| EdmDateTime::parse(text).ok());
-            fields.extend(moment.map(|moment| (name.to_owned(), Value::from(moment.sorting_text()))));
+            let moment = fields
+                .get(name)
+                .and_then(Value::as_str)
+                .and_then(|text| EdmDateTime::parse(text).ok());
+            fields
+                .extend(moment.map(|moment| (name.to_owned(), Value::from(moment.sorting_text()))));
         }
         Ok(Some(fields))
     }
 }
 
 /// The steps of `statement`, in a transaction.
-async fn write(client: &Client, table: TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, tokio_postgres::Error> {
-    let columns: BTreeSet<&str> =
-        rows.iter().filter_map(|row| row.document.as_ref()).flat_map(|document| document.0.keys()).map(String::as_str).collect();
-    let typed = table.own().filter(|(name, _)| columns.contains(name)).map(|(name, kind)| {
-        // A column that its owner has altered has the database's own words.
-        format!(", {} {}", quoted(name), ColumnType::parse(kind).map_or_else(|_| kind.to_owned(), Postgres::type_name))
-    });
+async fn write(
+    client: &Client,
+    table: TableSchema,
+    rows: Vec<SqlRow>,
+) -> Result<Vec<bool>, tokio_postgres::Error> {
+    let columns: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|row| row.document.as_ref())
+        .flat_map(|document| document.0.keys())
+        .map(String::as_str)
+        .collect();
+    let typed = table
+        .own()
+        .filter(|(name, _)| columns.contains(name))
+        .map(|(name, kind)| {
+            // A column that its owner has altered has the database's own words.
+            format!(
+                ", {} {}",
+                quoted(name),
+                ColumnType::parse(kind).map_or_else(|_| kind.to_owned(), Postgres::type_name)
+            )
+        });
     let typed = typed.collect::<String>();
     let names = listed(columns.iter().copied());
     // In the order of their keys, so that two batches cannot wait for each other.
     let source = format!(
         "SELECT {KEY}, {VERSION}{names} FROM json_to_recordset($1::json) AS one ({KEY} text, {VERSION} bigint{typed}) ORDER BY {KEY}"
     );
-    let batch = rows.iter().map(|SqlRow { key, version, document }| {
-        let mut row: Map<String, Value> = document.iter().flat_map(|document| document.0.clone()).collect();
-        row.extend([(KEY.to_owned(), json!(key)), (VERSION.to_owned(), json!(version))]);
-        Value::Object(row)
-    });
+    let batch = rows.iter().map(
+        |SqlRow {
+             key,
+             version,
+             document,
+         }| {
+            let mut row: Map<String, Value> = document
+                .iter()
+                .flat_map(|document| document.0.clone())
+                .collect();
+            row.extend([
+                (KEY.to_owned(), json!(key)),
+                (VERSION.to_owned(), json!(version)),
+            ]);
+            Value::Object(row)
+        },
+    );
     let batch = Value::Array(batch.collect()).to_string();
     let began = Instant::now();
-    let written = keys(&client.query_typed(&table.upsert(&columns, &source), &[(&batch, Type::TEXT)]).await?)?;
-    let gone: Vec<&SqlRow> = rows.iter().filter(|row| row.document.is_none() && written.contains(&row.key)).collect();
+    let written = keys(
+        &client
+            .query_typed(&table.upsert(&columns, &source), &[(&batch, Type::TEXT)])
+            .await?,
+    )?;
+    let gone: Vec<&SqlRow> = rows
+        .iter()
+        .filter(|row| row.document.is_none() && written.contains(&row.key))
+        .collect();
     if let Some(now) = gone.iter().map(|row| row.version).max() {
-        let source = "SELECT $1, key, version FROM unnest($2, $3) AS one (key, version) ORDER BY key";
-        let (gone, versions): (Vec<&str>, Vec<i64>) = gone.iter().map(|row| (row.key.as_str(), row.version)).unzip();
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&table.name, Type::TEXT), (&gone, Type::TEXT_ARRAY), (&versions, Type::INT8_ARRAY)];
+        let source =
+            "SELECT $1, key, version FROM unnest($2, $3) AS one (key, version) ORDER BY key";
+        let (gone, versions): (Vec<&str>, Vec<i64>) = gone
+            .iter()
+            .map(|row| (row.key.as_str(), row.version))
+            .unzip();
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&table.name, Type::TEXT),
+            (&gone, Type::TEXT_ARRAY),
+            (&versions, Type::INT8_ARRAY),
+        ];
         bound(client, began).await?;
-        client.query_typed(&TableSchema::entomb(source), &parameters).await?;
+        client
+            .query_typed(&TableSchema::entomb(source), &parameters)
+            .await?;
         bound(client, began).await?;
         client.batch_execute(&TableSchema::purge(now)).await?;
     }
     bound(client, began).await?;
     let all: Vec<&String> = written.iter().collect();
-    let buried = keys(&client.query_typed(&table.bury("= ANY ($1)"), &[(&all, Type::TEXT_ARRAY)]).await?)?;
-    Ok(rows.iter().map(|row| written.contains(&row.key) && (row.document.is_none() || !buried.contains(&row.key))).collect())
+    let buried = keys(
+        &client
+            .query_typed(&table.bury("= ANY ($1)"), &[(&all, Type::TEXT_ARRAY)])
+            .await?,
+    )?;
+    Ok(rows
+        .iter()
+        .map(|row| {
+            written.contains(&row.key) && (row.document.is_none() || !buried.contains(&row.key))
+        })
+        .collect())
 }
 
 /// Leaves the next statement of a write no more than the time of all that is left.
@@ -326,15 +466,29 @@ fn word(declared: String) -> String {
 
 /// TLS with certificates of the system's authorities, or of those in a file.
 fn client_config(ca_file: Option<&std::path::Path>) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ));
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
     let Some(path) = ca_file else {
-        return Ok(builder.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth());
+        return Ok(builder
+            .with_platform_verifier()
+            .map_err(|error| error.to_string())?
+            .with_no_client_auth());
     };
     let mut roots = RootCertStore::empty();
-    let unreadable = |error: &dyn std::fmt::Display| format!("the certificates in {} cannot be used: {error}", path.display());
+    let unreadable = |error: &dyn std::fmt::Display| {
+        format!(
+            "the certificates in {} cannot be used: {error}",
+            path.display()
+        )
+    };
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
-        roots.add(certificate.map_err(|error| unreadable(&error))?).map_err(|error| unreadable(&error))?;
+        roots
+            .add(certificate.map_err(|error| unreadable(&error))?)
+            .map_err(|error| unreadable(&error))?;
     }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
@@ -353,7 +507,9 @@ fn connecting(error: &tokio_postgres::Error) -> DatabaseError {
     if error.as_db_error().is_some() {
         return executing(error);
     }
-    let class = match std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>()) {
+    let class = match std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+    {
         // An error of TLS comes as invalid data.
         Some(error) if error.kind() != std::io::ErrorKind::InvalidData => ErrorClass::Refused,
         Some(_) | None => ErrorClass::Unauthorised,
@@ -369,14 +525,23 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     let code = error.code();
     // The words of some errors quote the value.
     let quotes = code.code().starts_with("22") && *code != SqlState::STRING_DATA_RIGHT_TRUNCATION;
-    let message = if quotes { "a value does not fit its column".to_owned() } else { error.message().to_owned() };
+    let message = if quotes {
+        "a value does not fit its column".to_owned()
+    } else {
+        error.message().to_owned()
+    };
     // An object that a function or a trigger of the user's own lacks is none that `migrate up` creates.
     let theirs = error.where_().is_some_and(|context| !context.is_empty());
     let class = match class_of(code) {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
         class => class,
     };
-    DatabaseError { class, code: Some(code.code().to_owned()), contention: contention_of(code), message }
+    DatabaseError {
+        class,
+        code: Some(code.code().to_owned()),
+        contention: contention_of(code),
+        message,
+    }
 }
 
 /// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
@@ -401,7 +566,9 @@ fn class_of(code: &SqlState) -> ErrorClass {
             Some("28") => ErrorClass::Unauthorised,
             Some("53") => ErrorClass::Throttled { retry_after: None },
             // Connections, a standby that takes no writes (25006), serialization and deadlocks, locks, shutdowns, the system, itself.
-            Some("08" | "25" | "40" | "55" | "57" | "58" | "XX") => ErrorClass::Transient { retry_after: None },
+            Some("08" | "25" | "40" | "55" | "57" | "58" | "XX") => {
+                ErrorClass::Transient { retry_after: None }
+            }
             _ => ErrorClass::Permanent,
         },
     }
@@ -439,17 +606,37 @@ mod tests {
     #[test]
     fn the_statements_of_a_write_end_before_its_request() {
         let set = |ms: &str| Some(format!("SET LOCAL statement_timeout = {ms}"));
-        assert_eq!([0, 2_999, 3_000].map(|ms| limit_after(Duration::from_millis(ms))), [None, None, None]);
+        assert_eq!(
+            [0, 2_999, 3_000].map(|ms| limit_after(Duration::from_millis(ms))),
+            [None, None, None]
+        );
         assert_eq!(limit_after(Duration::from_millis(3_001)), set("24999"));
         assert_eq!(limit_after(Duration::from_millis(27_500)), set("500"));
-        assert_eq!([28, 40].map(|seconds| limit_after(Duration::from_secs(seconds))), [set("1"), set("1")]);
-        assert!(BEGIN.contains(&format!("statement_timeout = '{}s'", STATEMENT.as_secs())) && STATEMENTS < REQUEST);
+        assert_eq!(
+            [28, 40].map(|seconds| limit_after(Duration::from_secs(seconds))),
+            [set("1"), set("1")]
+        );
+        assert!(
+            BEGIN.contains(&format!("statement_timeout = '{}s'", STATEMENT.as_secs()))
+                && STATEMENTS < REQUEST
+        );
     }
 
     #[test]
     fn types_come_back_as_they_were_declared() {
-        for name in ["text", "text(80)", "integer", "double", "boolean", "timestamp", "uuid"] {
-            assert_eq!(word(Postgres::type_name(ColumnType::parse(name).unwrap())), name);
+        for name in [
+            "text",
+            "text(80)",
+            "integer",
+            "double",
+            "boolean",
+            "timestamp",
+            "uuid",
+        ] {
+            assert_eq!(
+                word(Postgres::type_name(ColumnType::parse(name).unwrap())),
+                name
+            );
         }
         assert_eq!(word("numeric(10,2)".to_owned()), "numeric(10,2)");
     }

@@ -41,12 +41,18 @@ pub(super) struct SqlRow {
 impl TableSchema {
     /// The columns of the view, without evenkeel's own.
     pub(super) fn own(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.columns.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).filter(|(name, _)| *name != KEY && *name != VERSION)
+        self.columns
+            .iter()
+            .map(|(name, kind)| (name.as_str(), kind.as_str()))
+            .filter(|(name, _)| *name != KEY && *name != VERSION)
     }
 
     /// Writes rows from a source (`VALUES (…)`, `SELECT …`) with the key, the version and these columns. Returns the keys written.
     pub(super) fn upsert(&self, columns: &BTreeSet<&str>, source: &str) -> String {
-        let (mut into, mut set) = (format!("{KEY}, {VERSION}"), format!("{VERSION} = excluded.{VERSION}"));
+        let (mut into, mut set) = (
+            format!("{KEY}, {VERSION}"),
+            format!("{VERSION} = excluded.{VERSION}"),
+        );
         for column in columns {
             // Writing to a String cannot fail.
             let _ = write!(into, ", {0}", quoted(column));
@@ -80,7 +86,11 @@ impl TableSchema {
 
     /// Deletes tombstones that no write can still meet.
     pub(super) fn purge(now: i64) -> String {
-        format!("DELETE FROM {TOMBSTONES} WHERE version < {} OR version > {}", now.saturating_sub(APART_MS), now.saturating_add(APART_MS))
+        format!(
+            "DELETE FROM {TOMBSTONES} WHERE version < {} OR version > {}",
+            now.saturating_sub(APART_MS),
+            now.saturating_add(APART_MS)
+        )
     }
 }
 
@@ -91,16 +101,27 @@ pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Makes a table with these columns, and that of tombstones.
 pub(super) fn create(table: &str, columns: &BTreeMap<String, String>) -> Vec<String> {
-    let columns = columns.iter().fold(String::new(), |list, (name, kind)| list + ", " + &quoted(name) + " " + kind);
+    let columns = columns.iter().fold(String::new(), |list, (name, kind)| {
+        list + ", " + &quoted(name) + " " + kind
+    });
     vec![
-        format!("CREATE TABLE IF NOT EXISTS {} ({KEY} TEXT NOT NULL PRIMARY KEY, {VERSION} BIGINT NOT NULL{columns})", quoted(table)),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} ({KEY} TEXT NOT NULL PRIMARY KEY, {VERSION} BIGINT NOT NULL{columns})",
+            quoted(table)
+        ),
         tombstones(),
     ]
 }
 
 /// Adds columns to a table.
 pub(super) fn add(table: &str, columns: &BTreeMap<String, String>) -> Vec<String> {
-    let add = |(name, kind): (&String, &String)| format!("ALTER TABLE {} ADD COLUMN {} {kind}", quoted(table), quoted(name));
+    let add = |(name, kind): (&String, &String)| {
+        format!(
+            "ALTER TABLE {} ADD COLUMN {} {kind}",
+            quoted(table),
+            quoted(name)
+        )
+    };
     columns.iter().map(add).chain([tombstones()]).collect()
 }
 

@@ -15,14 +15,20 @@ use crate::adapters::layer::{Op, ThrottleScope};
 use crate::adapters::pace::LANE_HELD;
 use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
-use crate::model::{AccountName, CollectionName, ETag, Entity, EntityKey, Key, QueueName, TableName};
-use crate::ports::{Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation};
+use crate::model::{
+    AccountName, CollectionName, ETag, Entity, EntityKey, Key, QueueName, TableName,
+};
+use crate::ports::{
+    Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation,
+};
 use crate::settings::{Backoff, PaceCeilings, RetryPolicy};
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
 const BROKEN: Answer = Answer::Err(ErrorClass::Ambiguous, Some(500));
 
-fn scripted_account(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (DecoratedAccount, Arc<Scripted>) {
+fn scripted_account(
+    answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
+) -> (DecoratedAccount, Arc<Scripted>) {
     scripted_within(None, answer)
 }
 
@@ -33,9 +39,20 @@ fn scripted_within(
     let (bare, script) = Scripted::by(answer);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
-    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let backoff = Backoff {
+        min: Duration::from_millis(50),
+        base: Duration::from_millis(100),
+        max: Duration::from_secs(5),
+    };
     (
-        decorate_within(&AccountName::main(), &bare, (Grouping::Together, ceilings), RetryPolicy::growing(backoff, 6), &clock, &chance),
+        decorate_within(
+            &AccountName::main(),
+            &bare,
+            (Grouping::Together, ceilings),
+            RetryPolicy::growing(backoff, 6),
+            &clock,
+            &chance,
+        ),
         script,
     )
 }
@@ -48,14 +65,29 @@ fn scope(pk: &str) -> ThrottleScope {
     ThrottleScope::Partition(table(), Key::new(pk).unwrap())
 }
 
-async fn read(decorated: &DecoratedAccount, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {
+async fn read(
+    decorated: &DecoratedAccount,
+    pk: &str,
+) -> Result<(), (ErrorClass, Option<Box<str>>)> {
     let key = EntityKey::new(pk, "7").unwrap();
-    decorated.account.tables.get(&table(), &key, None).await.map(drop).map_err(|error| (error.class, error.code))
+    decorated
+        .account
+        .tables
+        .get(&table(), &key, None)
+        .await
+        .map(drop)
+        .map_err(|error| (error.class, error.code))
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() {
-    let (decorated, script) = scripted_account(|arrival| if arrival.scope == scope("hot") { THROTTLED } else { Answer::Ok });
+    let (decorated, script) = scripted_account(|arrival| {
+        if arrival.scope == scope("hot") {
+            THROTTLED
+        } else {
+            Answer::Ok
+        }
+    });
     let start = Instant::now();
     let (mut held, mut longest_in_place) = (0, Duration::ZERO);
     while start.elapsed() < Duration::from_mins(10) {
@@ -69,43 +101,88 @@ async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() 
             read(&decorated, pk).await.unwrap();
             assert_eq!(asked.elapsed(), Duration::ZERO, "{pk} was delayed");
         }
-        tokio::time::sleep(class.retry_after().unwrap_or_default().max(Duration::from_secs(1))).await;
+        tokio::time::sleep(
+            class
+                .retry_after()
+                .unwrap_or_default()
+                .max(Duration::from_secs(1)),
+        )
+        .await;
     }
-    let sent = script.arrivals().iter().filter(|arrival| arrival.scope == scope("hot")).count();
-    assert!(sent < 70, "{sent} requests were sent to a partition that refused all of them");
+    let sent = script
+        .arrivals()
+        .iter()
+        .filter(|arrival| arrival.scope == scope("hot"))
+        .count();
+    assert!(
+        sent < 70,
+        "{sent} requests were sent to a partition that refused all of them"
+    );
     assert!(held > 20, "only {held} requests were withheld");
-    assert!(longest_in_place < Duration::from_secs(20), "a slot was held for {longest_in_place:?}");
+    assert!(
+        longest_in_place < Duration::from_secs(20),
+        "a slot was held for {longest_in_place:?}"
+    );
     assert!(decorated.circuit.open_circuits().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_recovers_is_served_within_its_last_hold() {
-    let (decorated, _) =
-        scripted_account(
-            |arrival| if arrival.scope == scope("hot") && arrival.at < Duration::from_mins(2) { THROTTLED } else { Answer::Ok },
-        );
+    let (decorated, _) = scripted_account(|arrival| {
+        if arrival.scope == scope("hot") && arrival.at < Duration::from_mins(2) {
+            THROTTLED
+        } else {
+            Answer::Ok
+        }
+    });
     let start = Instant::now();
     while let Err((class, _)) = read(&decorated, "hot").await {
         tokio::time::sleep(class.retry_after().unwrap_or(Duration::from_secs(1))).await;
     }
-    assert!(start.elapsed() < Duration::from_secs(120 + 20), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(120 + 20),
+        "{:?}",
+        start.elapsed()
+    );
     let asked = Instant::now();
-    join_all((0..64).map(|_| read(&decorated, "hot"))).await.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
+    join_all((0..64).map(|_| read(&decorated, "hot")))
+        .await
+        .into_iter()
+        .collect::<Result<Vec<()>, _>>()
+        .unwrap();
     assert_eq!(asked.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_sent_takes_no_part_of_a_ceiling() {
-    let busy = Answer::Err(ErrorClass::Throttled { retry_after: Some(Duration::from_mins(5)) }, Some(503));
-    let ceilings = PaceCeilings { account: 100.0, partition: 100.0, ..PaceCeilings::AZURE };
-    let (decorated, script) = scripted_within(Some(ceilings), move |arrival| if arrival.scope == scope("hot") { busy } else { Answer::Ok });
+    let busy = Answer::Err(
+        ErrorClass::Throttled {
+            retry_after: Some(Duration::from_mins(5)),
+        },
+        Some(503),
+    );
+    let ceilings = PaceCeilings {
+        account: 100.0,
+        partition: 100.0,
+        ..PaceCeilings::AZURE
+    };
+    let (decorated, script) = scripted_within(Some(ceilings), move |arrival| {
+        if arrival.scope == scope("hot") {
+            busy
+        } else {
+            Answer::Ok
+        }
+    });
     let (rate, start) = (decorated.pace.account_rate(), Instant::now());
     for _ in 0..1_000 {
         read(&decorated, "hot").await.unwrap_err();
     }
     read(&decorated, "calm").await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!((script.arrivals().len(), decorated.pace.account_rate()), (2, rate));
+    assert_eq!(
+        (script.arrivals().len(), decorated.pace.account_rate()),
+        (2, rate)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +192,11 @@ async fn a_probe_whose_caller_goes_away_does_not_block_its_scope() {
         100..60_000 => Answer::Silence,
         _ => Answer::Ok,
     });
-    assert!(tokio::time::timeout(Duration::from_secs(30), read(&decorated, "hot")).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(30), read(&decorated, "hot"))
+            .await
+            .is_err()
+    );
     tokio::time::sleep(Duration::from_mins(1)).await;
     read(&decorated, "hot").await.unwrap();
 }
@@ -137,23 +218,48 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
         start.elapsed()
     };
     let (_, opened_after) = join(load, watch).await;
-    assert!((1.0..2.0).contains(&opened_after.as_secs_f64()), "open after {opened_after:?}");
+    assert!(
+        (1.0..2.0).contains(&opened_after.as_secs_f64()),
+        "open after {opened_after:?}"
+    );
     let open = &circuits.open_circuits()[0];
-    assert_eq!((open.account.as_str(), open.service), ("main", Service::Table));
+    assert_eq!(
+        (open.account.as_str(), open.service),
+        ("main", Service::Table)
+    );
     assert!(open.reason.contains("Get Entity"), "{}", open.reason);
-    assert!(decorated.account.queues.approximate_count(&QueueName::new("evenkeel-jobs").unwrap()).await.is_err(), "queues have their own");
+    assert!(
+        decorated
+            .account
+            .queues
+            .approximate_count(&QueueName::new("evenkeel-jobs").unwrap())
+            .await
+            .is_err(),
+        "queues have their own"
+    );
 
     let before = script.requests();
     let key = EntityKey::new("other", "7").unwrap();
     let insert = TableOperation::Insert(Entity::new(key));
     let table = table();
     let inserts = join_all((0..64).map(|_| decorated.account.tables.apply(&table, &insert))).await;
-    assert!(script.requests() - before <= 6, "an open circuit lets trials through, no more");
-    let withheld = inserts.iter().filter(|result| result.as_ref().is_err_and(|error| error.code.as_deref() == Some(CIRCUIT_OPEN)));
+    assert!(
+        script.requests() - before <= 6,
+        "an open circuit lets trials through, no more"
+    );
+    let withheld = inserts.iter().filter(|result| {
+        result
+            .as_ref()
+            .is_err_and(|error| error.code.as_deref() == Some(CIRCUIT_OPEN))
+    });
     assert!(withheld.count() >= 58);
 
     circuits.probe().await;
-    assert_eq!(circuits.open_circuits().len(), 1, "a probe that fails changes nothing");
+    assert_eq!(
+        circuits.open_circuits().len(),
+        1,
+        "a probe that fails changes nothing"
+    );
     tokio::time::sleep_until(start + Duration::from_secs(61)).await;
     circuits.probe().await;
     assert!(circuits.open_circuits().is_empty(), "403 is an answer");
@@ -162,12 +268,25 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
 
 #[tokio::test(start_paused = true)]
 async fn without_anybody_probing_a_trial_closes_the_circuit() {
-    let (decorated, script) =
-        scripted_account(|arrival| if arrival.at < Duration::from_mins(1) { ErrorClass::Refused.into() } else { Answer::Ok });
+    let (decorated, script) = scripted_account(|arrival| {
+        if arrival.at < Duration::from_mins(1) {
+            ErrorClass::Refused.into()
+        } else {
+            Answer::Ok
+        }
+    });
     let start = Instant::now();
     while read(&decorated, "any").await.is_err() {}
-    assert!(script.requests() < 30, "{} requests in a minute of outage", script.requests());
-    assert!(start.elapsed() < Duration::from_secs(70), "{:?}", start.elapsed());
+    assert!(
+        script.requests() < 30,
+        "{} requests in a minute of outage",
+        script.requests()
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(70),
+        "{:?}",
+        start.elapsed()
+    );
     assert!(decorated.circuit.open_circuits().is_empty());
 }
 
@@ -185,17 +304,29 @@ impl FaultPolicy for Unreachable {
 async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
-    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
+    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
+        (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
     let name = AccountName::new("catalog").unwrap();
     let bare = SimWorld::new(name.clone(), clock.clone(), Arc::new(Unreachable)).sink();
-    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let once = RetryPolicy::growing(
+        Backoff {
+            min: Duration::ZERO,
+            base: Duration::ZERO,
+            max: Duration::ZERO,
+        },
+        1,
+    );
     let decorated = decorate_sink(&name, bare, once, &clock, &chance);
     let people = CollectionName::new("people").unwrap();
     let code = async || decorated.sink.fields(&people).await.unwrap_err().code;
     let told = |open: usize| {
-        let line = format!("evenkeel_circuit_open{{account=\"catalog\",service=\"search\"}} {open}");
+        let line =
+            format!("evenkeel_circuit_open{{account=\"catalog\",service=\"search\"}} {open}");
         let text = recorder.handle().render();
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line:?} is not in\n{text}"
+        );
         assert_eq!(decorated.circuit.open_circuits().len(), open);
     };
     for _ in 0..8 {
@@ -217,7 +348,9 @@ async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() 
 async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
     let (decorated, _) = scripted_account(|_| THROTTLED);
     for n in 0..40 {
-        read(&decorated, &format!("partition-{n}")).await.unwrap_err();
+        read(&decorated, &format!("partition-{n}"))
+            .await
+            .unwrap_err();
     }
     assert_eq!(decorated.circuit.open_circuits().len(), 1);
 
@@ -233,8 +366,16 @@ async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
 async fn a_group_is_one_request_about_all_its_entities() {
     let (decorated, script) = scripted_account(|_| Answer::Ok);
     let table = table();
-    let inserts: Vec<_> = (0..64).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
-    for result in join_all(inserts.iter().map(|insert| decorated.account.tables.apply(&table, insert))).await {
+    let inserts: Vec<_> = (0..64)
+        .map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap())))
+        .collect();
+    for result in join_all(
+        inserts
+            .iter()
+            .map(|insert| decorated.account.tables.apply(&table, insert)),
+    )
+    .await
+    {
         assert!(result.unwrap().is_some());
     }
     let tally = decorated.counts.snapshot();
@@ -244,28 +385,62 @@ async fn a_group_is_one_request_about_all_its_entities() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_again() {
-    let (decorated, script) = scripted_account(|arrival| if arrival.at < Duration::from_millis(50) { THROTTLED } else { Answer::Ok });
+    let (decorated, script) = scripted_account(|arrival| {
+        if arrival.at < Duration::from_millis(50) {
+            THROTTLED
+        } else {
+            Answer::Ok
+        }
+    });
     let table = table();
-    let inserts: Vec<_> = (0..64).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
-    for result in join_all(inserts.iter().map(|insert| decorated.account.tables.apply(&table, insert))).await {
+    let inserts: Vec<_> = (0..64)
+        .map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap())))
+        .collect();
+    for result in join_all(
+        inserts
+            .iter()
+            .map(|insert| decorated.account.tables.apply(&table, insert)),
+    )
+    .await
+    {
         result.unwrap();
     }
     let arrivals = script.arrivals();
-    assert!(arrivals[1].at >= Duration::from_millis(80), "the lane was not held: {arrivals:?}");
+    assert!(
+        arrivals[1].at >= Duration::from_millis(80),
+        "the lane was not held: {arrivals:?}"
+    );
     assert!(arrivals.len() < 64, "{} requests", arrivals.len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
-    let (decorated, _) =
-        scripted_account(|arrival| if arrival.op == Op::Transact { Answer::Err(ErrorClass::Ambiguous, None) } else { Answer::Ok });
+    let (decorated, _) = scripted_account(|arrival| {
+        if arrival.op == Op::Transact {
+            Answer::Err(ErrorClass::Ambiguous, None)
+        } else {
+            Answer::Ok
+        }
+    });
     let table = table();
     let insert = TableOperation::Insert(Entity::new(EntityKey::new("p", "1").unwrap()));
     let condition = IfMatch::Matches(ETag::new("\"1\"").unwrap());
     let delete = TableOperation::Delete(EntityKey::new("p", "2").unwrap(), condition);
-    let (inserted, deleted) = join(decorated.account.tables.apply(&table, &insert), decorated.account.tables.apply(&table, &delete)).await;
-    assert_eq!(inserted.unwrap_err().class, ErrorClass::Ambiguous, "it may be there, and its caller looks");
-    assert_eq!(deleted.unwrap(), None, "a delete at an ETag may be repeated, and is, by itself");
+    let (inserted, deleted) = join(
+        decorated.account.tables.apply(&table, &insert),
+        decorated.account.tables.apply(&table, &delete),
+    )
+    .await;
+    assert_eq!(
+        inserted.unwrap_err().class,
+        ErrorClass::Ambiguous,
+        "it may be there, and its caller looks"
+    );
+    assert_eq!(
+        deleted.unwrap(),
+        None,
+        "a delete at an ETag may be repeated, and is, by itself"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,15 +455,45 @@ async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
     });
     let before = decorated.counts.snapshot();
     read(&decorated, "calm").await.unwrap();
-    let operations: Vec<_> = (0..100).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
-    decorated.account.tables.transact(&table(), &Key::new("p").unwrap(), &operations).await.unwrap_err();
-    decorated.account.tables.query(&table(), &Query::default()).await.unwrap_err();
+    let operations: Vec<_> = (0..100)
+        .map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap())))
+        .collect();
+    decorated
+        .account
+        .tables
+        .transact(&table(), &Key::new("p").unwrap(), &operations)
+        .await
+        .unwrap_err();
+    decorated
+        .account
+        .tables
+        .query(&table(), &Query::default())
+        .await
+        .unwrap_err();
     let queue = QueueName::new("evenkeel-jobs").unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(3), decorated.account.queues.peek(&queue, 1)).await.is_err());
+    assert!(
+        tokio::time::timeout(
+            Duration::from_secs(3),
+            decorated.account.queues.peek(&queue, 1)
+        )
+        .await
+        .is_err()
+    );
 
     let tally = decorated.counts.snapshot().since(&before);
-    assert_eq!((tally.transactions(), tally.entities), (4, 101), "a transaction of 100 is one request and 100 entities");
-    assert_eq!((tally.of_service(Service::Table), tally.of_service(Service::Queue), tally.of_service(Service::Blob)), (3, 1, 0));
+    assert_eq!(
+        (tally.transactions(), tally.entities),
+        (4, 101),
+        "a transaction of 100 is one request and 100 entities"
+    );
+    assert_eq!(
+        (
+            tally.of_service(Service::Table),
+            tally.of_service(Service::Queue),
+            tally.of_service(Service::Blob)
+        ),
+        (3, 1, 0)
+    );
     let text = recorder.handle().render();
     for line in [
         "evenkeel_storage_requests_total{account=\"main\",service=\"table\",op=\"get_entity\",status=\"ok\"} 1",
@@ -298,7 +503,10 @@ async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
         "evenkeel_storage_request_duration_seconds_sum{account=\"main\",service=\"queue\",op=\"peek_messages\",status=\"cancelled\"} 3",
         "evenkeel_circuit_open{account=\"main\",service=\"blob\"} 0",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line:?} is not in\n{text}"
+        );
     }
 }
 
@@ -307,13 +515,19 @@ async fn repetitions_are_counted_by_operation_and_class() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let asked = AtomicU32::new(0);
-    let (decorated, _) =
-        scripted_account(
-            move |_| if asked.fetch_add(1, Ordering::Relaxed) == 0 { Answer::Err(ErrorClass::Ambiguous, None) } else { Answer::Ok },
-        );
+    let (decorated, _) = scripted_account(move |_| {
+        if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            Answer::Err(ErrorClass::Ambiguous, None)
+        } else {
+            Answer::Ok
+        }
+    });
     read(&decorated, "7").await.unwrap();
     let text = recorder.handle().render();
-    assert!(text.contains("evenkeel_retries_total{op=\"get_entity\",class=\"ambiguous\"} 1"), "{text}");
+    assert!(
+        text.contains("evenkeel_retries_total{op=\"get_entity\",class=\"ambiguous\"} 1"),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,10 +540,29 @@ async fn the_entities_of_an_account_are_counted_over_all_its_partitions_and_mess
     }
     let entity = |rk: usize| Entity::new(EntityKey::new("many", rk.to_string()).unwrap());
     let table = table();
-    let operations: Vec<TableOperation> = (0..50).map(|rk| TableOperation::Insert(entity(rk))).collect();
-    join_all(operations.iter().map(|operation| decorated.account.tables.apply(&table, operation))).await;
-    decorated.account.queues.get(&QueueName::new("jobs").unwrap(), 32, Duration::from_secs(30)).await.unwrap();
+    let operations: Vec<TableOperation> = (0..50)
+        .map(|rk| TableOperation::Insert(entity(rk)))
+        .collect();
+    join_all(
+        operations
+            .iter()
+            .map(|operation| decorated.account.tables.apply(&table, operation)),
+    )
+    .await;
+    decorated
+        .account
+        .queues
+        .get(
+            &QueueName::new("jobs").unwrap(),
+            32,
+            Duration::from_secs(30),
+        )
+        .await
+        .unwrap();
     let text = recorder.handle().render();
-    assert!(text.contains("evenkeel_table_entities_total{account=\"main\"} 53"), "{text}");
+    assert!(
+        text.contains("evenkeel_table_entities_total{account=\"main\"} 53"),
+        "{text}"
+    );
     assert_eq!(decorated.counts.answers(Service::Table).entities, 53);
 }

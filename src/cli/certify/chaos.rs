@@ -44,8 +44,18 @@ const CALM: Duration = Duration::from_mins(10);
 /// Findings that are told.
 const TOLD: usize = 10;
 /// Requests of the beginning and the end, and of each minute: somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
-const AROUND: Billed = Billed { table: 1_500, queue: 700, blob_writes: 60, blob_reads: 60 };
-const MINUTE: Billed = Billed { table: 4_000, queue: 2_500, blob_writes: 60, blob_reads: 60 };
+const AROUND: Billed = Billed {
+    table: 1_500,
+    queue: 700,
+    blob_writes: 60,
+    blob_reads: 60,
+};
+const MINUTE: Billed = Billed {
+    table: 4_000,
+    queue: 2_500,
+    blob_writes: 60,
+    blob_reads: 60,
+};
 
 /// Whether requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +106,20 @@ pub(super) struct ChaosReport {
 impl ChaosReport {
     /// In words.
     pub(super) fn summary(&self) -> String {
-        let Self { jobs, kills, faults, primaries, items, .. } = self;
-        let storm = format!("{} under {} of workers and {}", jobs.of("job"), kills.of("kill"), faults.of("fault"));
+        let Self {
+            jobs,
+            kills,
+            faults,
+            primaries,
+            items,
+            ..
+        } = self;
+        let storm = format!(
+            "{} under {} of workers and {}",
+            jobs.of("job"),
+            kills.of("kill"),
+            faults.of("fault")
+        );
         match &self.outcome {
             RuleOutcome::Holds => {
                 format!(
@@ -126,7 +148,12 @@ pub(super) async fn chaos(
 ) -> anyhow::Result<ChaosReport> {
     let began = context.clock.monotonic();
     let stage = budgeted.chaos()?;
-    let mut storm = Storm { stage: stage.as_ref(), company: ChaosCompany::default(), jobs: 0, kills: 0 };
+    let mut storm = Storm {
+        stage: stage.as_ref(),
+        company: ChaosCompany::default(),
+        jobs: 0,
+        kills: 0,
+    };
     let mut seen = ChaosFindings::default();
     let ended = async {
         storm.blow(duration, budgeted, context, out).await?;
@@ -134,7 +161,9 @@ pub(super) async fn chaos(
     };
     let outcome = match ended.await {
         _ if budgeted.is_spent() => RuleOutcome::NotRun,
-        Err(error) => RuleOutcome::Broken { found: printable(&format!("{error:#}")) },
+        Err(error) => RuleOutcome::Broken {
+            found: printable(&format!("{error:#}")),
+        },
         Ok(found) => {
             seen = found;
             seen.outcome()
@@ -142,7 +171,11 @@ pub(super) async fn chaos(
     };
     Ok(ChaosReport {
         outcome,
-        seconds: context.clock.monotonic().saturating_sub(began).as_secs_f64(),
+        seconds: context
+            .clock
+            .monotonic()
+            .saturating_sub(began)
+            .as_secs_f64(),
         jobs: storm.jobs,
         kills: storm.kills,
         faults: stage.faults(),
@@ -172,11 +205,18 @@ impl ChaosFindings {
         if self.findings.is_empty() {
             return RuleOutcome::Holds;
         }
-        let mut found: Vec<String> = self.findings.iter().take(TOLD).map(|finding| printable(finding)).collect();
+        let mut found: Vec<String> = self
+            .findings
+            .iter()
+            .take(TOLD)
+            .map(|finding| printable(finding))
+            .collect();
         if self.findings.len() > TOLD {
             found.push(format!("and {} more", self.findings.len() - TOLD));
         }
-        RuleOutcome::Broken { found: found.join("; ") }
+        RuleOutcome::Broken {
+            found: found.join("; "),
+        }
     }
 }
 
@@ -194,7 +234,10 @@ impl Storm<'_> {
         out: &mut Output,
     ) -> anyhow::Result<()> {
         let stage = self.stage;
-        stage.prepare().await.context("creating tables, queues and containers")?;
+        stage
+            .prepare()
+            .await
+            .context("creating tables, queues and containers")?;
         let end = CancellationToken::new();
         let workers = futures::future::try_join_all((0..WORKERS).map(|_| killed(stage, &end)));
         let application = async {
@@ -204,9 +247,17 @@ impl Storm<'_> {
         };
         let (kills, ()) = futures::future::try_join(workers, application).await?;
         self.kills = kills.into_iter().sum();
-        let idle = Mode::UntilIdle { quiet: QUIET, rechecks: Rechecks::Awaited };
+        let idle = Mode::UntilIdle {
+            quiet: QUIET,
+            rechecks: Rechecks::Awaited,
+        };
         let calm = timeout(CALM, stage.work(Weather::Calm, idle)).await;
-        calm.map_err(|_| anyhow!("there was work left {} s after the last change", CALM.as_secs()))?
+        calm.map_err(|_| {
+            anyhow!(
+                "there was work left {} s after the last change",
+                CALM.as_secs()
+            )
+        })?
     }
 
     /// The application.
@@ -217,7 +268,13 @@ impl Storm<'_> {
         context: &Context,
         out: &mut Output,
     ) -> anyhow::Result<()> {
-        let mut progress = Progress::begin("chaos", "seconds", Some(duration.as_secs()), out, &context.clock);
+        let mut progress = Progress::begin(
+            "chaos",
+            "seconds",
+            Some(duration.as_secs()),
+            out,
+            &context.clock,
+        );
         let began = context.clock.monotonic();
         loop {
             let passed = context.clock.monotonic().saturating_sub(began);
@@ -227,7 +284,9 @@ impl Storm<'_> {
                 return Ok(());
             }
             let change = self.company.change(self.stage.chance(), passed)?;
-            self.make(change).await.context("the application's own request")?;
+            self.make(change)
+                .await
+                .context("the application's own request")?;
             sleep(self.stage.chance().jittered(PACE)).await;
         }
     }
@@ -236,9 +295,23 @@ impl Storm<'_> {
     async fn make(&mut self, CompanyChange { write, job }: CompanyChange) -> anyhow::Result<()> {
         let account = self.account()?;
         if let Some((table, entity)) = write {
-            account.tables.apply(&TableName::new(table)?, &TableOperation::InsertOrMerge(entity)).await?;
+            account
+                .tables
+                .apply(
+                    &TableName::new(table)?,
+                    &TableOperation::InsertOrMerge(entity),
+                )
+                .await?;
         }
-        account.queues.put(self.stage.queue(), &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await?;
+        account
+            .queues
+            .put(
+                self.stage.queue(),
+                &body::encode(&job.to_string()),
+                Duration::ZERO,
+                Ttl::Never,
+            )
+            .await?;
         self.jobs += 1;
         Ok(())
     }
@@ -248,17 +321,49 @@ impl Storm<'_> {
         let (stores, catalog) = (self.stage.stores(), self.stage.catalog());
         let derived = verify(stores, catalog).await?;
         let mut findings = self.poisoned().await?;
-        let places = |all: &[ItemAddress], how| all.iter().map(|item| format!("{item}: {how}")).collect::<Vec<_>>();
+        let places = |all: &[ItemAddress], how| {
+            all.iter()
+                .map(|item| format!("{item}: {how}"))
+                .collect::<Vec<_>>()
+        };
         findings.extend(places(&derived.missing, "is missing"));
-        findings.extend(places(&derived.different, "has other content than its primary"));
-        findings.extend(derived.stale.iter().map(|(_, site)| format!("{site}: nothing derives it")));
-        findings.extend(derived.taken.iter().map(|(primary, item)| format!("{item}: is not that of {primary}")));
+        findings.extend(places(
+            &derived.different,
+            "has other content than its primary",
+        ));
+        findings.extend(
+            derived
+                .stale
+                .iter()
+                .map(|(_, site)| format!("{site}: nothing derives it")),
+        );
+        findings.extend(
+            derived
+                .taken
+                .iter()
+                .map(|(primary, item)| format!("{item}: is not that of {primary}")),
+        );
         let (here, archived) = self.company.staff()?;
         for (table, wanted) in [(EMPLOYEES, here), (FORMER, archived)] {
-            let rows = scan(stores, &TableRef { account: AccountName::main(), table: TableName::new(table)? }).await?;
-            findings.extend(compare(table, wanted, rows.into_iter().map(|row| row.entity).collect()));
+            let rows = scan(
+                stores,
+                &TableRef {
+                    account: AccountName::main(),
+                    table: TableName::new(table)?,
+                },
+            )
+            .await?;
+            findings.extend(compare(
+                table,
+                wanted,
+                rows.into_iter().map(|row| row.entity).collect(),
+            ));
         }
-        Ok(ChaosFindings { primaries: derived.primaries as u64, items: derived.right as u64, findings })
+        Ok(ChaosFindings {
+            primaries: derived.primaries as u64,
+            items: derived.right as u64,
+            findings,
+        })
     }
 
     /// Messages on the poison queue: there must be none.
@@ -266,7 +371,10 @@ impl Storm<'_> {
         let poison = self.stage.queue().with_suffix("-poison")?;
         let messages = self.account()?.queues.peek(&poison, 32).await?;
         let told = messages.into_iter().map(|message| match message.text {
-            MessageText::Readable(text) => format!("poisoned: {}", body::decode(&text).map_or(text, |body| body.text)),
+            MessageText::Readable(text) => format!(
+                "poisoned: {}",
+                body::decode(&text).map_or(text, |body| body.text)
+            ),
             MessageText::Unreadable { reason, .. } => format!("poisoned: {reason}"),
         });
         Ok(told.collect())
@@ -322,7 +430,11 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), CHAOS_CONFIGURATION).unwrap();
             let named = Folder::Named(folder.path().to_owned());
-            let loaded = config::load(&Request { folder: named, ..Request::default() }).unwrap();
+            let loaded = config::load(&Request {
+                folder: named,
+                ..Request::default()
+            })
+            .unwrap();
             Arc::new(Self {
                 stores: Stores::new([(AccountName::main(), world.account())].into()),
                 settings: loaded.settings,
@@ -335,9 +447,21 @@ mod tests {
         async fn seen(self: &Arc<Self>) -> ChaosReport {
             let clock = Arc::new(SystemClock::new());
             let (stores, stop) = (self.stores.clone(), CancellationToken::new());
-            let context = Context { settings: Arc::new(settings(Vec::new())), catalog: Arc::clone(&self.catalog), stores, clock, stop };
-            let mut out = Output::to(Box::new(Paper::default()), Box::new(Paper::default()), Format::Text);
-            chaos(Duration::from_secs(1), self, &context, &mut out).await.unwrap()
+            let context = Context {
+                settings: Arc::new(settings(Vec::new())),
+                catalog: Arc::clone(&self.catalog),
+                stores,
+                clock,
+                stop,
+            };
+            let mut out = Output::to(
+                Box::new(Paper::default()),
+                Box::new(Paper::default()),
+                Format::Text,
+            );
+            chaos(Duration::from_secs(1), self, &context, &mut out)
+                .await
+                .unwrap()
         }
     }
 
@@ -382,15 +506,32 @@ mod tests {
         }
 
         async fn prepare(&self) -> anyhow::Result<()> {
-            let migrator = Migrator::new(self.stores.clone(), &self.settings, Arc::clone(&self.catalog), Arc::new(SystemClock::new()))?;
+            let migrator = Migrator::new(
+                self.stores.clone(),
+                &self.settings,
+                Arc::clone(&self.catalog),
+                Arc::new(SystemClock::new()),
+            )?;
             let poison = self.settings.queues[0].name.with_suffix("-poison")?;
             migrator.up(Consent::Additions, |_| {}).await?;
-            self.account().queues.put(&poison, r#"{"reason":"exhausted"}"#, Duration::ZERO, Ttl::Never).await?;
+            self.account()
+                .queues
+                .put(
+                    &poison,
+                    r#"{"reason":"exhausted"}"#,
+                    Duration::ZERO,
+                    Ttl::Never,
+                )
+                .await?;
             Ok(())
         }
 
         async fn work(&self, weather: Weather, _: Mode) -> anyhow::Result<()> {
-            if weather == Weather::Storm { std::future::pending().await } else { Ok(()) }
+            if weather == Weather::Storm {
+                std::future::pending().await
+            } else {
+                Ok(())
+            }
         }
 
         fn faults(&self) -> u64 {
@@ -401,9 +542,19 @@ mod tests {
     #[tokio::test]
     async fn workers_that_do_nothing_and_what_is_poisoned_are_found() {
         let idle = Idle::new();
-        let ChaosReport { outcome, jobs, primaries, .. } = idle.seen().await;
-        let RuleOutcome::Broken { found } = outcome else { panic!("{outcome:?}") };
-        assert!(found.contains("is missing") && found.contains("poisoned: {\"reason\":\"exhausted\"}"), "{found}");
+        let ChaosReport {
+            outcome,
+            jobs,
+            primaries,
+            ..
+        } = idle.seen().await;
+        let RuleOutcome::Broken { found } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(
+            found.contains("is missing") && found.contains("poisoned: {\"reason\":\"exhausted\"}"),
+            "{found}"
+        );
         assert!(jobs > 1 && primaries > 0, "{jobs} {primaries}");
     }
 
@@ -417,6 +568,10 @@ mod tests {
     #[test]
     fn its_cost_grows_with_its_minutes() {
         assert!(cost(Duration::from_secs(5)).dollars() < 0.01);
-        assert!((0.01..0.045).contains(&cost(Duration::from_mins(10)).dollars()), "{}", cost(Duration::from_mins(10)).dollars());
+        assert!(
+            (0.01..0.045).contains(&cost(Duration::from_mins(10)).dollars()),
+            "{}",
+            cost(Duration::from_mins(10)).dollars()
+        );
     }
 }

@@ -31,7 +31,9 @@ const MANAGERS: u32 = 12;
 const REST: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
-const LAST: [&str; 12] = ["Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Holm", "Ito", "Kaya", "Okafor", "Sato", "Toth"];
+const LAST: [&str; 12] = [
+    "Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Holm", "Ito", "Kaya", "Okafor", "Sato", "Toth",
+];
 
 /// A change: writes of the application, then a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +85,10 @@ impl Employee {
         Ok(Entity::new(self.key()?)
             .with("FirstName", name(&FIRST, self.number))
             .with("LastName", name(&LAST, self.number + self.version))
-            .with("Email", format!("{}.{}@contoso.com", self.number, self.version))
+            .with(
+                "Email",
+                format!("{}.{}@contoso.com", self.number, self.version),
+            )
             .with("IsManager", self.number.is_multiple_of(MANAGERS)))
     }
 
@@ -94,7 +99,9 @@ impl Employee {
     }
 
     fn put(&self, mode: &str) -> Result<Value, KeyError> {
-        Ok(json!({"op": "put", "mode": mode, "table": EMPLOYEES, "entity": odata::encode(&self.entity()?)}))
+        Ok(
+            json!({"op": "put", "mode": mode, "table": EMPLOYEES, "entity": odata::encode(&self.entity()?)}),
+        )
     }
 }
 
@@ -104,7 +111,11 @@ fn department(number: u32) -> String {
 
 impl ChaosCompany {
     /// The next change, at this time.
-    pub(super) fn change(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
+    pub(super) fn change(
+        &mut self,
+        chance: &dyn Chance,
+        now: Duration,
+    ) -> Result<CompanyChange, KeyError> {
         let drawn = chance.next_u64() % 100;
         match drawn {
             0..30 => self.hire(Some(now)),
@@ -118,11 +129,26 @@ impl ChaosCompany {
     /// By a write, or by a job.
     fn hire(&mut self, written: Option<Duration>) -> Result<CompanyChange, KeyError> {
         let number = u32::try_from(self.employees.len()).unwrap_or(u32::MAX);
-        let end = if written.is_some() { Employment::Goes } else { Employment::Stays };
-        let employee = Employee { number, version: 0, written, end };
+        let end = if written.is_some() {
+            Employment::Goes
+        } else {
+            Employment::Stays
+        };
+        let employee = Employee {
+            number,
+            version: 0,
+            written,
+            end,
+        };
         let change = match written {
-            Some(_) => CompanyChange { write: Some((EMPLOYEES, employee.entity()?)), job: employee.job("sync")? },
-            None => CompanyChange { write: None, job: employee.put("replace")? },
+            Some(_) => CompanyChange {
+                write: Some((EMPLOYEES, employee.entity()?)),
+                job: employee.job("sync")?,
+            },
+            None => CompanyChange {
+                write: None,
+                job: employee.put("replace")?,
+            },
         };
         self.employees.push(employee);
         Ok(change)
@@ -130,7 +156,10 @@ impl ChaosCompany {
 
     /// An employee that may change, last written before this time.
     fn chosen(&mut self, chance: &dyn Chance, before: Duration) -> Option<&mut Employee> {
-        let may = |employee: &&mut Employee| employee.end == Employment::Goes && employee.written.is_some_and(|written| written <= before);
+        let may = |employee: &&mut Employee| {
+            employee.end == Employment::Goes
+                && employee.written.is_some_and(|written| written <= before)
+        };
         let mut those: Vec<&mut Employee> = self.employees.iter_mut().filter(may).collect();
         let many = u64::try_from(those.len()).unwrap_or(1).max(1);
         let one = usize::try_from(chance.next_u64() % many).unwrap_or(0);
@@ -138,15 +167,25 @@ impl ChaosCompany {
     }
 
     fn rename(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
-        let Some(employee) = self.chosen(chance, now) else { return self.hire(Some(now)) };
+        let Some(employee) = self.chosen(chance, now) else {
+            return self.hire(Some(now));
+        };
         employee.version += 1;
         employee.written = Some(now);
-        Ok(CompanyChange { write: Some((EMPLOYEES, employee.entity()?)), job: employee.job("sync")? })
+        Ok(CompanyChange {
+            write: Some((EMPLOYEES, employee.entity()?)),
+            job: employee.job("sync")?,
+        })
     }
 
     /// The last job about an employee.
     fn end(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
-        let Some(employee) = now.checked_sub(REST).and_then(|before| self.chosen(chance, before)) else { return self.hire(Some(now)) };
+        let Some(employee) = now
+            .checked_sub(REST)
+            .and_then(|before| self.chosen(chance, before))
+        else {
+            return self.hire(Some(now));
+        };
         let job = match chance.next_u64() % 3 {
             0 => {
                 employee.end = Employment::Deleted;
@@ -169,20 +208,36 @@ impl ChaosCompany {
     /// A department gets another building, or one more room.
     fn moves(&mut self, chance: &dyn Chance) -> Result<CompanyChange, KeyError> {
         self.moves += 1;
-        let department = department(u32::try_from(chance.next_u64() % u64::from(DEPARTMENTS)).unwrap_or(0));
-        let (table, rk) =
-            if self.moves.is_multiple_of(2) { (BUILDINGS, "building".to_owned()) } else { (ROOMS, format!("{:04}", self.moves)) };
-        let entity = Entity::new(EntityKey::new(&*department, &*rk)?).with("Name", format!("{table} {}", self.moves));
-        Ok(CompanyChange { write: Some((table, entity)), job: json!({"op": "sync", "table": table, "pk": department, "rk": rk}) })
+        let department =
+            department(u32::try_from(chance.next_u64() % u64::from(DEPARTMENTS)).unwrap_or(0));
+        let (table, rk) = if self.moves.is_multiple_of(2) {
+            (BUILDINGS, "building".to_owned())
+        } else {
+            (ROOMS, format!("{:04}", self.moves))
+        };
+        let entity = Entity::new(EntityKey::new(&*department, &*rk)?)
+            .with("Name", format!("{table} {}", self.moves));
+        Ok(CompanyChange {
+            write: Some((table, entity)),
+            job: json!({"op": "sync", "table": table, "pk": department, "rk": rk}),
+        })
     }
 
     /// Those who must be there, and those who must be archived.
     pub(super) fn staff(&self) -> Result<(Staff, Staff), KeyError> {
         let those = |ends: &[Employment]| -> Result<Staff, KeyError> {
-            let employees = self.employees.iter().filter(|employee| ends.contains(&employee.end));
-            employees.map(|employee| Ok((employee.key()?, employee.entity()?))).collect()
+            let employees = self
+                .employees
+                .iter()
+                .filter(|employee| ends.contains(&employee.end));
+            employees
+                .map(|employee| Ok((employee.key()?, employee.entity()?)))
+                .collect()
         };
-        Ok((those(&[Employment::Goes, Employment::Stays])?, those(&[Employment::Archived])?))
+        Ok((
+            those(&[Employment::Goes, Employment::Stays])?,
+            those(&[Employment::Archived])?,
+        ))
     }
 }
 
@@ -195,13 +250,21 @@ pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec
             Some(wanted) => {
                 for (name, value) in &wanted.properties {
                     if entity.get(name) != Some(value) {
-                        findings.push(format!("{table}{}: {name} is {:?}, and must be {value:?}", entity.key, entity.get(name)));
+                        findings.push(format!(
+                            "{table}{}: {name} is {:?}, and must be {value:?}",
+                            entity.key,
+                            entity.get(name)
+                        ));
                     }
                 }
             }
         }
     }
-    findings.extend(wanted.into_keys().map(|key| format!("{table}{key}: is lost")));
+    findings.extend(
+        wanted
+            .into_keys()
+            .map(|key| format!("{table}{key}: is lost")),
+    );
     findings
 }
 
@@ -211,7 +274,8 @@ mod tests {
     use crate::adapters::system::SeededChance;
 
     #[test]
-    fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write() {
+    fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write()
+     {
         let chance = SeededChance::new(3);
         let mut company = ChaosCompany::default();
         let mut written: BTreeMap<String, (Duration, bool)> = BTreeMap::new();
@@ -219,9 +283,16 @@ mod tests {
             let now = Duration::from_millis(300 * tick);
             let CompanyChange { write, job } = company.change(&chance, now).unwrap();
             let key = |value: &Value| format!("{}/{}", value["pk"], value["rk"]);
-            let ends = matches!(job["op"].as_str(), Some("delete" | "archive")) || job["mode"] == "merge";
-            let about =
-                if job["op"] == "put" { format!("{}/{}", job["entity"]["PartitionKey"], job["entity"]["RowKey"]) } else { key(&job) };
+            let ends =
+                matches!(job["op"].as_str(), Some("delete" | "archive")) || job["mode"] == "merge";
+            let about = if job["op"] == "put" {
+                format!(
+                    "{}/{}",
+                    job["entity"]["PartitionKey"], job["entity"]["RowKey"]
+                )
+            } else {
+                key(&job)
+            };
             let before = written.get(&about).copied();
             assert!(!before.is_some_and(|(_, ended)| ended), "{about}: {job}");
             if ends {
@@ -233,19 +304,41 @@ mod tests {
             }
         }
         let (here, archived) = company.staff().unwrap();
-        assert!(here.len() > 300 && archived.len() > 50, "{} {}", here.len(), archived.len());
+        assert!(
+            here.len() > 300 && archived.len() > 50,
+            "{} {}",
+            here.len(),
+            archived.len()
+        );
     }
 
     #[test]
     fn what_is_lost_changed_or_invented_is_found() {
         let key = |rk: &str| EntityKey::new("Department 1", rk).unwrap();
         let staff = |names: &[(&str, &str)]| -> Vec<Entity> {
-            names.iter().map(|(rk, name)| Entity::new(key(rk)).with("FirstName", *name)).collect()
+            names
+                .iter()
+                .map(|(rk, name)| Entity::new(key(rk)).with("FirstName", *name))
+                .collect()
         };
-        let wanted: Staff = staff(&[("1", "Ada"), ("2", "Bo")]).into_iter().map(|entity| (entity.key.clone(), entity)).collect();
-        assert_eq!(compare(EMPLOYEES, wanted.clone(), staff(&[("1", "Ada"), ("2", "Bo")])), Vec::<String>::new());
+        let wanted: Staff = staff(&[("1", "Ada"), ("2", "Bo")])
+            .into_iter()
+            .map(|entity| (entity.key.clone(), entity))
+            .collect();
+        assert_eq!(
+            compare(
+                EMPLOYEES,
+                wanted.clone(),
+                staff(&[("1", "Ada"), ("2", "Bo")])
+            ),
+            Vec::<String>::new()
+        );
         let findings = compare(EMPLOYEES, wanted, staff(&[("2", "Chi"), ("3", "Ivo")])).join("; ");
-        for words in ["1\"): is lost", "FirstName is", "3\"): exists, and must not"] {
+        for words in [
+            "1\"): is lost",
+            "FirstName is",
+            "3\"): exists, and must not",
+        ] {
             assert!(findings.contains(words), "{findings}");
         }
     }

@@ -42,7 +42,12 @@ const ATTEMPTS: u32 = 3;
 /// How long a rule may take: the longest waits half a minute for messages to expire.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Requests of all rules, somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
-const USUAL: Billed = Billed { table: 1_950, queue: 300, blob_writes: 370, blob_reads: 180 };
+const USUAL: Billed = Billed {
+    table: 1_950,
+    queue: 300,
+    blob_writes: 370,
+    blob_reads: 180,
+};
 
 /// Arguments of `certify`.
 #[derive(Debug, Args)]
@@ -78,8 +83,13 @@ fn dollars(text: &str) -> Result<f64, String> {
 }
 
 fn chaos_duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text)
-        .and_then(|duration| if duration <= Duration::from_hours(1) { Ok(duration) } else { Err("0s to 1h are expected".to_owned()) })
+    parse_duration(text).and_then(|duration| {
+        if duration <= Duration::from_hours(1) {
+            Ok(duration)
+        } else {
+            Err("0s to 1h are expected".to_owned())
+        }
+    })
 }
 
 /// An account within a budget.
@@ -154,12 +164,19 @@ pub async fn certify(
     within: impl FnOnce(f64) -> anyhow::Result<Box<dyn BudgetedAccount>>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let patient = context.stores.account(&args.account).map_err(UsageError::of)?.clone();
+    let patient = context
+        .stores
+        .account(&args.account)
+        .map_err(UsageError::of)?
+        .clone();
     let rules = rules();
     let (storm, usual) = if args.chaos.is_zero() {
         (String::new(), USUAL)
     } else {
-        (format!(" and {} of chaos", duration_text(args.chaos)), USUAL.plus(chaos::cost(args.chaos)))
+        (
+            format!(" and {} of chaos", duration_text(args.chaos)),
+            USUAL.plus(chaos::cost(args.chaos)),
+        )
     };
     let cost = format!(
         "{} rules{storm} take about {} requests, {} at list prices; the budget is {}",
@@ -172,10 +189,16 @@ pub async fn certify(
         somebody_to_ask(&format!("{cost}: add --yes where nobody can be asked"))?;
         if !consents(format_args!("On {place}, {cost}."), context, out).await? {
             out.say("Nothing was sent.")?;
-            return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
+            return Ok(if context.stop.is_cancelled() {
+                Exit::Interrupted
+            } else {
+                Exit::Failed
+            });
         }
     }
-    out.say(format_args!("On {place}: {cost}. Everything is created under new names and deleted again."))?;
+    out.say(format_args!(
+        "On {place}: {cost}. Everything is created under new names and deleted again."
+    ))?;
     let began = context.clock.monotonic();
     let budgeted = within(args.budget)?;
     let run = async {
@@ -189,12 +212,15 @@ pub async fn certify(
     let run = context.stop.run_until_cancelled(run).await;
     let left = clean(&patient, budgeted.created()).await;
     let Some((mut results, chaos)) = run.transpose()? else {
-        left.iter().try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
+        left.iter()
+            .try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
         out.complain("Interrupted: nothing is certified. What was created is deleted.")?;
         return Ok(Exit::Interrupted);
     };
     results.sort_by_key(|result| (result.group, result.rule));
-    let count = |of: fn(&RuleOutcome) -> bool| results.iter().filter(|result| of(&result.outcome)).count() as u64;
+    let count = |of: fn(&RuleOutcome) -> bool| {
+        results.iter().filter(|result| of(&result.outcome)).count() as u64
+    };
     let (holds, broken, not_run) = (
         count(|outcome| *outcome == RuleOutcome::Holds),
         count(|outcome| matches!(outcome, RuleOutcome::Broken { .. })),
@@ -207,14 +233,21 @@ pub async fn certify(
         budget: args.budget,
         dollars: budgeted.billed().dollars(),
         requests: budgeted.billed().requests(),
-        seconds: context.clock.monotonic().saturating_sub(began).as_secs_f64(),
+        seconds: context
+            .clock
+            .monotonic()
+            .saturating_sub(began)
+            .as_secs_f64(),
         holds,
         broken,
         not_run,
         summary: format!(
             "{} hold, {broken} broken, {not_run} not run{}",
             holds.of("rule"),
-            chaos.as_ref().map(|chaos| format!("; {}", chaos.summary())).unwrap_or_default()
+            chaos
+                .as_ref()
+                .map(|chaos| format!("; {}", chaos.summary()))
+                .unwrap_or_default()
         ),
         left,
         rules: &results,
@@ -224,10 +257,23 @@ pub async fn certify(
 }
 
 /// Runs every rule.
-async fn all(rules: &[Rule], budgeted: &dyn BudgetedAccount, context: &Context, out: &mut Output) -> anyhow::Result<Vec<CertifiedRule>> {
+async fn all(
+    rules: &[Rule],
+    budgeted: &dyn BudgetedAccount,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Vec<CertifiedRule>> {
     let _silence = Silence::begin();
-    let mut progress = Progress::begin("certify", "rules", Some(rules.len() as u64), out, &context.clock);
-    let mut running = iter(rules).map(|rule| one(rule, budgeted, context)).buffer_unordered(PARALLEL);
+    let mut progress = Progress::begin(
+        "certify",
+        "rules",
+        Some(rules.len() as u64),
+        out,
+        &context.clock,
+    );
+    let mut running = iter(rules)
+        .map(|rule| one(rule, budgeted, context))
+        .buffer_unordered(PARALLEL);
     let mut results = Vec::new();
     while let Some(result) = running.next().await {
         results.push(result);
@@ -265,12 +311,20 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
     let (mut attempts, mut outcome) = (0, RuleOutcome::NotRun);
     while attempts < ATTEMPTS && !budgeted.is_spent() {
         attempts += 1;
-        let world = World::new(budgeted.account(), |time| Box::pin(tokio::time::sleep(time)), ());
+        let world = World::new(
+            budgeted.account(),
+            |time| Box::pin(tokio::time::sleep(time)),
+            (),
+        );
         let run = AssertUnwindSafe((rule.run)(&world)).catch_unwind();
         outcome = match tokio::time::timeout(PATIENCE, run).await {
             Ok(Ok(())) => RuleOutcome::Holds,
-            Ok(Err(panic)) => RuleOutcome::Broken { found: printable(&words(panic.as_ref())) },
-            Err(_) => RuleOutcome::Broken { found: format!("no end within {} s", PATIENCE.as_secs()) },
+            Ok(Err(panic)) => RuleOutcome::Broken {
+                found: printable(&words(panic.as_ref())),
+            },
+            Err(_) => RuleOutcome::Broken {
+                found: format!("no end within {} s", PATIENCE.as_secs()),
+            },
         };
         if outcome == RuleOutcome::Holds {
             break;
@@ -279,13 +333,26 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
             outcome = RuleOutcome::NotRun;
         }
     }
-    let seconds = context.clock.monotonic().saturating_sub(began).as_secs_f64();
-    CertifiedRule { group: rule.group, rule: rule.name, outcome, attempts, seconds }
+    let seconds = context
+        .clock
+        .monotonic()
+        .saturating_sub(began)
+        .as_secs_f64();
+    CertifiedRule {
+        group: rule.group,
+        rule: rule.name,
+        outcome,
+        attempts,
+        seconds,
+    }
 }
 
 /// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("it panicked without a message").to_owned()
 }
 
@@ -309,14 +376,37 @@ async fn clean(account: &Account, created: Vec<(Service, String)>) -> Vec<String
         };
         (!gone).then(|| format!("{} {name}", service.name()))
     };
-    iter(created).map(delete).buffer_unordered(PARALLEL).filter_map(async |left| left).collect().await
+    iter(created)
+        .map(delete)
+        .buffer_unordered(PARALLEL)
+        .filter_map(async |left| left)
+        .collect()
+        .await
 }
 
-fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -> anyhow::Result<Exit> {
-    let Certificate { dollars, requests, left, summary, rules, chaos, .. } = certificate;
+fn report(
+    args: &CertifyArgs,
+    certificate: &Certificate<'_>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let Certificate {
+        dollars,
+        requests,
+        left,
+        summary,
+        rules,
+        chaos,
+        ..
+    } = certificate;
     let file = args.report.display();
-    std::fs::write(&args.report, serde_json::to_string_pretty(certificate)?).with_context(|| format!("writing {file}"))?;
-    let outcomes = || rules.iter().map(|rule| &rule.outcome).chain(chaos.iter().map(|chaos| &chaos.outcome));
+    std::fs::write(&args.report, serde_json::to_string_pretty(certificate)?)
+        .with_context(|| format!("writing {file}"))?;
+    let outcomes = || {
+        rules
+            .iter()
+            .map(|rule| &rule.outcome)
+            .chain(chaos.iter().map(|chaos| &chaos.outcome))
+    };
     let [is_broken, is_open] = [
         outcomes().any(|outcome| matches!(outcome, RuleOutcome::Broken { .. })),
         outcomes().any(|outcome| *outcome == RuleOutcome::NotRun),
@@ -324,8 +414,15 @@ fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -
     if out.format() == Format::Json {
         out.value(certificate)?;
     } else {
-        let chaotic = chaos.iter().map(|chaos| ("chaos".to_owned(), &chaos.outcome));
-        let names = rules.iter().map(|rule| (format!("{}: {}", rule.group, rule.rule.replace('_', " ")), &rule.outcome));
+        let chaotic = chaos
+            .iter()
+            .map(|chaos| ("chaos".to_owned(), &chaos.outcome));
+        let names = rules.iter().map(|rule| {
+            (
+                format!("{}: {}", rule.group, rule.rule.replace('_', " ")),
+                &rule.outcome,
+            )
+        });
         for (name, outcome) in names.chain(chaotic) {
             if let RuleOutcome::Broken { found } = outcome {
                 let word = out.tone(Tone::Bad, "broken");
@@ -352,5 +449,9 @@ fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -
         grouped(*requests),
         dollars.dollars()
     ))?;
-    Ok(if is_broken || is_open || !left.is_empty() { Exit::Failed } else { Exit::Done })
+    Ok(if is_broken || is_open || !left.is_empty() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }

@@ -75,7 +75,10 @@ const SHOWN: usize = 400;
 impl GuideExample {
     /// What it shows, in one line: the script's first comment.
     pub fn title(&self) -> &'static str {
-        self.script.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default()
+        self.script
+            .lines()
+            .find_map(|line| line.strip_prefix("# "))
+            .unwrap_or_default()
     }
 
     /// Its commands on this day (`%Y%m%d`).
@@ -101,7 +104,10 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Done);
     }
-    let rows: Vec<[String; 2]> = GUIDE_EXAMPLES.iter().map(|example| [example.name.to_owned(), example.title().to_owned()]).collect();
+    let rows: Vec<[String; 2]> = GUIDE_EXAMPLES
+        .iter()
+        .map(|example| [example.name.to_owned(), example.title().to_owned()])
+        .collect();
     out.columns(["EXAMPLE", "SHOWS"], &rows)?;
     out.say("\nevenkeel demo --guide EXAMPLE runs one")?;
     Ok(Exit::Done)
@@ -110,7 +116,10 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
 /// Runs an example in this folder, which is empty, on a day (`%Y%m%d`). [`Exit::Failed`] where a command fails.
 pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> anyhow::Result<Exit> {
     let Some(example) = GUIDE_EXAMPLES.iter().find(|example| example.name == name) else {
-        return Err(UsageError::new(format!("there is no example {name:?}; `evenkeel demo --guide` lists them")).into());
+        return Err(UsageError::new(format!(
+            "there is no example {name:?}; `evenkeel demo --guide` lists them"
+        ))
+        .into());
     };
     prepare(example, folder)?;
     let program = std::env::current_exe().context("finding this program")?;
@@ -125,7 +134,11 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
         let failed = ended.exit_code != 0;
         show(step, &ended, out)?;
         if failed {
-            bail!("the command ended with {}: {}", ended.exit_code, cut(&step.text));
+            bail!(
+                "the command ended with {}: {}",
+                ended.exit_code,
+                cut(&step.text)
+            );
         }
     }
     if out.format() == Format::Json {
@@ -138,7 +151,10 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
 fn prepare(example: &GuideExample, folder: &Path) -> anyhow::Result<()> {
     let catalog = folder.join("config/catalog");
     std::fs::create_dir_all(&catalog).with_context(|| format!("creating {}", catalog.display()))?;
-    for (file, text) in [(folder.join("config/default.toml"), ACCOUNT), (catalog.join("guide.toml"), example.catalog)] {
+    for (file, text) in [
+        (folder.join("config/default.toml"), ACCOUNT),
+        (catalog.join("guide.toml"), example.catalog),
+    ] {
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
     }
     Ok(())
@@ -147,16 +163,27 @@ fn prepare(example: &GuideExample, folder: &Path) -> anyhow::Result<()> {
 /// Runs one command to its end. The environment's own settings, which may name real stores, are left out.
 fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Result<StepRun<'s>> {
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL"))
+    {
         command.env_remove(name);
     }
-    command.args(&step.arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+    command
+        .args(&step.arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut process = command
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
     if let Some(mut input) = process.stdin.take() {
         // A command that reads nothing has closed its input.
         let _ = input.write_all(step.input.as_bytes());
     }
-    let ended = process.wait_with_output().context("waiting for the command")?;
+    let ended = process
+        .wait_with_output()
+        .context("waiting for the command")?;
     Ok(StepRun {
         command: &step.text,
         exit_code: ended.status.code().unwrap_or(-1),
@@ -172,7 +199,11 @@ fn show(step: &GuideStep, ended: &StepRun<'_>, out: &mut Output) -> anyhow::Resu
     }
     let mut said = String::new();
     for comment in &step.comments {
-        let _ = writeln!(said, "{}", out.tone(Tone::Faint, format_args!("# {comment}")));
+        let _ = writeln!(
+            said,
+            "{}",
+            out.tone(Tone::Faint, format_args!("# {comment}"))
+        );
     }
     let prompt = out.tone(Tone::Strong, format_args!("$ {}", cut(&step.text)));
     out.line(format_args!("{said}{prompt}"))?;
@@ -188,7 +219,11 @@ fn show(step: &GuideStep, ended: &StepRun<'_>, out: &mut Output) -> anyhow::Resu
 }
 
 fn cut(text: &str) -> String {
-    if text.chars().count() <= SHOWN { text.to_owned() } else { text.chars().take(SHOWN).chain(['…']).collect() }
+    if text.chars().count() <= SHOWN {
+        text.to_owned()
+    } else {
+        text.chars().take(SHOWN).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +237,12 @@ mod tests {
             let steps = example.steps("20261120").unwrap();
             assert!(steps.len() >= 4, "{}: {} steps", example.name, steps.len());
             for step in steps {
-                assert!(!step.arguments.is_empty(), "{}: {}", example.name, step.text);
+                assert!(
+                    !step.arguments.is_empty(),
+                    "{}: {}",
+                    example.name,
+                    step.text
+                );
             }
         }
     }

@@ -17,10 +17,24 @@ pub(super) struct Person {
 }
 
 impl Person {
-    fn new(department: &str, number: &str, first_name: &str, last_name: &str, manager: bool) -> Self {
+    fn new(
+        department: &str,
+        number: &str,
+        first_name: &str,
+        last_name: &str,
+        manager: bool,
+    ) -> Self {
         let email = format!("{first_name}.{last_name}@contoso.com");
-        let [department, number, first_name, last_name] = [department, number, first_name, last_name].map(str::to_owned);
-        Self { department, number, first_name, last_name, email, manager }
+        let [department, number, first_name, last_name] =
+            [department, number, first_name, last_name].map(str::to_owned);
+        Self {
+            department,
+            number,
+            first_name,
+            last_name,
+            email,
+            manager,
+        }
     }
 
     /// Where the entity lies.
@@ -52,20 +66,33 @@ pub(super) fn founders() -> Vec<Person> {
 /// A person with Jun Cao's address.
 pub(super) fn namesake() -> Person {
     let jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
-    Person { email: "Jun.Cao@contoso.com".to_owned(), ..jim }
+    Person {
+        email: "Jun.Cao@contoso.com".to_owned(),
+        ..jim
+    }
 }
 
 /// Two hundred people who come with another company.
 pub(super) fn acquired() -> Vec<Person> {
-    const FIRST: [&str; 10] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae"];
+    const FIRST: [&str; 10] = [
+        "Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae",
+    ];
     const LAST: [&str; 20] = [
-        "Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Gray", "Holm", "Ito", "Jung", "Kaya", "Lund", "Moss", "Nagy", "Okafor", "Park",
-        "Quist", "Reyes", "Sato", "Toth",
+        "Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Gray", "Holm", "Ito", "Jung", "Kaya",
+        "Lund", "Moss", "Nagy", "Okafor", "Park", "Quist", "Reyes", "Sato", "Toth",
     ];
     FIRST
         .iter()
         .flat_map(|first| LAST.iter().map(move |last| (first, last)))
         .zip(1..)
-        .map(|((first, last), number)| Person::new("Fabrikam", &format!("{number:06}"), first, last, number % 40 == 0))
+        .map(|((first, last), number)| {
+            Person::new(
+                "Fabrikam",
+                &format!("{number:06}"),
+                first,
+                last,
+                number % 40 == 0,
+            )
+        })
         .collect()
 }

@@ -9,8 +9,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, TableRef};
-use crate::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, Row, TableName, body, large};
-use crate::ports::{Account, BlobUpload, Clock, Stores, TableOperation, Ttl, all_blobs, all_tables};
+use crate::model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, Row, TableName, body, large,
+};
+use crate::ports::{
+    Account, BlobUpload, Clock, Stores, TableOperation, Ttl, all_blobs, all_tables,
+};
 use crate::reconcile::Engine;
 use crate::wide;
 
@@ -45,27 +49,46 @@ impl DemoStage {
 
     /// Puts any text on the queue.
     pub(super) async fn send_text(&self, text: &str) -> anyhow::Result<()> {
-        self.account()?.queues.put(&self.queue, text, Duration::ZERO, Ttl::Never).await.context("putting a job on the queue")?;
+        self.account()?
+            .queues
+            .put(&self.queue, text, Duration::ZERO, Ttl::Never)
+            .await
+            .context("putting a job on the queue")?;
         Ok(())
     }
 
     /// Asks for every copy of an employee to be brought in step.
     pub(super) async fn sync(&self, key: &EntityKey) -> anyhow::Result<()> {
-        self.send(&json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk})).await
+        self.send(&json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk}))
+            .await
     }
 
     /// Changes some properties of an employee, as an application does on its own table.
     pub(super) async fn change(&self, changes: Entity) -> anyhow::Result<()> {
-        self.account()?.tables.apply(&employees()?.table, &TableOperation::InsertOrMerge(changes)).await.context("changing an employee")?;
+        self.account()?
+            .tables
+            .apply(&employees()?.table, &TableOperation::InsertOrMerge(changes))
+            .await
+            .context("changing an employee")?;
         Ok(())
     }
 
     /// Waits until the queue is empty, messages in work included.
     pub(super) async fn settled(&self) -> anyhow::Result<()> {
         let deadline = self.clock.monotonic() + PATIENCE;
-        while self.account()?.queues.approximate_count(&self.queue).await? > 0 {
+        while self
+            .account()?
+            .queues
+            .approximate_count(&self.queue)
+            .await?
+            > 0
+        {
             if self.clock.monotonic() > deadline {
-                bail!("the worker has not emptied the queue {} within {} s", self.queue, PATIENCE.as_secs());
+                bail!(
+                    "the worker has not emptied the queue {} within {} s",
+                    self.queue,
+                    PATIENCE.as_secs()
+                );
             }
             tokio::time::sleep(GLANCE).await;
         }
@@ -73,34 +96,70 @@ impl DemoStage {
     }
 
     /// An entity of a table.
-    pub(super) async fn find(&self, table: &str, key: &EntityKey) -> anyhow::Result<Option<Entity>> {
-        let row = self.account()?.tables.get(&TableName::new(table)?, key, None).await?;
+    pub(super) async fn find(
+        &self,
+        table: &str,
+        key: &EntityKey,
+    ) -> anyhow::Result<Option<Entity>> {
+        let row = self
+            .account()?
+            .tables
+            .get(&TableName::new(table)?, key, None)
+            .await?;
         Ok(row.map(|row| row.entity))
     }
 
     /// An entity of a wide table, whole.
-    pub(super) async fn whole(&self, table: &str, key: &EntityKey) -> anyhow::Result<Option<Entity>> {
-        let rows = wide::read(self.account()?.tables.as_ref(), &TableName::new(table)?, key, false).await?;
+    pub(super) async fn whole(
+        &self,
+        table: &str,
+        key: &EntityKey,
+    ) -> anyhow::Result<Option<Entity>> {
+        let rows = wide::read(
+            self.account()?.tables.as_ref(),
+            &TableName::new(table)?,
+            key,
+            false,
+        )
+        .await?;
         Ok(rows.joined().map(|row| row.entity))
     }
 
     /// The rows of a table, in order.
     pub(super) async fn rows(&self, table: &str) -> anyhow::Result<Vec<Row>> {
-        let table = TableRef { account: AccountName::main(), table: TableName::new(table)? };
+        let table = TableRef {
+            account: AccountName::main(),
+            table: TableName::new(table)?,
+        };
         crate::cli::verify::scan(&self.stores, &table).await
     }
 
     /// The names of the blobs of a container, in order.
     pub(super) async fn blobs(&self, container: &str) -> anyhow::Result<Vec<String>> {
-        let blobs = all_blobs(self.account()?.blobs.as_ref(), &ContainerName::new(container)?, "").await?;
-        Ok(blobs.into_iter().map(|blob| blob.name.as_str().to_owned()).collect())
+        let blobs = all_blobs(
+            self.account()?.blobs.as_ref(),
+            &ContainerName::new(container)?,
+            "",
+        )
+        .await?;
+        Ok(blobs
+            .into_iter()
+            .map(|blob| blob.name.as_str().to_owned())
+            .collect())
     }
 
     /// Puts a large value where jobs find it, as an application does before it sends one.
     pub(super) async fn stage(&self, name: &str, content: Vec<u8>) -> anyhow::Result<()> {
         let (container, name) = (ContainerName::new(large::STAGING)?, BlobName::new(name)?);
-        let upload = BlobUpload { content_type: Some("image/png".to_owned()), ..BlobUpload::default() };
-        self.account()?.blobs.put(&container, &name, content.into(), &upload).await.context("staging a blob")?;
+        let upload = BlobUpload {
+            content_type: Some("image/png".to_owned()),
+            ..BlobUpload::default()
+        };
+        self.account()?
+            .blobs
+            .put(&container, &name, content.into(), &upload)
+            .await
+            .context("staging a blob")?;
         Ok(())
     }
 
@@ -116,5 +175,8 @@ impl DemoStage {
 
 /// The table of the primaries.
 pub(super) fn employees() -> anyhow::Result<TableRef> {
-    Ok(TableRef { account: AccountName::main(), table: TableName::new("Employees")? })
+    Ok(TableRef {
+        account: AccountName::main(),
+        table: TableName::new("Employees")?,
+    })
 }

@@ -41,9 +41,18 @@ pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
         };
         let mut input = String::new();
         if let Some(end) = end {
-            let quoted = end.strip_prefix('\'').and_then(|end| end.strip_suffix('\''));
-            for line in lines.by_ref().take_while(|line| *line != quoted.unwrap_or(end)) {
-                input.push_str(&if quoted.is_some() { line.to_owned() } else { line.replace("$DAY", day) });
+            let quoted = end
+                .strip_prefix('\'')
+                .and_then(|end| end.strip_suffix('\''));
+            for line in lines
+                .by_ref()
+                .take_while(|line| *line != quoted.unwrap_or(end))
+            {
+                input.push_str(&if quoted.is_some() {
+                    line.to_owned()
+                } else {
+                    line.replace("$DAY", day)
+                });
                 input.push('\n');
             }
         }
@@ -53,7 +62,12 @@ pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
         }
         words.remove(0);
         let text = text.replace("$DAY", day);
-        steps.push(GuideStep { comments: std::mem::take(&mut comments), text, arguments: words, input });
+        steps.push(GuideStep {
+            comments: std::mem::take(&mut comments),
+            text,
+            arguments: words,
+            input,
+        });
     }
     Ok(steps)
 }
@@ -71,9 +85,17 @@ fn words(text: &str, day: &str) -> anyhow::Result<Vec<String>> {
                 rest = tail;
                 continue;
             }
-            '\'' => tail.split_once('\'').map(|(part, after)| (part.to_owned(), after)).context("an unclosed quote")?,
-            '"' => tail.split_once('"').map(|(part, after)| (part.replace("$DAY", day), after)).context("an unclosed quote")?,
-            '\\' | '|' | ';' | '&' | '<' | '>' | '`' | '$' | '*' | '(' => bail!("{c:?} is not understood outside of quotes"),
+            '\'' => tail
+                .split_once('\'')
+                .map(|(part, after)| (part.to_owned(), after))
+                .context("an unclosed quote")?,
+            '"' => tail
+                .split_once('"')
+                .map(|(part, after)| (part.replace("$DAY", day), after))
+                .context("an unclosed quote")?,
+            '\\' | '|' | ';' | '&' | '<' | '>' | '`' | '$' | '*' | '(' => {
+                bail!("{c:?} is not understood outside of quotes")
+            }
             _ => (c.to_string(), tail),
         };
         word.get_or_insert_default().push_str(&part);
@@ -90,7 +112,10 @@ mod tests {
     #[test]
     fn words_are_quoted_as_in_a_shell() {
         let found = words(r#"evenkeel lookup 'A b'  "T$DAY"x '' 'q>=1'"#, "20261120").unwrap();
-        assert_eq!(found, ["evenkeel", "lookup", "A b", "T20261120x", "", "q>=1"]);
+        assert_eq!(
+            found,
+            ["evenkeel", "lookup", "A b", "T20261120x", "", "q>=1"]
+        );
         for odd in ["a | b", "a 'b", "a $X", "a > b"] {
             words(odd, "").unwrap_err();
         }
@@ -101,7 +126,10 @@ mod tests {
         let script = "#!/bin/sh\n# Title\nset -e\n\n# Why.\nevenkeel submit - <<JOBS\nT$DAY\nJOBS\nevenkeel get 'a b'\n";
         let steps = parse(script, "20261120").unwrap();
         assert_eq!(steps.len(), 2);
-        assert_eq!((steps[0].comments.as_slice(), steps[0].input.as_str()), (["Why.".to_owned()].as_slice(), "T20261120\n"));
+        assert_eq!(
+            (steps[0].comments.as_slice(), steps[0].input.as_str()),
+            (["Why.".to_owned()].as_slice(), "T20261120\n")
+        );
         assert_eq!(steps[1].arguments, ["get", "a b"]);
         parse("#!/bin/sh\n# Title\nrm -r x\n", "").unwrap_err();
     }

@@ -53,16 +53,43 @@ pub(super) struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub(super) fn ok(check: &'static str, subject: &impl ToString, finding: impl Into<String>) -> Self {
-        Self { severity: Severity::Ok, check, subject: subject.to_string(), finding: finding.into(), remedy: None }
+    pub(super) fn ok(
+        check: &'static str,
+        subject: &impl ToString,
+        finding: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Ok,
+            check,
+            subject: subject.to_string(),
+            finding: finding.into(),
+            remedy: None,
+        }
     }
 
-    pub(super) fn warning(check: &'static str, subject: &impl ToString, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, remedy: Some(remedy.into()), ..Self::ok(check, subject, finding) }
+    pub(super) fn warning(
+        check: &'static str,
+        subject: &impl ToString,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Warning,
+            remedy: Some(remedy.into()),
+            ..Self::ok(check, subject, finding)
+        }
     }
 
-    pub(super) fn error(check: &'static str, subject: &impl ToString, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, ..Self::warning(check, subject, finding, remedy) }
+    pub(super) fn error(
+        check: &'static str,
+        subject: &impl ToString,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Error,
+            ..Self::warning(check, subject, finding, remedy)
+        }
     }
 }
 
@@ -100,14 +127,22 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             check,
             account,
             words,
-            format!("nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network"),
+            format!(
+                "nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network"
+            ),
         ),
-        ErrorClass::NotFound(Missing::Container) => {
-            Diagnosis::error(check, account, words, "`evenkeel migrate up` creates what the catalog declares")
-        }
-        ErrorClass::Throttled { .. } => {
-            Diagnosis::warning(check, account, words, "the service is busy: look for hot partitions on the dashboard's page Storage")
-        }
+        ErrorClass::NotFound(Missing::Container) => Diagnosis::error(
+            check,
+            account,
+            words,
+            "`evenkeel migrate up` creates what the catalog declares",
+        ),
+        ErrorClass::Throttled { .. } => Diagnosis::warning(
+            check,
+            account,
+            words,
+            "the service is busy: look for hot partitions on the dashboard's page Storage",
+        ),
         ErrorClass::Transient { .. } | ErrorClass::Ambiguous => Diagnosis::error(
             check,
             account,
@@ -123,7 +158,9 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             check,
             account,
             words,
-            format!("check [accounts.{account}]: the service answers as no service of Azure Storage does"),
+            format!(
+                "check [accounts.{account}]: the service answers as no service of Azure Storage does"
+            ),
         ),
     }
 }
@@ -134,14 +171,27 @@ pub(super) fn kind(account: &AccountName, AccountFacts { kind, sku }: &AccountFa
         return Diagnosis::ok("account", account, format!("{kind}, {sku}"));
     }
     let finding = format!("{kind}, {sku}: an account of this kind has no tables and queues");
-    Diagnosis::error("account", account, finding, "use a general-purpose account: kind StorageV2, performance Standard")
+    Diagnosis::error(
+        "account",
+        account,
+        finding,
+        "use a general-purpose account: kind StorageV2, performance Standard",
+    )
 }
 
 /// How far the table service's clock is ahead of this machine's.
 pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
-    let direction = if ahead.is_negative() { "behind" } else { "ahead of" };
-    let finding = format!("the table service's clock is {:.1} s {direction} this machine's", ahead.abs().as_secs_f64());
-    let remedy = "set this machine's clock by NTP: from 15 minutes on the service refuses what it signs";
+    let direction = if ahead.is_negative() {
+        "behind"
+    } else {
+        "ahead of"
+    };
+    let finding = format!(
+        "the table service's clock is {:.1} s {direction} this machine's",
+        ahead.abs().as_secs_f64()
+    );
+    let remedy =
+        "set this machine's clock by NTP: from 15 minutes on the service refuses what it signs";
     match ahead.abs() {
         apart if apart >= CLOCK_ERROR => Diagnosis::error("clock", account, finding, remedy),
         apart if apart >= CLOCK_WARNING => Diagnosis::warning("clock", account, finding, remedy),
@@ -150,10 +200,18 @@ pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
 }
 
 /// How long point reads took; nothing where there were none.
-pub(super) fn latency(account: &AccountName, latencies: &Latencies, reads: u64) -> Option<Diagnosis> {
+pub(super) fn latency(
+    account: &AccountName,
+    latencies: &Latencies,
+    reads: u64,
+) -> Option<Diagnosis> {
     let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));
     let shown = |took: Option<Duration>| took.map(|took| took.as_secs_f64()).seconds();
-    let finding = format!("a point read takes {} (p50), {} (p99), of {reads} reads", shown(p50), shown(p99));
+    let finding = format!(
+        "a point read takes {} (p50), {} (p99), of {reads} reads",
+        shown(p50),
+        shown(p99)
+    );
     Some(if p50? > FAR {
         Diagnosis::warning(
             "latency",
@@ -167,13 +225,27 @@ pub(super) fn latency(account: &AccountName, latencies: &Latencies, reads: u64) 
 }
 
 /// The messages of a queue. `age` is that of the oldest of its first visible ones; `workers` are those that are well.
-pub(super) fn backlog(queue: &QueueName, messages: u64, age: Duration, workers: Option<usize>) -> Diagnosis {
+pub(super) fn backlog(
+    queue: &QueueName,
+    messages: u64,
+    age: Duration,
+    workers: Option<usize>,
+) -> Diagnosis {
     if messages == 0 {
         return Diagnosis::ok("backlog", queue, "empty");
     }
-    let finding = format!("{}, the oldest {} old", messages.of("message"), lasting(age));
+    let finding = format!(
+        "{}, the oldest {} old",
+        messages.of("message"),
+        lasting(age)
+    );
     match workers {
-        Some(0) => Diagnosis::error("backlog", queue, format!("{finding}, and no worker runs"), "start one: `evenkeel run`"),
+        Some(0) => Diagnosis::error(
+            "backlog",
+            queue,
+            format!("{finding}, and no worker runs"),
+            "start one: `evenkeel run`",
+        ),
         _ if age >= OLD => Diagnosis::warning(
             "backlog",
             queue,
@@ -193,8 +265,13 @@ pub(super) fn poison(queue: &QueueSettings, poisoned: u64) -> Diagnosis {
     Diagnosis::error(
         "poison",
         name,
-        format!("{}: what they ask for is not done", poisoned.of("poisoned message")),
-        format!("`evenkeel poison list --queue {name}` tells their reasons; requeue or discard them"),
+        format!(
+            "{}: what they ask for is not done",
+            poisoned.of("poisoned message")
+        ),
+        format!(
+            "`evenkeel poison list --queue {name}` tells their reasons; requeue or discard them"
+        ),
     )
 }
 
@@ -202,14 +279,19 @@ pub(super) fn poison(queue: &QueueSettings, poisoned: u64) -> Diagnosis {
 pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option<Diagnosis> {
     let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
     let most = QUEUES_TARGET / QUEUE_TARGET;
-    let finding = format!("{}, of 2,000 messages/s each; an account takes 20,000/s of all its queues", shards.of("job queue"));
+    let finding = format!(
+        "{}, of 2,000 messages/s each; an account takes 20,000/s of all its queues",
+        shards.of("job queue")
+    );
     match shards {
         0 => None,
         _ if shards > most => Some(Diagnosis::warning(
             "limits",
             account,
             finding,
-            format!("more than {most} queues of one account carry no more: put further ones in another account (docs/storage.md)"),
+            format!(
+                "more than {most} queues of one account carry no more: put further ones in another account (docs/storage.md)"
+            ),
         )),
         _ => Some(Diagnosis::ok("limits", account, finding)),
     }
@@ -218,10 +300,19 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
 /// Requests of this command that the service refused for being too many.
 pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -> Diagnosis {
     if throttled == 0 {
-        return Diagnosis::ok("throttling", account, format!("none of {requests} requests"));
+        return Diagnosis::ok(
+            "throttling",
+            account,
+            format!("none of {requests} requests"),
+        );
     }
     let remedy = "the account or a partition is at its limit while this command asks for next to nothing: docs/keys.md#hot-partitions";
-    Diagnosis::warning("throttling", account, format!("{throttled} of {requests} requests were refused with 503 or 429"), remedy)
+    Diagnosis::warning(
+        "throttling",
+        account,
+        format!("{throttled} of {requests} requests were refused with 503 or 429"),
+        remedy,
+    )
 }
 
 /// The recorded catalog and pending migrations.
@@ -230,23 +321,51 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
     for change in &status.pending {
         let waits = settings.auto && change.needs() != Consent::Replacement;
         let itself = settings.auto && change.needs() == Consent::Additions;
-        let flag = if change.needs() == Consent::Replacement { " --retire" } else { "" };
-        let remedy = format!("`evenkeel migrate up{flag}` does this{}", if itself { ", and so does a worker at its start" } else { "" });
-        let make = if waits { Diagnosis::warning } else { Diagnosis::error };
-        findings.push(make("catalog", &AccountName::main(), format!("pending: {change}"), remedy));
+        let flag = if change.needs() == Consent::Replacement {
+            " --retire"
+        } else {
+            ""
+        };
+        let remedy = format!(
+            "`evenkeel migrate up{flag}` does this{}",
+            if itself {
+                ", and so does a worker at its start"
+            } else {
+                ""
+            }
+        );
+        let make = if waits {
+            Diagnosis::warning
+        } else {
+            Diagnosis::error
+        };
+        findings.push(make(
+            "catalog",
+            &AccountName::main(),
+            format!("pending: {change}"),
+            remedy,
+        ));
     }
     if findings.is_empty() {
         let views = status.views.values().filter(|view| !view.retired).count();
         findings.push(Diagnosis::ok(
             "catalog",
             &AccountName::main(),
-            format!("generation {} is recorded, with {}", status.generation, (views as u64).of("view")),
+            format!(
+                "generation {} is recorded, with {}",
+                status.generation,
+                (views as u64).of("view")
+            ),
         ));
     }
     findings.extend(status.indexes.iter().map(|lack| {
         let remedy = match lack.lack {
-            Lack::Index | Lack::Fields { .. } => "add to the index what it lacks: evenkeel changes no index",
-            Lack::Types { .. } | Lack::Unknown { .. } => "`evenkeel migrate status` looks at it again",
+            Lack::Index | Lack::Fields { .. } => {
+                "add to the index what it lacks: evenkeel changes no index"
+            }
+            Lack::Types { .. } | Lack::Unknown { .. } => {
+                "`evenkeel migrate status` looks at it again"
+            }
         };
         Diagnosis::error("search", &lack.sink, lack.to_string(), remedy)
     }));
@@ -258,20 +377,46 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for ViewSurvey { sample, foreign } in surveys {
         if sample.loss {
-            let remedy = format!("mend the view, or record it with `evenkeel migrate up --retire --accept-loss {}`", sample.view);
-            findings.push(Diagnosis::error("views", &sample.view, sample.to_string(), remedy));
+            let remedy = format!(
+                "mend the view, or record it with `evenkeel migrate up --retire --accept-loss {}`",
+                sample.view
+            );
+            findings.push(Diagnosis::error(
+                "views",
+                &sample.view,
+                sample.to_string(),
+                remedy,
+            ));
         } else if sample.is_suspect() {
             let remedy = "mend the name where it is misspelt; all is well where only few have the property, or nobody has written it yet";
-            findings.push(Diagnosis::warning("views", &sample.view, sample.to_string(), remedy));
+            findings.push(Diagnosis::warning(
+                "views",
+                &sample.view,
+                sample.to_string(),
+                remedy,
+            ));
         }
         if let Some(foreign) = foreign {
-            let remedy = "evenkeel overwrites no such row: give the view a table of its own, or delete them";
-            findings.push(Diagnosis::warning("views", &sample.view, foreign.to_string(), remedy));
+            let remedy =
+                "evenkeel overwrites no such row: give the view a table of its own, or delete them";
+            findings.push(Diagnosis::warning(
+                "views",
+                &sample.view,
+                foreign.to_string(),
+                remedy,
+            ));
         }
     }
     if findings.is_empty() && !surveys.is_empty() {
-        let primaries = surveys.iter().map(|survey| survey.sample.primaries).max().unwrap_or_default();
-        let finding = format!("{} of {primaries} primaries at most name properties that are there", (surveys.len() as u64).of("view"));
+        let primaries = surveys
+            .iter()
+            .map(|survey| survey.sample.primaries)
+            .max()
+            .unwrap_or_default();
+        let finding = format!(
+            "{} of {primaries} primaries at most name properties that are there",
+            (surveys.len() as u64).of("view")
+        );
         findings.push(Diagnosis::ok("views", &AccountName::main(), finding));
     }
     findings
@@ -296,18 +441,37 @@ pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
         })
         .collect();
     findings.push(match well {
-        0 => Diagnosis::warning("workers", &main, "no worker runs on this store", "start one: `evenkeel run`"),
+        0 => Diagnosis::warning(
+            "workers",
+            &main,
+            "no worker runs on this store",
+            "start one: `evenkeel run`",
+        ),
         _ => Diagnosis::ok("workers", &main, format!("{well} well")),
     });
     findings
 }
 
 /// Tables that a test has left.
-pub(super) fn scratch<'a>(account: &AccountName, tables: impl Iterator<Item = &'a TableName>) -> Option<Diagnosis> {
-    let left: Vec<&str> = tables.map(TableName::as_str).filter(|name| name.starts_with("EvenkeelScratch")).collect();
+pub(super) fn scratch<'a>(
+    account: &AccountName,
+    tables: impl Iterator<Item = &'a TableName>,
+) -> Option<Diagnosis> {
+    let left: Vec<&str> = tables
+        .map(TableName::as_str)
+        .filter(|name| name.starts_with("EvenkeelScratch"))
+        .collect();
     (!left.is_empty()).then(|| {
-        let finding = format!("tables of a test that runs or was killed: {}", left.join(", "));
-        Diagnosis::warning("scratch", account, finding, "delete them where no `stress`, `certify` or `doctor --write` runs")
+        let finding = format!(
+            "tables of a test that runs or was killed: {}",
+            left.join(", ")
+        );
+        Diagnosis::warning(
+            "scratch",
+            account,
+            finding,
+            "delete them where no `stress`, `certify` or `doctor --write` runs",
+        )
     })
 }
 
@@ -323,13 +487,21 @@ mod tests {
 
     #[test]
     fn a_clock_is_judged_by_what_the_service_still_accepts() {
-        for (seconds, severity) in
-            [(0, Severity::Ok), (-29, Severity::Ok), (30, Severity::Warning), (-449, Severity::Warning), (450, Severity::Error)]
-        {
+        for (seconds, severity) in [
+            (0, Severity::Ok),
+            (-29, Severity::Ok),
+            (30, Severity::Warning),
+            (-449, Severity::Warning),
+            (450, Severity::Error),
+        ] {
             let finding = clock(&AccountName::main(), SignedDuration::from_secs(seconds));
             assert_eq!(finding.severity, severity, "{seconds}: {finding:?}");
         }
-        assert!(clock(&AccountName::main(), SignedDuration::from_millis(-1_500)).finding.contains("1.5 s behind"));
+        assert!(
+            clock(&AccountName::main(), SignedDuration::from_millis(-1_500))
+                .finding
+                .contains("1.5 s behind")
+        );
     }
 
     #[test]
@@ -344,9 +516,22 @@ mod tests {
             ("BlockBlobStorage", "Premium_ZRS", Severity::Error),
             ("FileStorage", "Premium_LRS", Severity::Error),
         ] {
-            let found = kind(&AccountName::main(), &AccountFacts { kind: name.to_owned(), sku: sku.to_owned() });
-            assert_eq!((found.severity, found.remedy.is_some()), (severity, severity == Severity::Error), "{found:?}");
-            assert!(found.finding.starts_with(&format!("{name}, {sku}")), "{found:?}");
+            let found = kind(
+                &AccountName::main(),
+                &AccountFacts {
+                    kind: name.to_owned(),
+                    sku: sku.to_owned(),
+                },
+            );
+            assert_eq!(
+                (found.severity, found.remedy.is_some()),
+                (severity, severity == Severity::Error),
+                "{found:?}"
+            );
+            assert!(
+                found.finding.starts_with(&format!("{name}, {sku}")),
+                "{found:?}"
+            );
         }
     }
 
@@ -355,17 +540,27 @@ mod tests {
         let judged = |millis: u64| {
             let counts = LatencyCounts::default();
             counts.add(Duration::from_millis(millis));
-            latency(&AccountName::main(), &counts.snapshot(), 1).unwrap().severity
+            latency(&AccountName::main(), &counts.snapshot(), 1)
+                .unwrap()
+                .severity
         };
         assert_eq!((judged(4), judged(120)), (Severity::Ok, Severity::Warning));
-        assert_eq!(latency(&AccountName::main(), &Latencies::default(), 0), None);
+        assert_eq!(
+            latency(&AccountName::main(), &Latencies::default(), 0),
+            None
+        );
     }
 
     #[test]
     fn a_backlog_is_bad_where_it_is_old_or_nobody_works_on_it() {
         let queue = QueueName::new("jobs").unwrap();
-        let of = |messages, minutes, workers| backlog(&queue, messages, Duration::from_mins(minutes), workers).severity;
-        assert_eq!([of(0, 0, Some(0)), of(9, 1, Some(2)), of(9, 1, None)], [Severity::Ok; 3]);
+        let of = |messages, minutes, workers| {
+            backlog(&queue, messages, Duration::from_mins(minutes), workers).severity
+        };
+        assert_eq!(
+            [of(0, 0, Some(0)), of(9, 1, Some(2)), of(9, 1, None)],
+            [Severity::Ok; 3]
+        );
         assert_eq!([of(9, 6, Some(2)), of(9, 6, None)], [Severity::Warning; 2]);
         assert_eq!(of(1, 0, Some(0)), Severity::Error);
     }
@@ -374,17 +569,41 @@ mod tests {
     fn what_needs_an_operator_is_an_error_with_its_remedy() {
         let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
         assert_eq!(poison(&queue, 0).severity, Severity::Ok);
-        assert!(poison(&queue, 3).remedy.unwrap().contains("evenkeel poison list --queue jobs"));
+        assert!(
+            poison(&queue, 3)
+                .remedy
+                .unwrap()
+                .contains("evenkeel poison list --queue jobs")
+        );
         let error = |class| {
-            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Queue) };
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Service(Service::Queue),
+            };
             failed(&StoreError::new(class, "Get Messages", subject, "no"))
         };
         let refused = error(ErrorClass::Unauthorised);
-        assert!(refused.severity == Severity::Error && refused.remedy.unwrap().contains("Storage Queue Data Contributor"));
-        assert_eq!(error(ErrorClass::Throttled { retry_after: None }).severity, Severity::Warning);
+        assert!(
+            refused.severity == Severity::Error
+                && refused
+                    .remedy
+                    .unwrap()
+                    .contains("Storage Queue Data Contributor")
+        );
+        assert_eq!(
+            error(ErrorClass::Throttled { retry_after: None }).severity,
+            Severity::Warning
+        );
         let since = jiff::Timestamp::UNIX_EPOCH;
         assert_eq!(
-            severities(&workers(1, &[SilentWorker { name: "a".to_owned(), since, successor: None }])),
+            severities(&workers(
+                1,
+                &[SilentWorker {
+                    name: "a".to_owned(),
+                    since,
+                    successor: None
+                }]
+            )),
             [Severity::Warning, Severity::Ok]
         );
         assert_eq!(severities(&workers(0, &[])), [Severity::Warning]);
@@ -392,9 +611,21 @@ mod tests {
 
     #[test]
     fn more_queues_than_an_account_serves_are_warned_of() {
-        let queue = |shards| QueueSettings { shards, ..QueueSettings::plain(QueueName::new("jobs").unwrap()) };
-        let of =
-            |queues: &[QueueSettings]| limits(&AccountName::main(), &queues.iter().collect::<Vec<_>>()).map(|finding| finding.severity);
-        assert_eq!([of(&[]), of(&[queue(1), queue(9)]), of(&[queue(1), queue(10)])], [None, Some(Severity::Ok), Some(Severity::Warning)]);
+        let queue = |shards| QueueSettings {
+            shards,
+            ..QueueSettings::plain(QueueName::new("jobs").unwrap())
+        };
+        let of = |queues: &[QueueSettings]| {
+            limits(&AccountName::main(), &queues.iter().collect::<Vec<_>>())
+                .map(|finding| finding.severity)
+        };
+        assert_eq!(
+            [
+                of(&[]),
+                of(&[queue(1), queue(9)]),
+                of(&[queue(1), queue(10)])
+            ],
+            [None, Some(Severity::Ok), Some(Severity::Warning)]
+        );
     }
 }

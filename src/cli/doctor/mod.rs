@@ -57,16 +57,31 @@ pub async fn doctor(
     workers: impl AsyncFnOnce() -> anyhow::Result<WorkersSeen>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let migrator = Migrator::new(direct.stores.clone(), &context.settings, context.catalog.clone(), context.clock.clone())?;
+    let migrator = Migrator::new(
+        direct.stores.clone(),
+        &context.settings,
+        context.catalog.clone(),
+        context.clock.clone(),
+    )?;
     let (mut findings, mut main_answers) = (Vec::new(), false);
     for (name, _) in direct.stores.iter() {
         let (found, answers) = probes::account(name, migrator.needs(), context, direct).await?;
         findings.extend(found);
         main_answers |= answers && *name == AccountName::main();
-        let queues: Vec<&QueueSettings> = context.settings.queues.iter().filter(|queue| queue.account == *name).collect();
+        let queues: Vec<&QueueSettings> = context
+            .settings
+            .queues
+            .iter()
+            .filter(|queue| queue.account == *name)
+            .collect();
         findings.extend(diagnosis::limits(name, &queues));
     }
-    findings.extend(facts().await.iter().map(|(name, facts)| diagnosis::kind(name, facts)));
+    findings.extend(
+        facts()
+            .await
+            .iter()
+            .map(|(name, facts)| diagnosis::kind(name, facts)),
+    );
     // Where the account does not answer, it is not asked for its records as well.
     let mut well = None;
     if main_answers {
@@ -103,31 +118,54 @@ pub async fn doctor(
         }
     }
     for (name, _) in direct.stores.iter() {
-        let tallies: Vec<_> = direct.meter.tallies().into_iter().filter(|tally| tally.account == *name).collect();
+        let tallies: Vec<_> = direct
+            .meter
+            .tallies()
+            .into_iter()
+            .filter(|tally| tally.account == *name)
+            .collect();
         let throttled = tallies.iter().map(|tally| tally.throttled).sum();
-        let requests = tallies.iter().map(|tally| tally.ok + tally.refused + tally.throttled + tally.failed).sum();
+        let requests = tallies
+            .iter()
+            .map(|tally| tally.ok + tally.refused + tally.throttled + tally.failed)
+            .sum();
         findings.push(diagnosis::throttling(name, throttled, requests));
     }
     report(args, findings, out)
 }
 
-fn report(args: &DoctorArgs, mut findings: Vec<Diagnosis>, out: &mut Output) -> anyhow::Result<Exit> {
+fn report(
+    args: &DoctorArgs,
+    mut findings: Vec<Diagnosis>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     // The worst first; among equals in the order found.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count() as u64;
+    let count = |severity| {
+        findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count() as u64
+    };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     if out.format() == Format::Json {
         findings.iter().try_for_each(|finding| out.value(finding))?;
         out.value(&json!({"errors": errors, "warnings": warnings, "checks": findings.len()}))?;
     } else {
-        for finding in findings.iter().filter(|finding| args.all || finding.severity > Severity::Ok) {
+        for finding in findings
+            .iter()
+            .filter(|finding| args.all || finding.severity > Severity::Ok)
+        {
             let (tone, word) = match finding.severity {
                 Severity::Ok => (Tone::Good, "ok     "),
                 Severity::Warning => (Tone::Warning, "warning"),
                 Severity::Error => (Tone::Bad, "error  "),
             };
             let word = out.tone(tone, word);
-            out.line(format_args!("{word}  {} of {}: {}", finding.check, finding.subject, finding.finding))?;
+            out.line(format_args!(
+                "{word}  {} of {}: {}",
+                finding.check, finding.subject, finding.finding
+            ))?;
             if let Some(remedy) = &finding.remedy {
                 out.line(format_args!("         {remedy}"))?;
             }
@@ -139,8 +177,15 @@ fn report(args: &DoctorArgs, mut findings: Vec<Diagnosis>, out: &mut Output) -> 
         } else {
             Tone::Good
         };
-        let text =
-            out.tone(tone, format_args!("{}, {}, {}", errors.of("error"), warnings.of("warning"), (findings.len() as u64).of("check")));
+        let text = out.tone(
+            tone,
+            format_args!(
+                "{}, {}, {}",
+                errors.of("error"),
+                warnings.of("warning"),
+                (findings.len() as u64).of("check")
+            ),
+        );
         out.line(text)?;
     }
     Ok(if errors > 0 { Exit::Failed } else { Exit::Done })

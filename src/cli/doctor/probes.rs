@@ -18,7 +18,10 @@ const READS: u64 = 20;
 
 /// Whether a service can be asked further: it answers, though it may have refused a request.
 fn answers(error: &StoreError) -> bool {
-    !matches!(error.class, ErrorClass::Refused | ErrorClass::Ambiguous | ErrorClass::Transient { .. })
+    !matches!(
+        error.class,
+        ErrorClass::Refused | ErrorClass::Ambiguous | ErrorClass::Transient { .. }
+    )
 }
 
 /// Tables, blobs and the clock of an account, and whether its table service answers.
@@ -29,7 +32,10 @@ pub(super) async fn account(
     direct: &DirectAccess,
 ) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
     let account = direct.stores.account(name)?;
-    let (tables, blobs) = futures::join!(tables(name, account, needs, context), blobs(name, account, needs));
+    let (tables, blobs) = futures::join!(
+        tables(name, account, needs, context),
+        blobs(name, account, needs)
+    );
     let (mut findings, answers) = tables?;
     findings.extend(blobs?);
     if let Some(now) = account.clocks.tables_now() {
@@ -39,8 +45,17 @@ pub(super) async fn account(
     Ok((findings, answers))
 }
 
-async fn tables(name: &AccountName, account: &Account, needs: &Needs, context: &Context) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
-    let (mut findings, latencies, nothing) = (Vec::new(), LatencyCounts::default(), EntityKey::new("evenkeel-doctor", "nothing")?);
+async fn tables(
+    name: &AccountName,
+    account: &Account,
+    needs: &Needs,
+    context: &Context,
+) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
+    let (mut findings, latencies, nothing) = (
+        Vec::new(),
+        LatencyCounts::default(),
+        EntityKey::new("evenkeel-doctor", "nothing")?,
+    );
     let (mut reads, mut readable): (u64, Vec<&TableName>) = (0, Vec::new());
     let there = match all_tables(account.tables.as_ref()).await {
         Ok(there) => there,
@@ -78,12 +93,24 @@ async fn tables(name: &AccountName, account: &Account, needs: &Needs, context: &
             }
         }
     }
-    findings.push(Diagnosis::ok("tables", name, format!("{} tables, {} of them of the catalog and readable", there.len(), readable.len())));
+    findings.push(Diagnosis::ok(
+        "tables",
+        name,
+        format!(
+            "{} tables, {} of them of the catalog and readable",
+            there.len(),
+            readable.len()
+        ),
+    ));
     findings.extend(diagnosis::latency(name, &latencies.snapshot(), reads));
     Ok((findings, true))
 }
 
-async fn blobs(name: &AccountName, account: &Account, needs: &Needs) -> anyhow::Result<Vec<Diagnosis>> {
+async fn blobs(
+    name: &AccountName,
+    account: &Account,
+    needs: &Needs,
+) -> anyhow::Result<Vec<Diagnosis>> {
     let (mut findings, any, mut readable) = (Vec::new(), BlobName::new("evenkeel-doctor")?, 0);
     for container in needs.containers.get(name).into_iter().flatten() {
         match account.blobs.get(container, &any, Some(0..1)).await {
@@ -98,7 +125,11 @@ async fn blobs(name: &AccountName, account: &Account, needs: &Needs) -> anyhow::
         }
     }
     if readable > 0 {
-        findings.push(Diagnosis::ok("blobs", name, format!("{readable} containers of the catalog are readable")));
+        findings.push(Diagnosis::ok(
+            "blobs",
+            name,
+            format!("{readable} containers of the catalog are readable"),
+        ));
     }
     Ok(findings)
 }
@@ -114,7 +145,9 @@ pub(super) async fn queue(
     let mut findings = Vec::new();
     for shard in queue.shard_names() {
         match waiting(account, &shard, context).await {
-            Ok((messages, age)) => findings.push(diagnosis::backlog(&shard, messages, age, workers)),
+            Ok((messages, age)) => {
+                findings.push(diagnosis::backlog(&shard, messages, age, workers))
+            }
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
             Err(error) => {
                 findings.push(diagnosis::failed(&error));
@@ -124,7 +157,11 @@ pub(super) async fn queue(
             }
         }
     }
-    match account.queues.approximate_count(&queue.name.with_suffix("-poison")?).await {
+    match account
+        .queues
+        .approximate_count(&queue.name.with_suffix("-poison")?)
+        .await
+    {
         Ok(poisoned) => findings.push(diagnosis::poison(queue, poisoned)),
         Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
         Err(error) => findings.push(diagnosis::failed(&error)),
@@ -133,11 +170,16 @@ pub(super) async fn queue(
 }
 
 /// How many messages a queue holds, and how old the oldest of its first visible ones is.
-async fn waiting(account: &Account, queue: &QueueName, context: &Context) -> Result<(u64, Duration), StoreError> {
+async fn waiting(
+    account: &Account,
+    queue: &QueueName,
+    context: &Context,
+) -> Result<(u64, Duration), StoreError> {
     let messages = account.queues.approximate_count(queue).await?;
     let visible = account.queues.peek(queue, QUEUE_BATCH).await?;
     let oldest = visible.iter().map(|message| message.inserted).min();
-    let age = oldest.and_then(|inserted| Duration::try_from(context.clock.now().duration_since(inserted)).ok());
+    let age = oldest
+        .and_then(|inserted| Duration::try_from(context.clock.now().duration_since(inserted)).ok());
     Ok((messages, age.unwrap_or_default()))
 }
 
@@ -150,7 +192,10 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
             match migrator.survey_beside(&status.pending, |_| true).await {
                 Ok(surveys) => findings.extend(diagnosis::views(&surveys)),
                 Err(error) => {
-                    let finding = format!("what they make of the data could not be looked at: {}", cause::chain(&error));
+                    let finding = format!(
+                        "what they make of the data could not be looked at: {}",
+                        cause::chain(&error)
+                    );
                     findings.push(Diagnosis::warning(
                         "views",
                         &AccountName::main(),
@@ -163,7 +208,12 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
         }
         Err(error) => {
             let words = cause::chain(&error);
-            vec![Diagnosis::error("catalog", &AccountName::main(), words, "`evenkeel migrate status` looks at it again")]
+            vec![Diagnosis::error(
+                "catalog",
+                &AccountName::main(),
+                words,
+                "`evenkeel migrate status` looks at it again",
+            )]
         }
     }
 }

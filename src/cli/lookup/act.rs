@@ -13,7 +13,11 @@ use crate::model::ViewName;
 use crate::patterns::lookup::QueryClass;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
-pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn lookup(
+    args: &LookupArgs,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let client = context.reading(args.allow_plain);
     let mut lookup = begun(args, &client)?.top(args.top).select(&args.select);
     if let Some(token) = &args.token {
@@ -61,7 +65,9 @@ fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>
 
 fn failed(error: ClientError) -> anyhow::Error {
     match error {
-        ClientError::Continuation(problem) => UsageError::new(format!("--continue {problem}")).into(),
+        ClientError::Continuation(problem) => {
+            UsageError::new(format!("--continue {problem}")).into()
+        }
         error => misused(error),
     }
 }
@@ -78,8 +84,14 @@ struct LookupSummary {
 
 impl LookupSummary {
     fn of(found: &LookupResult) -> Self {
-        let (rows, requests, continuation) = (found.rows.len(), found.requests, found.continuation.clone());
-        Self { query_class: found.class, requests, rows, continuation }
+        let (rows, requests, continuation) =
+            (found.rows.len(), found.requests, found.continuation.clone());
+        Self {
+            query_class: found.class,
+            requests,
+            rows,
+            continuation,
+        }
     }
 
     fn print(&self, found: &LookupResult, out: &mut Output) -> anyhow::Result<()> {
@@ -90,7 +102,12 @@ impl LookupSummary {
         }
         let (heading, cells) = print::table(found);
         out.table(&heading, &cells)?;
-        out.say(format_args!("{}: {}, {}", counted(self.rows as u64, "row"), self.query_class, counted(self.requests, "request")))?;
+        out.say(format_args!(
+            "{}: {}, {}",
+            counted(self.rows as u64, "row"),
+            self.query_class,
+            counted(self.requests, "request")
+        ))?;
         if let Some(token) = &self.continuation {
             out.say(format_args!("There is more: --continue {token}"))?;
         }

@@ -18,7 +18,10 @@ use crate::model::condition::Condition;
     ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each beside its department"),
     ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "of one of many tables by date"),
 ]))]
-#[expect(clippy::struct_excessive_bools, reason = "one for each switch of the command")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each switch of the command"
+)]
 pub struct LookupArgs {
     /// The view, or an archive, whose entities are found by their own keys; then terms: Property=value, Property>=value, Property<value, or
     /// Property^=prefix

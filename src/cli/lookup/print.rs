@@ -18,15 +18,34 @@ const WIDTH: usize = 48;
 /// before the name. Evenkeel's own are left out.
 pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(found.rows.iter());
-    let joined: Vec<_> =
-        found.joined.iter().map(|(table, rows)| (table, rows, self::names(rows.iter().flatten().map(AsRef::as_ref)))).collect();
-    let of_joined = joined.iter().flat_map(|(table, _, names)| names.iter().map(move |name| format!("{table}.{name}")));
-    let own = ["PartitionKey", "RowKey"].into_iter().chain(names.iter().copied()).map(str::to_owned);
+    let joined: Vec<_> = found
+        .joined
+        .iter()
+        .map(|(table, rows)| {
+            (
+                table,
+                rows,
+                self::names(rows.iter().flatten().map(AsRef::as_ref)),
+            )
+        })
+        .collect();
+    let of_joined = joined
+        .iter()
+        .flat_map(|(table, _, names)| names.iter().map(move |name| format!("{table}.{name}")));
+    let own = ["PartitionKey", "RowKey"]
+        .into_iter()
+        .chain(names.iter().copied())
+        .map(str::to_owned);
     let heading = own.chain(of_joined).collect();
     let cells = found.rows.iter().enumerate().map(|(at, row)| {
         let keys = [row.entity.key.pk.as_str(), row.entity.key.rk.as_str()].map(cut);
-        let of_joined = joined.iter().flat_map(|(_, rows, names)| cells(rows.get(at).and_then(Option::as_deref), names));
-        keys.into_iter().chain(cells(Some(row), &names)).chain(of_joined).collect()
+        let of_joined = joined
+            .iter()
+            .flat_map(|(_, rows, names)| cells(rows.get(at).and_then(Option::as_deref), names));
+        keys.into_iter()
+            .chain(cells(Some(row), &names))
+            .chain(of_joined)
+            .collect()
     });
     (heading, cells.collect())
 }
@@ -34,20 +53,42 @@ pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
 /// As [`table`], of rows alone.
 pub(in crate::cli) fn rows_table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(rows.iter());
-    let heading = ["PartitionKey", "RowKey"].into_iter().chain(names.iter().copied()).map(str::to_owned).collect();
+    let heading = ["PartitionKey", "RowKey"]
+        .into_iter()
+        .chain(names.iter().copied())
+        .map(str::to_owned)
+        .collect();
     let keys = |row: &Row| [row.entity.key.pk.as_str(), row.entity.key.rk.as_str()].map(cut);
-    (heading, rows.iter().map(|row| keys(row).into_iter().chain(cells(Some(row), &names)).collect()).collect())
+    (
+        heading,
+        rows.iter()
+            .map(|row| {
+                keys(row)
+                    .into_iter()
+                    .chain(cells(Some(row), &names))
+                    .collect()
+            })
+            .collect(),
+    )
 }
 
 /// The properties that any of these rows has.
 fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
-    let names = rows.flat_map(|row| row.entity.properties.keys()).map(String::as_str);
-    names.filter(|name| !name.starts_with(RESERVED_PREFIX)).collect()
+    let names = rows
+        .flat_map(|row| row.entity.properties.keys())
+        .map(String::as_str);
+    names
+        .filter(|name| !name.starts_with(RESERVED_PREFIX))
+        .collect()
 }
 
 /// Of these properties the values of a row, or blanks.
 fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = String> {
-    names.iter().map(move |name| row.and_then(|row| row.entity.get(name)).map(shown).unwrap_or_default())
+    names.iter().map(move |name| {
+        row.and_then(|row| row.entity.get(name))
+            .map(shown)
+            .unwrap_or_default()
+    })
 }
 
 /// A row of a lookup as JSON, beside the entities of other tables.
@@ -63,9 +104,17 @@ pub(super) struct FoundJson<'r> {
 /// The rows as JSON.
 pub(super) fn rows_json(found: &LookupResult) -> impl Iterator<Item = FoundJson<'_>> {
     found.rows.iter().enumerate().map(|(at, row)| {
-        let joined = |rows: &[Option<Arc<Row>>]| rows.get(at).and_then(Option::as_deref).map(RowJson::of);
-        let with = found.joined.iter().map(|(table, rows)| (table.as_str(), joined(rows))).collect();
-        FoundJson { row: RowJson::of(row), with }
+        let joined =
+            |rows: &[Option<Arc<Row>>]| rows.get(at).and_then(Option::as_deref).map(RowJson::of);
+        let with = found
+            .joined
+            .iter()
+            .map(|(table, rows)| (table.as_str(), joined(rows)))
+            .collect();
+        FoundJson {
+            row: RowJson::of(row),
+            with,
+        }
     })
 }
 
@@ -84,5 +133,9 @@ fn shown(value: &EdmValue) -> String {
 
 fn cut(text: &str) -> String {
     let safe = printable(text);
-    if safe.chars().count() <= WIDTH { safe } else { format!("{}…", safe.chars().take(WIDTH - 1).collect::<String>()) }
+    if safe.chars().count() <= WIDTH {
+        safe
+    } else {
+        format!("{}…", safe.chars().take(WIDTH - 1).collect::<String>())
+    }
 }

@@ -16,7 +16,11 @@ use crate::ports::StoreError;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
 
 /// Lists, shows, requeues or discards poisoned messages.
-pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn poison(
+    args: &PoisonArgs,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     match &args.action {
         PoisonAction::List(selection) => list(selection, context, out).await,
         PoisonAction::Show(selection) => show(selection, context, out).await,
@@ -25,25 +29,56 @@ pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> a
     }
 }
 
-async fn list(PoisonList { selection, group }: &PoisonList, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let FoundMessages { entries: found, hidden, interrupted, .. } = find(selection, context).await?;
-    let causes = if *group { causes(found.iter().map(|(_, entry)| entry)) } else { Vec::new() };
+async fn list(
+    PoisonList { selection, group }: &PoisonList,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let FoundMessages {
+        entries: found,
+        hidden,
+        interrupted,
+        ..
+    } = find(selection, context).await?;
+    let causes = if *group {
+        causes(found.iter().map(|(_, entry)| entry))
+    } else {
+        Vec::new()
+    };
     let entries = || found.iter().map(|(_, entry)| entry);
-    let in_step = if *group { Vec::new() } else { in_step_now(&context.client(), &context.catalog, entries()).await };
+    let in_step = if *group {
+        Vec::new()
+    } else {
+        in_step_now(&context.client(), &context.catalog, entries()).await
+    };
     match out.format() {
-        Format::Json if *group => causes.iter().try_for_each(|cause| out.value(&show::cause(cause)))?,
-        Format::Json => entries().zip(&in_step).try_for_each(|(entry, in_step)| out.value(&show::listed(entry, *in_step)))?,
+        Format::Json if *group => causes
+            .iter()
+            .try_for_each(|cause| out.value(&show::cause(cause)))?,
+        Format::Json => entries()
+            .zip(&in_step)
+            .try_for_each(|(entry, in_step)| out.value(&show::listed(entry, *in_step)))?,
         Format::Text => {
             if *group {
-                let rows: Vec<_> = causes.iter().map(|cause| show::cause_row(cause, out.verbose())).collect();
+                let rows: Vec<_> = causes
+                    .iter()
+                    .map(|cause| show::cause_row(cause, out.verbose()))
+                    .collect();
                 out.columns(show::CAUSE_HEADING, &rows)?;
             } else {
-                let rows: Vec<_> = entries().zip(&in_step).map(|(entry, in_step)| show::row(entry, *in_step, out.verbose())).collect();
+                let rows: Vec<_> = entries()
+                    .zip(&in_step)
+                    .map(|(entry, in_step)| show::row(entry, *in_step, out.verbose()))
+                    .collect();
                 out.columns(show::HEADING, &rows)?;
             }
             // Of ids that no message has there is a complaint each.
             if found.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
-                out.say(if selection.is_narrowed() { "No poisoned message fits." } else { "No poisoned messages." })?;
+                out.say(if selection.is_narrowed() {
+                    "No poisoned message fits."
+                } else {
+                    "No poisoned messages."
+                })?;
             }
         }
     }
@@ -51,10 +86,19 @@ async fn list(PoisonList { selection, group }: &PoisonList, context: &Context, o
 }
 
 /// End of a command that only looks: messages that it did not see are reported.
-fn ended<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
+fn ended<Q>(
+    selection: &Selector,
+    found: &[(Q, PoisonEntry)],
+    hidden: u64,
+    interrupted: bool,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     say_hidden(hidden, "shown", out)?;
     if interrupted {
-        out.complain(format_args!("Interrupted after {}, and there are more.", counted(found.len() as u64, "message")))?;
+        out.complain(format_args!(
+            "Interrupted after {}, and there are more.",
+            counted(found.len() as u64, "message")
+        ))?;
         return Ok(Exit::Interrupted);
     }
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
@@ -74,39 +118,83 @@ fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
 
 async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "show")?;
-    let FoundMessages { entries: found, hidden, interrupted, .. } = find(selection, context).await?;
+    let FoundMessages {
+        entries: found,
+        hidden,
+        interrupted,
+        ..
+    } = find(selection, context).await?;
     for (position, (queue, entry)) in found.iter().enumerate() {
-        let body = queue.body(&entry.message).await.context("reading the body of a poisoned message")?;
+        let body = queue
+            .body(&entry.message)
+            .await
+            .context("reading the body of a poisoned message")?;
         match out.format() {
             Format::Json => out.value(&show::whole_json(entry, body.as_deref()))?,
             Format::Text => {
                 let between = if position > 0 { "\n" } else { "" };
-                out.text(format_args!("{between}{}", show::whole_text(entry, body.as_deref())))?;
+                out.text(format_args!(
+                    "{between}{}",
+                    show::whole_text(entry, body.as_deref())
+                ))?;
             }
         }
     }
     ended(selection, &found, hidden, interrupted, out)
 }
 
-async fn requeue(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn requeue(
+    selection: &Selector,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
     let filter = filter(selection, context)?;
-    each_queue(selection, ("requeueing", "requeued"), async |_, queue| queue.requeue(&filter).await, context, out).await
+    each_queue(
+        selection,
+        ("requeueing", "requeued"),
+        async |_, queue| queue.requeue(&filter).await,
+        context,
+        out,
+    )
+    .await
 }
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let selection = &discard.selection;
     chosen(selection, "discard")?;
     let meant = filter(selection, context)?;
-    let asked = if discard.yes { None } else { confirmed(selection, context, out).await? };
+    let asked = if discard.yes {
+        None
+    } else {
+        confirmed(selection, context, out).await?
+    };
     if asked.is_none() && !discard.yes {
         out.say("Nothing was discarded.")?;
-        return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
+        return Ok(if context.stop.is_cancelled() {
+            Exit::Interrupted
+        } else {
+            Exit::Failed
+        });
     }
     // A queue without a message had none to be asked about.
-    let last = |name: &QueueName| asked.as_ref().map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN));
-    let filter = |name: &QueueName| PoisonFilter { until: last(name), ..meant.clone() };
-    each_queue(selection, ("discarding", "discarded"), async |name, queue| queue.discard(&filter(name)).await, context, out).await
+    let last = |name: &QueueName| {
+        asked
+            .as_ref()
+            .map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN))
+    };
+    let filter = |name: &QueueName| PoisonFilter {
+        until: last(name),
+        ..meant.clone()
+    };
+    each_queue(
+        selection,
+        ("discarding", "discarded"),
+        async |name, queue| queue.discard(&filter(name)).await,
+        context,
+        out,
+    )
+    .await
 }
 
 /// Handles the messages of one queue after the other, until one fails: those of the queues before it are reported all the same.
@@ -122,7 +210,10 @@ async fn each_queue(
         if context.stop.is_cancelled() || error.is_some() {
             break;
         }
-        match handle(&name, &queue).await.with_context(|| format!("{doing} from {name}-poison")) {
+        match handle(&name, &queue)
+            .await
+            .with_context(|| format!("{doing} from {name}-poison"))
+        {
             Ok(one) => handled.push(one),
             Err(failed) => error = Some(failed),
         }
@@ -132,10 +223,15 @@ async fn each_queue(
 
 /// Asks on the terminal; refuses where there is none. When the last message of the question was put, by queue; `None` where the answer is
 /// not yes. Where no message fits there is nothing to ask, and no queue.
-async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
+async fn confirmed(
+    selection: &Selector,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
     let FoundMessages { entries, reach, .. } = find(selection, context).await?;
-    let asked = entries.is_empty() || consents(question(entries.len() as u64, reach.beside), context, out).await?;
+    let asked = entries.is_empty()
+        || consents(question(entries.len() as u64, reach.beside), context, out).await?;
     Ok(asked.then_some(reach.last))
 }
 
@@ -168,7 +264,11 @@ fn report(
     let mut failed = 0;
     for (entry, reason) in handled.iter().flat_map(|handled| &handled.failed) {
         failed += 1;
-        let message = format!("{}: {}", printable(&entry.message.message_id), printable(reason));
+        let message = format!(
+            "{}: {}",
+            printable(&entry.message.message_id),
+            printable(reason)
+        );
         let start = out.aside_tone(Tone::Bad, format_args!("not {verb}"));
         out.complain(format_args!("{start} {message}"))?;
         if out.format() == Format::Json {
@@ -199,9 +299,16 @@ fn report(
             out.value(&serde_json::json!({"since": since}))?;
         }
     }
-    for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()).filter(|_| !context.stop.is_cancelled()) {
+    for reason in handled
+        .iter()
+        .filter_map(|handled| handled.cut_short.as_ref())
+        .filter(|_| !context.stop.is_cancelled())
+    {
         failed += 1;
-        out.complain(format_args!("the rest of the queue was not looked at: {}", printable(reason)))?;
+        out.complain(format_args!(
+            "the rest of the queue was not looked at: {}",
+            printable(reason)
+        ))?;
     }
     if let Some(error) = error {
         return Err(error);
@@ -215,13 +322,25 @@ fn report(
     }
     if done + failed == 0 && since == 0 && selection.ids.is_empty() {
         let seen = if hidden > 0 { " that can be seen" } else { "" };
-        out.say(format_args!("Nothing to be {verb}: no poisoned message{seen} fits."))?;
+        out.say(format_args!(
+            "Nothing to be {verb}: no poisoned message{seen} fits."
+        ))?;
     }
-    let entries: Vec<&PoisonEntry> =
-        handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();
+    let entries: Vec<&PoisonEntry> = handled
+        .iter()
+        .flat_map(|one| {
+            one.done
+                .iter()
+                .chain(one.failed.iter().map(|(entry, _)| entry))
+        })
+        .collect();
     let absent = unknown(selection, &entries);
     complain_of(&absent, out)?;
-    Ok(if failed > 0 || hidden > 0 || !absent.is_empty() { Exit::Failed } else { Exit::Done })
+    Ok(if failed > 0 || hidden > 0 || !absent.is_empty() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }
 
 /// The messages that are meant.
@@ -260,28 +379,57 @@ async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMe
     let (mut found, filter) = (FoundMessages::default(), filter(selection, context)?);
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
-        let listed = queue.list(&filter).await.with_context(|| format!("reading the queue {name}-poison"))?;
-        found.reach.add(name, listed.entries.iter().map(|entry| entry.inserted), listed.hidden);
-        found.entries.extend(listed.entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
+        let listed = queue
+            .list(&filter)
+            .await
+            .with_context(|| format!("reading the queue {name}-poison"))?;
+        found.reach.add(
+            name,
+            listed.entries.iter().map(|entry| entry.inserted),
+            listed.hidden,
+        );
+        found.entries.extend(
+            listed
+                .entries
+                .into_iter()
+                .map(|entry| (std::sync::Arc::clone(&queue), entry)),
+        );
         found.hidden += listed.hidden;
         found.interrupted |= listed.interrupted;
     }
     Ok(found)
 }
 
-fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(QueueName, PoisonQueue)>> {
+fn queues(
+    named: Option<&QueueName>,
+    context: &Context,
+) -> anyhow::Result<Vec<(QueueName, PoisonQueue)>> {
     context.check_queue(named)?;
     let mut queues = Vec::new();
-    for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
+    for queue in context
+        .settings
+        .queues
+        .iter()
+        .filter(|queue| named.is_none_or(|named| queue.name == *named))
+    {
         let account = context.stores.account(&queue.account)?;
-        queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?.until(&context.stop)));
+        queues.push((
+            queue.name.clone(),
+            PoisonQueue::new(account, queue)?.until(&context.stop),
+        ));
     }
     Ok(queues)
 }
 
 fn filter(selection: &Selector, context: &Context) -> Result<PoisonFilter, UsageError> {
-    let filter = selection.criteria().filter(context.clock.now()).map_err(|error| UsageError::new(error.to_string()))?;
-    Ok(PoisonFilter { ids: selection.ids.iter().cloned().collect(), ..filter })
+    let filter = selection
+        .criteria()
+        .filter(context.clock.now())
+        .map_err(|error| UsageError::new(error.to_string()))?;
+    Ok(PoisonFilter {
+        ids: selection.ids.iter().cloned().collect(),
+        ..filter
+    })
 }
 
 /// That something was chosen: nothing must never mean everything.
@@ -294,7 +442,11 @@ fn chosen(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn missing<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], out: &mut Output) -> anyhow::Result<Option<Exit>> {
+fn missing<Q>(
+    selection: &Selector,
+    found: &[(Q, PoisonEntry)],
+    out: &mut Output,
+) -> anyhow::Result<Option<Exit>> {
     let entries: Vec<&PoisonEntry> = found.iter().map(|(_, entry)| entry).collect();
     let absent = unknown(selection, &entries);
     complain_of(&absent, out)?;
@@ -303,12 +455,20 @@ fn missing<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], out: &mut Output
 
 /// The ids that no message has.
 fn unknown<'a>(selection: &'a Selector, entries: &[&PoisonEntry]) -> Vec<&'a str> {
-    selection.ids.iter().filter(|id| !entries.iter().any(|entry| entry.has(id))).map(String::as_str).collect()
+    selection
+        .ids
+        .iter()
+        .filter(|id| !entries.iter().any(|entry| entry.has(id)))
+        .map(String::as_str)
+        .collect()
 }
 
 fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
     for id in absent {
-        out.complain(format_args!("no poisoned message has the id {}", printable(id)))?;
+        out.complain(format_args!(
+            "no poisoned message has the id {}",
+            printable(id)
+        ))?;
     }
     Ok(())
 }
@@ -319,12 +479,17 @@ mod tests {
 
     #[test]
     fn the_question_tells_of_messages_that_it_did_not_count() {
-        assert_eq!(question(2, 0), "2 poisoned messages will be deleted. This cannot be undone.");
+        assert_eq!(
+            question(2, 0),
+            "2 poisoned messages will be deleted. This cannot be undone."
+        );
         let one = question(1, 1);
         assert!(one.starts_with("1 poisoned message will be deleted. 1 more is hidden at the moment and not counted ("), "{one}");
         let many = question(2, 3);
         assert!(
-            many.contains(" 3 more are hidden ") && many.contains("those that fit may be deleted as well once they show again. This "),
+            many.contains(" 3 more are hidden ")
+                && many
+                    .contains("those that fit may be deleted as well once they show again. This "),
             "{many}"
         );
     }
@@ -337,7 +502,10 @@ mod tests {
         reach.add(queue("jobs"), [put(2), put(3), put(1)].into_iter(), 2);
         reach.add(queue("far"), std::iter::empty(), 5);
         reach.add(queue("late"), std::iter::once(put(9)), 1);
-        assert_eq!(reach.last, [(queue("jobs"), put(3)), (queue("late"), put(9))].into());
+        assert_eq!(
+            reach.last,
+            [(queue("jobs"), put(3)), (queue("late"), put(9))].into()
+        );
         assert_eq!(reach.beside, 3);
     }
 }

@@ -98,8 +98,27 @@ pub struct Selector {
 impl Selector {
     /// What narrows the messages, but for their queue and ids.
     pub(super) fn criteria(&self) -> PoisonCriteria {
-        let Self { reason, cause, view, table, key, text, since, before, .. } = self.clone();
-        PoisonCriteria { reason, cause, view, table, key, text, since, before }
+        let Self {
+            reason,
+            cause,
+            view,
+            table,
+            key,
+            text,
+            since,
+            before,
+            ..
+        } = self.clone();
+        PoisonCriteria {
+            reason,
+            cause,
+            view,
+            table,
+            key,
+            text,
+            since,
+            before,
+        }
     }
 
     /// Whether some messages are meant and others are not.

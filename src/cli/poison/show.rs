@@ -10,8 +10,20 @@ use crate::worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, 
 
 /// The entry of one message in a list, for machines: everything but the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
-    let PoisonMessage { reason, error, step, op, dequeue_count, first_enqueued, poisoned, worker, queue, message_id, id, .. } =
-        &entry.message;
+    let PoisonMessage {
+        reason,
+        error,
+        step,
+        op,
+        dequeue_count,
+        first_enqueued,
+        poisoned,
+        worker,
+        queue,
+        message_id,
+        id,
+        ..
+    } = &entry.message;
     json!({
         "queue": queue, "message_id": message_id, "poison_id": entry.ids.first(), "id": id, "reason": reason,
         "cause": cause_id(&entry.message), "op": op, "error": error, "step": step,
@@ -33,7 +45,10 @@ pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
         let body = body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES));
-        object.insert("body".to_owned(), body.map_or(Value::Null, ShownBody::into_value));
+        object.insert(
+            "body".to_owned(),
+            body.map_or(Value::Null, ShownBody::into_value),
+        );
     }
     value
 }
@@ -59,10 +74,19 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     field("op", message.op.as_deref().unwrap_or("unknown"));
     field("deliveries", &message.dequeue_count.to_string());
     field("enqueued", &message.first_enqueued.to_string());
-    field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
+    field(
+        "poisoned",
+        &format!("{} by {}", message.poisoned, message.worker),
+    );
     field("poison id", entry.ids.first().map_or("", String::as_str));
     if entry.ids.len() > 1 {
-        field("copies", &format!("{}: a worker ended between putting and deleting", entry.ids.len()));
+        field(
+            "copies",
+            &format!(
+                "{}: a worker ended between putting and deleting",
+                entry.ids.len()
+            ),
+        );
     }
     match body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES)) {
         None => field("body", "gone: the blob that kept it was deleted"),
@@ -80,7 +104,9 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
 const ERROR: usize = 160;
 
 /// The columns of a list.
-pub(super) const HEADING: [&str; 7] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "NOW", "ERROR"];
+pub(super) const HEADING: [&str; 7] = [
+    "QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "NOW", "ERROR",
+];
 
 /// A row of a list.
 pub(super) fn row(entry: &PoisonEntry, in_step: Option<bool>, whole: bool) -> [String; 7] {
@@ -91,24 +117,55 @@ pub(super) fn row(entry: &PoisonEntry, in_step: Option<bool>, whole: bool) -> [S
         message.reason.to_string(),
         printable(message.op.as_deref().unwrap_or("?")),
         printable(&message.message_id),
-        if in_step == Some(true) { "in step" } else { "-" }.to_owned(),
+        if in_step == Some(true) {
+            "in step"
+        } else {
+            "-"
+        }
+        .to_owned(),
         shown_error(&message.error, whole),
     ]
 }
 
 /// An error, or its beginning.
 fn shown_error(error: &str, whole: bool) -> String {
-    let first = if whole { error } else { error.lines().next().unwrap_or_default() };
-    let first: String = first.chars().take(if whole { usize::MAX } else { ERROR }).collect();
+    let first = if whole {
+        error
+    } else {
+        error.lines().next().unwrap_or_default()
+    };
+    let first: String = first
+        .chars()
+        .take(if whole { usize::MAX } else { ERROR })
+        .collect();
     let cut = if first.len() < error.len() { "…" } else { "" };
     format!("{}{cut}", printable(&first))
 }
 
 /// The columns of a list of causes.
-pub(super) const CAUSE_HEADING: [&str; 7] = ["CAUSE", "MESSAGES", "FIRST", "LAST", "REASON", "ONE OF THEM", "ERROR"];
+pub(super) const CAUSE_HEADING: [&str; 7] = [
+    "CAUSE",
+    "MESSAGES",
+    "FIRST",
+    "LAST",
+    "REASON",
+    "ONE OF THEM",
+    "ERROR",
+];
 
 /// A row of a list of causes.
-pub(super) fn cause_row(PoisonCause { id, reason, error, count, first, last, sample }: &PoisonCause, whole: bool) -> [String; 7] {
+pub(super) fn cause_row(
+    PoisonCause {
+        id,
+        reason,
+        error,
+        count,
+        first,
+        last,
+        sample,
+    }: &PoisonCause,
+    whole: bool,
+) -> [String; 7] {
     [
         id.clone(),
         count.to_string(),
@@ -121,6 +178,16 @@ pub(super) fn cause_row(PoisonCause { id, reason, error, count, first, last, sam
 }
 
 /// A cause, for machines.
-pub(super) fn cause(PoisonCause { id, reason, error, count, first, last, sample }: &PoisonCause) -> Value {
+pub(super) fn cause(
+    PoisonCause {
+        id,
+        reason,
+        error,
+        count,
+        first,
+        last,
+        sample,
+    }: &PoisonCause,
+) -> Value {
     json!({"cause": id, "reason": reason, "error": error, "count": count, "first": first, "last": last, "sample": sample})
 }

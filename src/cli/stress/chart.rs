@@ -35,7 +35,13 @@ pub(super) struct StressLine<'a> {
 #[expect(clippy::cast_precision_loss, reason = "figures of an hour")]
 impl StressChart<'_> {
     fn top(&self) -> f64 {
-        let most = self.lines.iter().flat_map(|line| line.by_second).max().copied().unwrap_or(0);
+        let most = self
+            .lines
+            .iter()
+            .flat_map(|line| line.by_second)
+            .max()
+            .copied()
+            .unwrap_or(0);
         ceiling((most as f64).max(TARGET * 1.2))
     }
 
@@ -44,7 +50,9 @@ impl StressChart<'_> {
     }
 
     fn grid(&self) -> Vec<(f64, String)> {
-        [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| (self.y(share * self.top()), whole(share * self.top()))).to_vec()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+            .map(|share| (self.y(share * self.top()), whole(share * self.top())))
+            .to_vec()
     }
 
     fn target(&self) -> f64 {
@@ -52,7 +60,11 @@ impl StressChart<'_> {
     }
 
     fn seconds(&self) -> usize {
-        self.lines.iter().map(|line| line.by_second.len()).max().unwrap_or(1)
+        self.lines
+            .iter()
+            .map(|line| line.by_second.len())
+            .max()
+            .unwrap_or(1)
     }
 
     fn height(&self) -> f64 {
@@ -65,7 +77,13 @@ impl StressChart<'_> {
         let mut path = String::new();
         for (second, entities) in line.by_second.iter().enumerate() {
             let letter = if second == 0 { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{:.1} {:.1}H{:.1}", x(second), self.y(*entities as f64), x(second + 1));
+            let _ = write!(
+                path,
+                "{letter}{:.1} {:.1}H{:.1}",
+                x(second),
+                self.y(*entities as f64),
+                x(second + 1)
+            );
         }
         path
     }
@@ -81,7 +99,11 @@ fn colour(number: usize) -> &'static str {
     COLOURS[number % COLOURS.len()]
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate on an axis")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate on an axis"
+)]
 fn whole(value: f64) -> String {
     grouped(value.round() as u64)
 }
@@ -92,12 +114,27 @@ mod tests {
 
     #[test]
     fn loads_are_drawn_against_the_target_and_their_names_are_text() {
-        let line = |name, by_second| StressLine { name, summary: "p99 3 ms".to_owned(), by_second };
-        let chart = StressChart { lines: vec![line("{Department}<b>", &[2_000, 1_000]), line("{RowKey}", &[500])] };
+        let line = |name, by_second| StressLine {
+            name,
+            summary: "p99 3 ms".to_owned(),
+            by_second,
+        };
+        let chart = StressChart {
+            lines: vec![
+                line("{Department}<b>", &[2_000, 1_000]),
+                line("{RowKey}", &[500]),
+            ],
+        };
         let svg = chart.to_string();
-        assert!(svg.contains("{Department}&#60;b&#62;: p99 3 ms") && !svg.contains("<b>"), "{svg}");
+        assert!(
+            svg.contains("{Department}&#60;b&#62;: p99 3 ms") && !svg.contains("<b>"),
+            "{svg}"
+        );
         assert!(svg.contains("M60.0 200.0H465.0L465.0 250.0H870.0"), "{svg}");
-        assert!(svg.contains("M60 200H870") && svg.contains("2,000 entities/s"), "the target: {svg}");
+        assert!(
+            svg.contains("M60 200H870") && svg.contains("2,000 entities/s"),
+            "the target: {svg}"
+        );
         assert_eq!(svg.matches("stroke-width=\"2.5\"").count(), 2);
     }
 }

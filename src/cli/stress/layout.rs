@@ -31,20 +31,41 @@ pub(super) struct StressLayout {
 
 impl StressLayout {
     /// Spread evenly over so many partitions.
-    pub(super) fn even(number: usize, partitions: usize, sample: &[Entity]) -> Result<Self, UsageError> {
-        let name = if partitions == 1 { "1 partition".to_owned() } else { format!("{partitions} partitions") };
+    pub(super) fn even(
+        number: usize,
+        partitions: usize,
+        sample: &[Entity],
+    ) -> Result<Self, UsageError> {
+        let name = if partitions == 1 {
+            "1 partition".to_owned()
+        } else {
+            format!("{partitions} partitions")
+        };
         let keys = (0..sample.len()).map(|at| Key::new(format!("p{:04}", at % partitions)).ok());
         Self::of(number, name, keys, sample)
     }
 
     /// As a template of partition keys puts them. `Err` where it cannot be rendered, or gives no entity a key.
-    pub(super) fn keyed(number: usize, template: &Template, sample: &[Entity]) -> Result<Self, UsageError> {
-        let rendered: Result<Vec<Option<Key>>, _> = sample.iter().map(|entity| template.render(entity)).collect();
-        let rendered = rendered.map_err(|error| UsageError::new(format!("--key {template}: {error}")))?;
+    pub(super) fn keyed(
+        number: usize,
+        template: &Template,
+        sample: &[Entity],
+    ) -> Result<Self, UsageError> {
+        let rendered: Result<Vec<Option<Key>>, _> = sample
+            .iter()
+            .map(|entity| template.render(entity))
+            .collect();
+        let rendered =
+            rendered.map_err(|error| UsageError::new(format!("--key {template}: {error}")))?;
         Self::of(number, template.to_string(), rendered.into_iter(), sample)
     }
 
-    fn of(number: usize, name: String, keys: impl Iterator<Item = Option<Key>>, sample: &[Entity]) -> Result<Self, UsageError> {
+    fn of(
+        number: usize,
+        name: String,
+        keys: impl Iterator<Item = Option<Key>>,
+        sample: &[Entity],
+    ) -> Result<Self, UsageError> {
         let mut entities = Vec::new();
         let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
         for (at, (pk, entity)) in keys.zip(sample).enumerate() {
@@ -52,15 +73,32 @@ impl StressLayout {
             // The loads share a table: their row keys tell them apart.
             let rk = Key::new(format!("{number}-{at:06}")).map_err(UsageError::of)?;
             *counts.entry(pk.clone()).or_default() += 1;
-            entities.push(Entity { key: EntityKey { pk, rk }, properties: entity.properties.clone() });
+            entities.push(Entity {
+                key: EntityKey { pk, rk },
+                properties: entity.properties.clone(),
+            });
         }
         let Some((hottest, most)) = counts.iter().max_by_key(|(_, count)| **count) else {
-            return Err(UsageError::new(format!("{name}: none of {} entities has a property that this key needs", sample.len())));
+            return Err(UsageError::new(format!(
+                "{name}: none of {} entities has a property that this key needs",
+                sample.len()
+            )));
         };
-        #[expect(clippy::cast_precision_loss, reason = "a share of at most 100,000 entities")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a share of at most 100,000 entities"
+        )]
         let hottest_share = *most as f64 / entities.len() as f64;
-        let (hottest, partitions, without_key) = (hottest.clone(), counts.len(), sample.len() - entities.len());
-        Ok(Self { name, entities, partitions, hottest, hottest_share, without_key })
+        let (hottest, partitions, without_key) =
+            (hottest.clone(), counts.len(), sample.len() - entities.len());
+        Ok(Self {
+            name,
+            entities,
+            partitions,
+            hottest,
+            hottest_share,
+            without_key,
+        })
     }
 
     /// The transactions that load them, each of one partition.
@@ -77,7 +115,11 @@ impl StressLayout {
             *bytes += size;
             operations.push(TableOperation::InsertOrReplace(entity.clone()));
         }
-        full.extend(filling.into_iter().map(|(pk, (_, operations))| (pk.clone(), operations)));
+        full.extend(
+            filling
+                .into_iter()
+                .map(|(pk, (_, operations))| (pk.clone(), operations)),
+        );
         full
     }
 }
@@ -88,23 +130,47 @@ mod tests {
 
     fn staff() -> Vec<Entity> {
         let departments = ["Sales", "Sales", "Sales", "Legal"];
-        let entity = |at: usize| Entity::new(EntityKey::new("all", format!("{at:05}")).unwrap()).with("Department", departments[at % 4]);
-        (0..1_000).map(entity).chain([Entity::new(EntityKey::new("all", "none").unwrap())]).collect()
+        let entity = |at: usize| {
+            Entity::new(EntityKey::new("all", format!("{at:05}")).unwrap())
+                .with("Department", departments[at % 4])
+        };
+        (0..1_000)
+            .map(entity)
+            .chain([Entity::new(EntityKey::new("all", "none").unwrap())])
+            .collect()
     }
 
     #[test]
     fn a_template_puts_entities_where_it_would_put_them() {
-        let layout = StressLayout::keyed(0, &Template::parse("{Department}").unwrap(), &staff()).unwrap();
-        assert_eq!((layout.partitions, layout.hottest.as_str(), layout.without_key), (2, "Sales", 1));
+        let layout =
+            StressLayout::keyed(0, &Template::parse("{Department}").unwrap(), &staff()).unwrap();
+        assert_eq!(
+            (
+                layout.partitions,
+                layout.hottest.as_str(),
+                layout.without_key
+            ),
+            (2, "Sales", 1)
+        );
         assert!((layout.hottest_share - 0.75).abs() < 1e-9);
-        let spread = StressLayout::keyed(1, &Template::parse("{Department}_{RowKey|bucket:8}").unwrap(), &staff()).unwrap();
-        assert!(spread.partitions == 16 && spread.hottest_share < 0.15, "{spread:?}");
+        let spread = StressLayout::keyed(
+            1,
+            &Template::parse("{Department}_{RowKey|bucket:8}").unwrap(),
+            &staff(),
+        )
+        .unwrap();
+        assert!(
+            spread.partitions == 16 && spread.hottest_share < 0.15,
+            "{spread:?}"
+        );
     }
 
     #[test]
     fn a_key_that_no_entity_has_or_that_cannot_be_rendered_is_refused() {
         let refused = |template: &str, entity: Entity| {
-            StressLayout::keyed(0, &Template::parse(template).unwrap(), &[entity]).unwrap_err().to_string()
+            StressLayout::keyed(0, &Template::parse(template).unwrap(), &[entity])
+                .unwrap_err()
+                .to_string()
         };
         let entity = || Entity::new(EntityKey::new("p", "r").unwrap()).with("Salary", 1.5);
         assert!(refused("{Nothing}", entity()).contains("none of 1 entities"));
@@ -116,10 +182,27 @@ mod tests {
         let layout = StressLayout::even(0, 3, &staff()).unwrap();
         let transactions = layout.transactions();
         assert_eq!(transactions.len(), 12, "334, 334 and 333 entities");
-        assert_eq!(transactions.iter().map(|(_, operations)| operations.len()).sum::<usize>(), 1_001);
-        assert!(transactions.iter().all(|(pk, operations)| operations.iter().all(|operation| operation.key().pk == *pk)));
-        let large = Entity::new(EntityKey::new("p", "r").unwrap()).with("Text", "x".repeat(900_000));
+        assert_eq!(
+            transactions
+                .iter()
+                .map(|(_, operations)| operations.len())
+                .sum::<usize>(),
+            1_001
+        );
+        assert!(
+            transactions.iter().all(|(pk, operations)| operations
+                .iter()
+                .all(|operation| operation.key().pk == *pk))
+        );
+        let large =
+            Entity::new(EntityKey::new("p", "r").unwrap()).with("Text", "x".repeat(900_000));
         let layout = StressLayout::even(0, 1, &vec![large; 4]).unwrap();
-        assert!(layout.transactions().iter().all(|(_, operations)| operations.len() == 1), "two would be over the limit as Azure counts");
+        assert!(
+            layout
+                .transactions()
+                .iter()
+                .all(|(_, operations)| operations.len() == 1),
+            "two would be over the limit as Azure counts"
+        );
     }
 }

@@ -51,9 +51,17 @@ pub(super) struct LoadAnswers {
 }
 
 /// Loads the entities of a layout.
-pub(super) async fn fill(tables: &dyn TableStore, table: &TableName, layout: &StressLayout) -> Result<(), StoreError> {
+pub(super) async fn fill(
+    tables: &dyn TableStore,
+    table: &TableName,
+    layout: &StressLayout,
+) -> Result<(), StoreError> {
     let transactions = iter(layout.transactions()).map(Ok);
-    transactions.try_for_each_concurrent(LOADING, async |(pk, operations)| tables.transact(table, &pk, &operations).await.map(drop)).await
+    transactions
+        .try_for_each_concurrent(LOADING, async |(pk, operations)| {
+            tables.transact(table, &pk, &operations).await.map(drop)
+        })
+        .await
 }
 
 /// A load under way.
@@ -91,7 +99,9 @@ pub(super) async fn run(
         began: clock.monotonic(),
         sent: AtomicU64::new(0),
         done: AtomicU64::new(0),
-        hottest_by_second: std::iter::repeat_with(AtomicU64::default).take(seconds).collect(),
+        hottest_by_second: std::iter::repeat_with(AtomicU64::default)
+            .take(seconds)
+            .collect(),
         throttled: AtomicU64::new(0),
         failed: AtomicU64::new(0),
         gets: LatencyCounts::default(),
@@ -106,17 +116,23 @@ pub(super) async fn run(
     }
     let took = load.passed();
     let counted = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let full_seconds = usize::try_from(took.as_secs()).unwrap_or(0).clamp(1, seconds);
+    let full_seconds = usize::try_from(took.as_secs())
+        .unwrap_or(0)
+        .clamp(1, seconds);
     let answers = LoadAnswers {
         done: counted(&load.done),
-        hottest_by_second: load.hottest_by_second[..full_seconds].iter().map(counted).collect(),
+        hottest_by_second: load.hottest_by_second[..full_seconds]
+            .iter()
+            .map(counted)
+            .collect(),
         throttled: counted(&load.throttled),
         failed: counted(&load.failed),
         gets: load.gets.snapshot(),
         puts: load.puts.snapshot(),
         took,
     };
-    let load = Arc::into_inner(load).ok_or_else(|| anyhow::anyhow!("a sender of the load is still there"))?;
+    let load = Arc::into_inner(load)
+        .ok_or_else(|| anyhow::anyhow!("a sender of the load is still there"))?;
     Ok((load.layout, answers))
 }
 
@@ -138,27 +154,44 @@ impl RunningLoad {
         while let Some(number) = self.next() {
             // The same requests at every run, in no order.
             let drawn = scattered(number);
-            let entity = &self.layout.entities[usize::try_from(drawn >> 32).unwrap_or(0) % self.layout.entities.len()];
+            let entity = &self.layout.entities
+                [usize::try_from(drawn >> 32).unwrap_or(0) % self.layout.entities.len()];
             let reads = drawn % 100 < self.settings.get;
             let sent = self.clock.monotonic();
             let answer = if reads {
-                self.tables.get(&self.table, &entity.key, None).await.map(drop)
+                self.tables
+                    .get(&self.table, &entity.key, None)
+                    .await
+                    .map(drop)
             } else {
-                self.tables.apply(&self.table, &TableOperation::InsertOrReplace(entity.clone())).await.map(drop)
+                self.tables
+                    .apply(
+                        &self.table,
+                        &TableOperation::InsertOrReplace(entity.clone()),
+                    )
+                    .await
+                    .map(drop)
             };
             let took = self.clock.monotonic().saturating_sub(sent);
             match answer {
                 Ok(()) => {
                     self.done.fetch_add(1, Ordering::Relaxed);
                     if reads { &self.gets } else { &self.puts }.add(took);
-                    let second = usize::try_from(self.passed().as_secs()).ok().and_then(|second| self.hottest_by_second.get(second));
+                    let second = usize::try_from(self.passed().as_secs())
+                        .ok()
+                        .and_then(|second| self.hottest_by_second.get(second));
                     if let Some(second) = second.filter(|_| entity.key.pk == self.layout.hottest) {
                         second.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 Err(error) if error.class.is_transient() => {
                     let throttled = matches!(error.class, ErrorClass::Throttled { .. });
-                    if throttled { &self.throttled } else { &self.failed }.fetch_add(1, Ordering::Relaxed);
+                    if throttled {
+                        &self.throttled
+                    } else {
+                        &self.failed
+                    }
+                    .fetch_add(1, Ordering::Relaxed);
                     let left = self.settings.duration.saturating_sub(self.passed());
                     tokio::time::sleep(error.class.retry_after().unwrap_or(PAUSE).min(left)).await;
                 }

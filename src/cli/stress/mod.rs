@@ -91,13 +91,24 @@ pub struct StressArgs {
 }
 
 fn entity_size(text: &str) -> Result<u64, String> {
-    parse_size(text).and_then(|size| if (1..=65_536).contains(&size) { Ok(size) } else { Err("1B to 64KiB are expected".to_owned()) })
+    parse_size(text).and_then(|size| {
+        if (1..=65_536).contains(&size) {
+            Ok(size)
+        } else {
+            Err("1B to 64KiB are expected".to_owned())
+        }
+    })
 }
 
 fn load_duration(text: &str) -> Result<Duration, String> {
     let within = Duration::from_secs(1)..=Duration::from_hours(1);
-    parse_duration(text)
-        .and_then(|duration| if within.contains(&duration) { Ok(duration) } else { Err("1s to 1h are expected".to_owned()) })
+    parse_duration(text).and_then(|duration| {
+        if within.contains(&duration) {
+            Ok(duration)
+        } else {
+            Err("1s to 1h are expected".to_owned())
+        }
+    })
 }
 
 /// A load that was measured, as `--json` tells it.
@@ -135,23 +146,50 @@ struct Percentiles {
 impl Percentiles {
     fn of(latencies: &Latencies) -> Self {
         let quantile = |share| latencies.quantile(share).map(|took| took.as_secs_f64());
-        Self { p50_seconds: quantile(0.5), p99_seconds: quantile(0.99) }
+        Self {
+            p50_seconds: quantile(0.5),
+            p99_seconds: quantile(0.99),
+        }
     }
 
     fn cell(&self) -> String {
-        format!("{} / {}", self.p50_seconds.seconds(), self.p99_seconds.seconds())
+        format!(
+            "{} / {}",
+            self.p50_seconds.seconds(),
+            self.p99_seconds.seconds()
+        )
     }
 }
 
 impl StressResult {
     fn of(layout: StressLayout, answers: LoadAnswers, peak: Option<u32>) -> Self {
-        let LoadAnswers { done, hottest_by_second, throttled, failed, gets, puts, took } = answers;
+        let LoadAnswers {
+            done,
+            hottest_by_second,
+            throttled,
+            failed,
+            gets,
+            puts,
+            took,
+        } = answers;
         let seconds = took.as_secs_f64().max(0.001);
-        let StressLayout { name, partitions, hottest_share, without_key, .. } = layout;
+        let StressLayout {
+            name,
+            partitions,
+            hottest_share,
+            without_key,
+            ..
+        } = layout;
         #[expect(clippy::cast_precision_loss, reason = "at most ten million requests")]
         let entities_per_second = done as f64 / seconds;
         let hottest_per_second = entities_per_second * hottest_share;
-        let judged = JudgedLoad { hottest_share, entities_per_second, hottest_per_second, throttled, peak: peak.map(f64::from) };
+        let judged = JudgedLoad {
+            hottest_share,
+            entities_per_second,
+            hottest_per_second,
+            throttled,
+            peak: peak.map(f64::from),
+        };
         let (get, put) = (Percentiles::of(&gets), Percentiles::of(&puts));
         let (capacity, verdict, advice) = (judged.capacity(), judged.verdict(), judged.advice());
         Self {
@@ -188,65 +226,146 @@ struct StressPlan {
 impl StressPlan {
     fn of(args: &StressArgs, context: &Context) -> anyhow::Result<Self> {
         if args.key.len() > 2 {
-            return Err(UsageError::new("two key templates are compared: give --key once or twice").into());
+            return Err(UsageError::new(
+                "two key templates are compared: give --key once or twice",
+            )
+            .into());
         }
         if !args.key.is_empty() && args.table.is_none() && args.sample.is_none() {
-            return Err(UsageError::new("a key template needs entities to render it for: --table TABLE or --sample FILE").into());
+            return Err(UsageError::new(
+                "a key template needs entities to render it for: --table TABLE or --sample FILE",
+            )
+            .into());
         }
-        let source = args.table.as_deref().map(|typed| context.table(typed)).transpose()?;
-        let account = source.as_ref().map(|table| table.account.clone()).or_else(|| args.account.clone()).unwrap_or_else(AccountName::main);
+        let source = args
+            .table
+            .as_deref()
+            .map(|typed| context.table(typed))
+            .transpose()?;
+        let account = source
+            .as_ref()
+            .map(|table| table.account.clone())
+            .or_else(|| args.account.clone())
+            .unwrap_or_else(AccountName::main);
         context.stores.account(&account).map_err(UsageError::of)?;
-        let loads = if args.key.is_empty() { 2 } else { args.key.len() };
+        let loads = if args.key.is_empty() {
+            2
+        } else {
+            args.key.len()
+        };
         let pages = if source.is_some() { sample::PAGES } else { 0 };
         // The scratch table is created and deleted; an entity may need a transaction of its own.
         let table = 2 + pages as u64 + loads as u64 * (sample::ENTITIES as u64 + args.requests);
-        Ok(Self { source, account, loads, cost: Billed { table, ..Billed::default() } })
+        Ok(Self {
+            source,
+            account,
+            loads,
+            cost: Billed {
+                table,
+                ..Billed::default()
+            },
+        })
     }
 }
 
 /// Runs the stress test.
-pub async fn stress(args: &StressArgs, context: &Context, direct: &DirectAccess, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn stress(
+    args: &StressArgs,
+    context: &Context,
+    direct: &DirectAccess,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let plan = StressPlan::of(args, context)?;
-    let cost = format!("at most {} transactions, {} at list prices", grouped(plan.cost.requests()), plan.cost.dollars().dollars());
+    let cost = format!(
+        "at most {} transactions, {} at list prices",
+        grouped(plan.cost.requests()),
+        plan.cost.dollars().dollars()
+    );
     if !args.yes {
-        somebody_to_ask(&format!("this takes {cost}: add --yes where nobody can be asked"))?;
-        let question =
-            format!("{} loads of up to {} s in a scratch table of account {}: {cost}.", plan.loads, args.duration.as_secs(), plan.account);
+        somebody_to_ask(&format!(
+            "this takes {cost}: add --yes where nobody can be asked"
+        ))?;
+        let question = format!(
+            "{} loads of up to {} s in a scratch table of account {}: {cost}.",
+            plan.loads,
+            args.duration.as_secs(),
+            plan.account
+        );
         if !consents(question, context, out).await? {
             out.say("Nothing was sent.")?;
-            return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
+            return Ok(if context.stop.is_cancelled() {
+                Exit::Interrupted
+            } else {
+                Exit::Failed
+            });
         }
     }
     let before = direct.meter.billed();
-    let Some(layouts) = context.stop.run_until_cancelled(layouts(args, &plan, context)).await.transpose()? else {
+    let Some(layouts) = context
+        .stop
+        .run_until_cancelled(layouts(args, &plan, context))
+        .await
+        .transpose()?
+    else {
         return Ok(Exit::Interrupted);
     };
     let table = TableName::new(format!("EvenkeelScratch{}", Uuid::new_v4().simple()))?;
-    out.say(format_args!("Loading the scratch table {table} of account {}: {cost}.", plan.account))?;
+    out.say(format_args!(
+        "Loading the scratch table {table} of account {}: {cost}.",
+        plan.account
+    ))?;
     let tables = &context.stores.account(&plan.account)?.tables;
     // From here on an interruption finds a table to delete.
-    let created = tables.create_table(&table).await.context("creating the scratch table");
+    let created = tables
+        .create_table(&table)
+        .await
+        .context("creating the scratch table");
     let measured = match created {
-        Ok(_) => context.stop.run_until_cancelled(measure(args, layouts, &plan, &table, context, direct, out)).await.transpose(),
+        Ok(_) => context
+            .stop
+            .run_until_cancelled(measure(args, layouts, &plan, &table, context, direct, out))
+            .await
+            .transpose(),
         Err(error) => Err(error),
     };
-    let dropped = tables.delete_table(&table).await.with_context(|| format!("the scratch table {table} is left: delete it"));
+    let dropped = tables
+        .delete_table(&table)
+        .await
+        .with_context(|| format!("the scratch table {table} is left: delete it"));
     let measured = measured?;
     dropped?;
     let Some(results) = measured else {
         out.complain("Interrupted: nothing is concluded. The scratch table is deleted.")?;
         return Ok(Exit::Interrupted);
     };
-    report(args, &plan, &results, direct.meter.billed().since(before), out)?;
+    report(
+        args,
+        &plan,
+        &results,
+        direct.meter.billed().since(before),
+        out,
+    )?;
     Ok(Exit::Done)
 }
 
-async fn layouts(args: &StressArgs, plan: &StressPlan, context: &Context) -> anyhow::Result<Vec<StressLayout>> {
+async fn layouts(
+    args: &StressArgs,
+    plan: &StressPlan,
+    context: &Context,
+) -> anyhow::Result<Vec<StressLayout>> {
     let sample = sample::sample(args, plan.source.as_ref(), context).await?;
     let layouts: Result<_, UsageError> = if args.key.is_empty() {
-        [1, args.partitions].into_iter().enumerate().map(|(number, partitions)| StressLayout::even(number, partitions, &sample)).collect()
+        [1, args.partitions]
+            .into_iter()
+            .enumerate()
+            .map(|(number, partitions)| StressLayout::even(number, partitions, &sample))
+            .collect()
     } else {
-        args.key.iter().enumerate().map(|(number, key)| StressLayout::keyed(number, key, &sample)).collect()
+        args.key
+            .iter()
+            .enumerate()
+            .map(|(number, key)| StressLayout::keyed(number, key, &sample))
+            .collect()
     };
     Ok(layouts?)
 }
@@ -260,12 +379,28 @@ async fn measure(
     direct: &DirectAccess,
     out: &mut Output,
 ) -> anyhow::Result<Vec<StressResult>> {
-    let (patient, tables) = (&context.stores.account(&plan.account)?.tables, &direct.stores.account(&plan.account)?.tables);
-    let settings = LoadSettings { concurrency: args.concurrency, get: args.get, requests: args.requests, duration: args.duration };
+    let (patient, tables) = (
+        &context.stores.account(&plan.account)?.tables,
+        &direct.stores.account(&plan.account)?.tables,
+    );
+    let settings = LoadSettings {
+        concurrency: args.concurrency,
+        get: args.get,
+        requests: args.requests,
+        duration: args.duration,
+    };
     let mut results = Vec::new();
-    let mut progress = Progress::begin("stress", "loads", Some(layouts.len() as u64), out, &context.clock);
+    let mut progress = Progress::begin(
+        "stress",
+        "loads",
+        Some(layouts.len() as u64),
+        out,
+        &context.clock,
+    );
     for layout in layouts {
-        load::fill(patient.as_ref(), table, &layout).await.context("loading the scratch table")?;
+        load::fill(patient.as_ref(), table, &layout)
+            .await
+            .context("loading the scratch table")?;
         let (layout, answers) = load::run(tables, table, layout, settings, &context.clock).await?;
         results.push(StressResult::of(layout, answers, args.peak));
         progress.set(results.len() as u64, out)?;
@@ -274,18 +409,37 @@ async fn measure(
     Ok(results)
 }
 
-fn report(args: &StressArgs, plan: &StressPlan, results: &[StressResult], billed: Billed, out: &mut Output) -> anyhow::Result<()> {
+fn report(
+    args: &StressArgs,
+    plan: &StressPlan,
+    results: &[StressResult],
+    billed: Billed,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     if let Some(file) = &args.chart {
         let line = |result: &'_ StressResult| {
-            format!("{} entities/s, p99 of GET {}", result.entities_per_second.rate(), result.get.p99_seconds.seconds())
+            format!(
+                "{} entities/s, p99 of GET {}",
+                result.entities_per_second.rate(),
+                result.get.p99_seconds.seconds()
+            )
         };
-        let lines =
-            results.iter().map(|result| StressLine { name: &result.load, summary: line(result), by_second: &result.hottest_by_second });
-        let chart = StressChart { lines: lines.collect() };
-        std::fs::write(file, chart.to_string()).with_context(|| format!("writing {}", file.display()))?;
+        let lines = results.iter().map(|result| StressLine {
+            name: &result.load,
+            summary: line(result),
+            by_second: &result.hottest_by_second,
+        });
+        let chart = StressChart {
+            lines: lines.collect(),
+        };
+        std::fs::write(file, chart.to_string())
+            .with_context(|| format!("writing {}", file.display()))?;
     }
     let compared = match results {
-        [one, other] => Some(comparison((&one.load, &one.judged), (&other.load, &other.judged))),
+        [one, other] => Some(comparison(
+            (&one.load, &one.judged),
+            (&other.load, &other.judged),
+        )),
         _ => None,
     };
     if out.format() == Format::Json {
@@ -310,8 +464,18 @@ fn report(args: &StressArgs, plan: &StressPlan, results: &[StressResult], billed
             result.capacity.rate(),
         ]
     };
-    let heading =
-        ["LOAD", "PARTITIONS", "HOTTEST", "ENTITIES/S", "IN HOTTEST", "GET P50/P99", "PUT P50/P99", "THROTTLED", "FAILED", "CARRIES"];
+    let heading = [
+        "LOAD",
+        "PARTITIONS",
+        "HOTTEST",
+        "ENTITIES/S",
+        "IN HOTTEST",
+        "GET P50/P99",
+        "PUT P50/P99",
+        "THROTTLED",
+        "FAILED",
+        "CARRIES",
+    ];
     out.columns(heading, &results.iter().map(row).collect::<Vec<_>>())?;
     for result in results {
         let tone = match result.verdict {
@@ -322,7 +486,10 @@ fn report(args: &StressArgs, plan: &StressPlan, results: &[StressResult], billed
         let name = out.tone(tone, &result.load);
         out.line(format_args!("{name}: {}", result.advice))?;
         if result.without_key > 0 {
-            out.line(format_args!("  {} entities of the sample have no such key and were left out", grouped(result.without_key as u64)))?;
+            out.line(format_args!(
+                "  {} entities of the sample have no such key and were left out",
+                grouped(result.without_key as u64)
+            ))?;
         }
     }
     if let Some(text) = compared {

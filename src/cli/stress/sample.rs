@@ -22,7 +22,11 @@ const MADE: usize = 400;
 pub(super) const PAGES: usize = 11;
 
 /// Reads the sample, or makes one.
-pub(super) async fn sample(args: &StressArgs, table: Option<&TableRef>, context: &Context) -> anyhow::Result<Vec<Entity>> {
+pub(super) async fn sample(
+    args: &StressArgs,
+    table: Option<&TableRef>,
+    context: &Context,
+) -> anyhow::Result<Vec<Entity>> {
     let entities = match (table, &args.sample) {
         (Some(table), _) => of_table(table, context).await?,
         (None, Some(file)) => of_file(file).await?,
@@ -39,7 +43,10 @@ async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Ent
     let (mut entities, mut bytes, mut query) = (Vec::new(), 0, Query::default());
     for _ in 0..PAGES {
         query.top = u32::try_from(ENTITIES - entities.len()).ok();
-        let Page { rows, continuation } = tables.query(&table.table, &query).await.with_context(|| format!("reading {table}"))?;
+        let Page { rows, continuation } = tables
+            .query(&table.table, &query)
+            .await
+            .with_context(|| format!("reading {table}"))?;
         for row in rows {
             bytes += row.entity.size();
             if bytes > BYTES {
@@ -57,17 +64,31 @@ async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Ent
 
 async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
     let name = file.display();
-    let mut lines = BufReader::new(File::open(file).await.with_context(|| format!("opening {name}"))?).lines();
+    let mut lines = BufReader::new(
+        File::open(file)
+            .await
+            .with_context(|| format!("opening {name}"))?,
+    )
+    .lines();
     let (mut entities, mut bytes) = (Vec::new(), 0);
-    while let Some(line) = lines.next_line().await.with_context(|| format!("reading {name}"))? {
+    while let Some(line) = lines
+        .next_line()
+        .await
+        .with_context(|| format!("reading {name}"))?
+    {
         bytes += line.len();
         if entities.len() == ENTITIES || bytes > BYTES {
             break;
         }
         let read = serde_json::from_str(&line).map_err(|error| error.to_string());
-        let entity = read.and_then(|json| odata::decode_owned(json).map_err(|error| error.to_string()));
-        let entity = entity.map_err(|error| UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1)))?;
-        entity.check().map_err(|error| UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1)))?;
+        let entity =
+            read.and_then(|json| odata::decode_owned(json).map_err(|error| error.to_string()));
+        let entity = entity.map_err(|error| {
+            UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1))
+        })?;
+        entity.check().map_err(|error| {
+            UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1))
+        })?;
         entities.push(entity);
     }
     Ok(entities)
@@ -76,7 +97,8 @@ async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
 fn made(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
     let content = vec![0x65; usize::try_from(args.size)?];
     let entity = |at: usize| -> anyhow::Result<Entity> {
-        Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?).with("Content", EdmValue::Binary(content.clone())))
+        Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?)
+            .with("Content", EdmValue::Binary(content.clone())))
     };
     (0..MADE).map(entity).collect()
 }

@@ -37,8 +37,15 @@ impl FaultPolicy for Impatient {
 
 /// How the command ended, its output as JSON where there is any, and the tables that are left.
 async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
-    let user = Arc::new(Impatient { enough: AtomicU64::new(enough), ..Impatient::default() });
-    let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), user.clone());
+    let user = Arc::new(Impatient {
+        enough: AtomicU64::new(enough),
+        ..Impatient::default()
+    });
+    let world = SimWorld::new(
+        AccountName::main(),
+        Arc::new(SystemClock::new()),
+        user.clone(),
+    );
     world.limit(ServiceLimits::AZURE, Arc::new(SeededChance::new(1)));
     let stores = Stores::new([(AccountName::main(), world.account())].into());
     let context = Context {
@@ -48,35 +55,92 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
         clock: Arc::new(SystemClock::new()),
         stop: user.stop.clone(),
     };
-    let cli = Cli::try_parse_from([&["evenkeel", "stress", "--yes", "--duration", "3s"], args].concat()).unwrap();
-    let Command::Stress(args) = cli.command else { panic!("another command") };
+    let cli =
+        Cli::try_parse_from([&["evenkeel", "stress", "--yes", "--duration", "3s"], args].concat())
+            .unwrap();
+    let Command::Stress(args) = cli.command else {
+        panic!("another command")
+    };
     let paper = Paper::default();
-    let mut out = Output::to(Box::new(paper.clone()), Box::new(std::io::sink()), Format::Json);
-    let direct = DirectAccess { stores, meter: Arc::new(NoStorage) };
+    let mut out = Output::to(
+        Box::new(paper.clone()),
+        Box::new(std::io::sink()),
+        Format::Json,
+    );
+    let direct = DirectAccess {
+        stores,
+        meter: Arc::new(NoStorage),
+    };
     let ended = stress(&args, &context, &direct, &mut out).await.unwrap();
-    let left = all_tables(world.account().tables.as_ref()).await.unwrap().into_iter().collect();
-    (ended, serde_json::from_str(&paper.text()).unwrap_or_default(), left)
+    let left = all_tables(world.account().tables.as_ref())
+        .await
+        .unwrap()
+        .into_iter()
+        .collect();
+    (
+        ended,
+        serde_json::from_str(&paper.text()).unwrap_or_default(),
+        left,
+    )
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_partition_throttles_at_its_target_where_eight_take_all() {
     let (ended, told, left) = stressed(&[], 0).await;
     assert_eq!((ended, left), (Exit::Done, Vec::new()));
-    let [one, eight] = told["loads"].as_array().unwrap().as_slice() else { panic!("{told}") };
-    assert_eq!((&one["verdict"], &eight["verdict"]), (&"throttled".into(), &"below_target".into()), "{told}");
-    assert!(one["throttled"].as_u64() > Some(0) && eight["throttled"] == 0 && eight["partitions"] == 8, "{told}");
+    let [one, eight] = told["loads"].as_array().unwrap().as_slice() else {
+        panic!("{told}")
+    };
+    assert_eq!(
+        (&one["verdict"], &eight["verdict"]),
+        (&"throttled".into(), &"below_target".into()),
+        "{told}"
+    );
+    assert!(
+        one["throttled"].as_u64() > Some(0) && eight["throttled"] == 0 && eight["partitions"] == 8,
+        "{told}"
+    );
     let rate = |load: &Value| load["entities_per_second"].as_f64().unwrap();
-    assert!((1_700.0..=2_300.0).contains(&rate(one)), "2,000 a second, and what a full bucket holds: {told}");
-    assert!(rate(eight) > 2.0 * rate(one), "64 requests of 5 ms and more: {told}");
-    assert!((15_000.0..=16_000.0).contains(&eight["capacity"].as_f64().unwrap()), "{told}");
+    assert!(
+        (1_700.0..=2_300.0).contains(&rate(one)),
+        "2,000 a second, and what a full bucket holds: {told}"
+    );
+    assert!(
+        rate(eight) > 2.0 * rate(one),
+        "64 requests of 5 ms and more: {told}"
+    );
+    assert!(
+        (15_000.0..=16_000.0).contains(&eight["capacity"].as_f64().unwrap()),
+        "{told}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_load_ends_with_its_last_request() {
-    let (_, told, _) = stressed(&["--requests", "300", "--get", "100", "--concurrency", "4", "--peak", "1000"], 0).await;
+    let (_, told, _) = stressed(
+        &[
+            "--requests",
+            "300",
+            "--get",
+            "100",
+            "--concurrency",
+            "4",
+            "--peak",
+            "1000",
+        ],
+        0,
+    )
+    .await;
     for load in told["loads"].as_array().unwrap() {
-        assert_eq!((&load["done"], &load["verdict"], &load["put"]["p99_seconds"]), (&300.into(), &"fits".into(), &Value::Null), "{told}");
-        assert!(load["get"]["p50_seconds"].as_f64() < load["get"]["p99_seconds"].as_f64(), "{told}");
+        assert_eq!(
+            (&load["done"], &load["verdict"], &load["put"]["p99_seconds"]),
+            (&300.into(), &"fits".into(), &Value::Null),
+            "{told}"
+        );
+        assert!(
+            load["get"]["p50_seconds"].as_f64() < load["get"]["p99_seconds"].as_f64(),
+            "{told}"
+        );
     }
 }
 
@@ -84,6 +148,10 @@ async fn a_load_ends_with_its_last_request() {
 async fn whenever_it_is_interrupted_no_table_is_left() {
     for enough in [1, 2, 5, 100, 9_000] {
         let (ended, told, left) = stressed(&[], enough).await;
-        assert_eq!((ended, told, left), (Exit::Interrupted, Value::Null, Vec::new()), "at request {enough}");
+        assert_eq!(
+            (ended, told, left),
+            (Exit::Interrupted, Value::Null, Vec::new()),
+            "at request {enough}"
+        );
     }
 }

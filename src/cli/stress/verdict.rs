@@ -39,7 +39,8 @@ pub(super) struct JudgedLoad {
 impl JudgedLoad {
     /// Entities per second of the hottest partition at the application's peak; as measured, where that is not known.
     fn hottest(&self) -> f64 {
-        self.peak.map_or(self.hottest_per_second, |peak| peak * self.hottest_share)
+        self.peak
+            .map_or(self.hottest_per_second, |peak| peak * self.hottest_share)
     }
 
     /// Entities per second of all partitions at which the hottest one is at its target, or the account is.
@@ -60,7 +61,10 @@ impl JudgedLoad {
     /// The verdict and its remedy, in words.
     pub(super) fn advice(&self) -> String {
         let (hottest, target) = (per_second(self.hottest()), per_second(TARGET));
-        let at = self.peak.map_or_else(|| "at this load".to_owned(), |peak| format!("at a peak of {}", per_second(peak)));
+        let at = self.peak.map_or_else(
+            || "at this load".to_owned(),
+            |peak| format!("at a peak of {}", per_second(peak)),
+        );
         match self.verdict() {
             StressVerdict::Throttled if self.hottest_per_second < TARGET / 2.0 => format!(
                 "throttled with {} in the hottest partition, far below its target of {target}: the account's limit, or partitions that the service is still spreading. Run it again, for longer.",
@@ -72,9 +76,14 @@ impl JudgedLoad {
                 self.remedy()
             ),
             StressVerdict::TooCoarse => {
-                format!("too coarse: {hottest} in the hottest partition {at}, over the target of {target}. {}", self.remedy())
+                format!(
+                    "too coarse: {hottest} in the hottest partition {at}, over the target of {target}. {}",
+                    self.remedy()
+                )
             }
-            StressVerdict::Fits => format!("fits: {hottest} in the hottest partition {at}, of {target}."),
+            StressVerdict::Fits => {
+                format!("fits: {hottest} in the hottest partition {at}, of {target}.")
+            }
             StressVerdict::BelowTarget => {
                 format!(
                     "below the target {at}: {hottest} in the hottest partition, of {target}. With --peak it is judged by your own load."
@@ -86,19 +95,34 @@ impl JudgedLoad {
     fn remedy(&self) -> String {
         // Throttled below the target: the target is the load to make room for.
         let buckets = buckets(self.hottest().max(TARGET));
-        format!("Divide it, for example by a bucket: {{RowKey|bucket:{buckets}}} at the end of the key.")
+        format!(
+            "Divide it, for example by a bucket: {{RowKey|bucket:{buckets}}} at the end of the key."
+        )
     }
 }
 
 fn per_second(rate: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, not negative")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate, not negative"
+    )]
     let whole = rate.round() as u64;
     format!("{} entities/s", grouped(whole))
 }
 
 /// How the second of two loads compares with the first.
-pub(super) fn comparison((first, one): (&str, &JudgedLoad), (second, other): (&str, &JudgedLoad)) -> String {
-    let times = |a: f64, b: f64| if b > 0.0 { format!("{:.1} times", a / b) } else { "more than".to_owned() };
+pub(super) fn comparison(
+    (first, one): (&str, &JudgedLoad),
+    (second, other): (&str, &JudgedLoad),
+) -> String {
+    let times = |a: f64, b: f64| {
+        if b > 0.0 {
+            format!("{:.1} times", a / b)
+        } else {
+            "more than".to_owned()
+        }
+    };
     format!(
         "{second} answered {} the entities/s of {first}, and carries {} at the target of its hottest partition where {first} carries {}.",
         times(other.entities_per_second, one.entities_per_second),
@@ -111,22 +135,53 @@ pub(super) fn comparison((first, one): (&str, &JudgedLoad), (second, other): (&s
 mod tests {
     use super::*;
 
-    fn load(hottest_share: f64, entities_per_second: f64, throttled: u64, peak: Option<f64>) -> JudgedLoad {
-        JudgedLoad { hottest_share, entities_per_second, hottest_per_second: entities_per_second * hottest_share, throttled, peak }
+    fn load(
+        hottest_share: f64,
+        entities_per_second: f64,
+        throttled: u64,
+        peak: Option<f64>,
+    ) -> JudgedLoad {
+        JudgedLoad {
+            hottest_share,
+            entities_per_second,
+            hottest_per_second: entities_per_second * hottest_share,
+            throttled,
+            peak,
+        }
     }
 
     #[test]
     fn a_key_is_judged_by_its_hottest_partition() {
         use StressVerdict::{BelowTarget, Fits, Throttled, TooCoarse};
         for (load, verdict, words) in [
-            (load(1.0, 800.0, 0, None), BelowTarget, "800 entities/s in the hottest partition, of 2,000"),
+            (
+                load(1.0, 800.0, 0, None),
+                BelowTarget,
+                "800 entities/s in the hottest partition, of 2,000",
+            ),
             (load(1.0, 2_400.0, 0, None), TooCoarse, "{RowKey|bucket:4}"),
             (load(0.1, 9_000.0, 0, None), BelowTarget, "900 entities/s"),
-            (load(1.0, 2_000.0, 31, None), Throttled, "the service throttles with 2,000"),
-            (load(0.01, 20_000.0, 9, None), Throttled, "the account's limit"),
+            (
+                load(1.0, 2_000.0, 31, None),
+                Throttled,
+                "the service throttles with 2,000",
+            ),
+            (
+                load(0.01, 20_000.0, 9, None),
+                Throttled,
+                "the account's limit",
+            ),
             // The application's own peak decides, not the speed of this machine.
-            (load(1.0, 2_400.0, 0, Some(1_500.0)), Fits, "1,500 entities/s"),
-            (load(0.5, 300.0, 0, Some(9_000.0)), TooCoarse, "4,500 entities/s in the hottest partition at a peak of 9,000 entities/s"),
+            (
+                load(1.0, 2_400.0, 0, Some(1_500.0)),
+                Fits,
+                "1,500 entities/s",
+            ),
+            (
+                load(0.5, 300.0, 0, Some(9_000.0)),
+                TooCoarse,
+                "4,500 entities/s in the hottest partition at a peak of 9,000 entities/s",
+            ),
             (load(0.1, 300.0, 0, Some(9_000.0)), Fits, "900 entities/s"),
         ] {
             assert_eq!(load.verdict(), verdict, "{load:?}");
@@ -137,13 +192,19 @@ mod tests {
     #[test]
     fn a_key_carries_what_its_hottest_partition_takes_and_never_more_than_the_account() {
         for (share, capacity) in [(1.0, 2_000.0), (0.4, 5_000.0), (0.001, 20_000.0)] {
-            assert!((load(share, 1.0, 0, None).capacity() - capacity).abs() < 1e-6, "{share}");
+            assert!(
+                (load(share, 1.0, 0, None).capacity() - capacity).abs() < 1e-6,
+                "{share}"
+            );
         }
     }
 
     #[test]
     fn two_keys_are_compared_by_what_they_answered_and_what_they_carry() {
-        let text = comparison(("{Department}", &load(0.75, 1_000.0, 0, None)), ("{RowKey}", &load(0.01, 3_400.0, 0, None)));
+        let text = comparison(
+            ("{Department}", &load(0.75, 1_000.0, 0, None)),
+            ("{RowKey}", &load(0.01, 3_400.0, 0, None)),
+        );
         assert_eq!(
             text,
             "{RowKey} answered 3.4 times the entities/s of {Department}, and carries 20,000 entities/s at the target of its hottest partition where {Department} carries 2,667 entities/s."

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_buf};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_buf,
+};
 
 use crate::model::limits;
 
@@ -28,7 +30,12 @@ pub(super) struct InputLine {
 
 impl<R: AsyncBufRead + Unpin> InputLines<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { input, number: 0, begun: Vec::new(), skipping: false }
+        Self {
+            input,
+            number: 0,
+            begun: Vec::new(),
+            skipping: false,
+        }
     }
 
     /// The next line; `None` at the end.
@@ -36,7 +43,13 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         self.skip_line().await?;
         let room = LONGEST.saturating_sub(self.begun.len() as u64);
         // Dropped while it waits, it goes on where it was.
-        if (&mut self.input).take(room).read_until(b'\n', &mut self.begun).await? == 0 && self.begun.is_empty() {
+        if (&mut self.input)
+            .take(room)
+            .read_until(b'\n', &mut self.begun)
+            .await?
+            == 0
+            && self.begun.is_empty()
+        {
             return Ok(None);
         }
         let bytes = std::mem::take(&mut self.begun);
@@ -45,9 +58,17 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
             self.skipping = true;
             Err(format!("the line has more than {LONGEST} bytes"))
         } else {
-            String::from_utf8(bytes).map_err(|error| format!("the line is not UTF-8 (byte {})", error.utf8_error().valid_up_to()))
+            String::from_utf8(bytes).map_err(|error| {
+                format!(
+                    "the line is not UTF-8 (byte {})",
+                    error.utf8_error().valid_up_to()
+                )
+            })
         };
-        Ok(Some(InputLine { number: self.number, text }))
+        Ok(Some(InputLine {
+            number: self.number,
+            text,
+        }))
     }
 
     /// Writes all that was not read; how many bytes that were.
@@ -60,7 +81,10 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
     async fn skip_line(&mut self) -> io::Result<()> {
         while self.skipping {
             let mut rest = Vec::new();
-            let read = (&mut self.input).take(LONGEST).read_until(b'\n', &mut rest).await?;
+            let read = (&mut self.input)
+                .take(LONGEST)
+                .read_until(b'\n', &mut rest)
+                .await?;
             self.skipping = read > 0 && rest.last() != Some(&b'\n');
         }
         Ok(())
@@ -82,7 +106,14 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_numbered_from_one_and_the_last_may_lack_its_end() {
-        assert_eq!(read(b"a\n\nb").await, [(1, Ok("a\n".to_owned())), (2, Ok("\n".to_owned())), (3, Ok("b".to_owned()))]);
+        assert_eq!(
+            read(b"a\n\nb").await,
+            [
+                (1, Ok("a\n".to_owned())),
+                (2, Ok("\n".to_owned())),
+                (3, Ok("b".to_owned()))
+            ]
+        );
         assert_eq!(read(b"").await, []);
     }
 

@@ -30,9 +30,19 @@ impl UnsentLines {
         let mut part = path.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        let file = OpenOptions::new().write(true).create_new(true).open(&part).await;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&part)
+            .await;
         let file = file.with_context(|| format!("creating {} for unsent lines", part.display()))?;
-        Ok(Self { path, part, file: BufWriter::new(file), pending: BTreeMap::new(), bytes: 0 })
+        Ok(Self {
+            path,
+            part,
+            file: BufWriter::new(file),
+            pending: BTreeMap::new(),
+            bytes: 0,
+        })
     }
 
     /// A line was read.
@@ -41,8 +51,18 @@ impl UnsentLines {
     }
 
     /// So many lines that were read, this one and those after it, were sent, or were not.
-    pub(super) async fn settle(&mut self, first: u64, lines: usize, is_sent: bool) -> io::Result<()> {
-        let numbers: Vec<u64> = self.pending.range(first..).map(|(number, _)| *number).take(lines).collect();
+    pub(super) async fn settle(
+        &mut self,
+        first: u64,
+        lines: usize,
+        is_sent: bool,
+    ) -> io::Result<()> {
+        let numbers: Vec<u64> = self
+            .pending
+            .range(first..)
+            .map(|(number, _)| *number)
+            .take(lines)
+            .collect();
         for number in numbers {
             if let Some(line) = self.pending.remove(&number).filter(|_| !is_sent) {
                 self.write(&line).await?;
@@ -59,7 +79,10 @@ impl UnsentLines {
     }
 
     /// Adds what was not read, and gives the file its place. Whether there is anything in it.
-    pub(super) async fn end(mut self, input: InputLines<impl AsyncBufRead + Unpin>) -> anyhow::Result<bool> {
+    pub(super) async fn end(
+        mut self,
+        input: InputLines<impl AsyncBufRead + Unpin>,
+    ) -> anyhow::Result<bool> {
         let ended = async {
             for line in std::mem::take(&mut self.pending).into_values() {
                 self.write(&line).await?;
@@ -69,7 +92,9 @@ impl UnsentLines {
             self.file.get_ref().sync_all().await?;
             fs::rename(&self.part, &self.path).await
         };
-        ended.await.with_context(|| format!("writing unsent lines to {}", self.path.display()))?;
+        ended
+            .await
+            .with_context(|| format!("writing unsent lines to {}", self.path.display()))?;
         Ok(self.bytes > 0)
     }
 }

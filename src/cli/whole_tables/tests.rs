@@ -43,8 +43,19 @@ impl FaultPolicy for Impatient {
     }
 }
 
-const BACKFILL: BackfillArgs = BackfillArgs { table: None, view: None, submit: false, queue: None };
-const AUDIT: AuditArgs = AuditArgs { table: None, view: None, repair: false, submit: false, queue: None };
+const BACKFILL: BackfillArgs = BackfillArgs {
+    table: None,
+    view: None,
+    submit: false,
+    queue: None,
+};
+const AUDIT: AuditArgs = AuditArgs {
+    table: None,
+    view: None,
+    repair: false,
+    submit: false,
+    queue: None,
+};
 
 /// The engine of a command.
 fn engine(context: &Context) -> Engine {
@@ -70,21 +81,41 @@ struct Stage {
 impl Stage {
     async fn new() -> Self {
         let stop = CancellationToken::new();
-        let faults = Arc::new(Impatient { stop: stop.clone(), at: AtomicU64::new(0) });
+        let faults = Arc::new(Impatient {
+            stop: stop.clone(),
+            at: AtomicU64::new(0),
+        });
         let world = world(faults.clone());
         let catalog = catalog(&[("name", "{RowKey}")]);
         up(&migrator(&world, &catalog)).await;
         let employees = TableName::new("Employees").unwrap();
         for number in 0..PRIMARIES {
             let row = Entity::new(EntityKey::new("p", format!("{number:04}")).unwrap());
-            world.account().tables.apply(&employees, &TableOperation::Insert(row)).await.unwrap();
+            world
+                .account()
+                .tables
+                .apply(&employees, &TableOperation::Insert(row))
+                .await
+                .unwrap();
         }
         let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
         let stores = Stores::new([(AccountName::main(), world.account())].into());
         let clock = Arc::new(SystemClock::new());
-        let context = Context { settings: Arc::new(settings(vec![queue])), catalog, stores, clock, stop };
+        let context = Context {
+            settings: Arc::new(settings(vec![queue])),
+            catalog,
+            stores,
+            clock,
+            stop,
+        };
         let engine = engine(&context);
-        Self { world, faults, context, engine, texts: [Paper::default(), Paper::default()] }
+        Self {
+            world,
+            faults,
+            context,
+            engine,
+            texts: [Paper::default(), Paper::default()],
+        }
     }
 
     fn out(&self, format: Format) -> Output {
@@ -97,18 +128,39 @@ impl Stage {
     }
 
     async fn backfill(&self, format: Format) -> Exit {
-        backfill(&BACKFILL, &self.context, &self.engine, async |_: &mut Output| Ok(()), &mut self.out(format)).await.unwrap()
+        backfill(
+            &BACKFILL,
+            &self.context,
+            &self.engine,
+            async |_: &mut Output| Ok(()),
+            &mut self.out(format),
+        )
+        .await
+        .unwrap()
     }
 
     async fn audit(&self, format: Format) -> Exit {
-        audit(&AUDIT, &self.context, &self.engine, async |_: &mut Output| Ok(()), &mut self.out(format)).await.unwrap()
+        audit(
+            &AUDIT,
+            &self.context,
+            &self.engine,
+            async |_: &mut Output| Ok(()),
+            &mut self.out(format),
+        )
+        .await
+        .unwrap()
     }
 
     /// Lets the commands end where another catalog is recorded.
     async fn hold(&self) {
         let migrator = migrator(&self.world, &self.context.catalog);
         let version = migrator.recorded_version().await.unwrap();
-        let hold = RecordHold::new(migrator, Arc::clone(&self.context.catalog), version, Arc::clone(&self.context.clock));
+        let hold = RecordHold::new(
+            migrator,
+            Arc::clone(&self.context.catalog),
+            version,
+            Arc::clone(&self.context.clock),
+        );
         self.engine.stop_when_replaced(Arc::new(hold));
     }
 
@@ -119,8 +171,18 @@ impl Stage {
         up(&migrator).await;
         let mut newer = Catalog::clone(&newer);
         newer.generations = migrator.catalog_record().await.unwrap().generations(&newer);
-        let context = Context { catalog: Arc::new(newer), ..self.context.clone() };
-        let ended = backfill(&BACKFILL, &context, &engine(&context), async |_: &mut Output| Ok(()), &mut self.out(Format::Text)).await;
+        let context = Context {
+            catalog: Arc::new(newer),
+            ..self.context.clone()
+        };
+        let ended = backfill(
+            &BACKFILL,
+            &context,
+            &engine(&context),
+            async |_: &mut Output| Ok(()),
+            &mut self.out(Format::Text),
+        )
+        .await;
         assert_eq!(ended.unwrap(), Exit::Done);
         tokio::time::advance(Duration::from_secs(5)).await;
     }
@@ -140,12 +202,23 @@ async fn an_interrupted_backfill_says_what_it_did_and_how_to_go_on() {
     stage.interrupt_at(1_400);
     assert_eq!(stage.backfill(Format::Text).await, Exit::Interrupted);
     let [out, aside] = stage.texts();
-    let done: u64 = out.strip_prefix("Employees: ").and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
+    let done: u64 = out
+        .strip_prefix("Employees: ")
+        .and_then(|rest| rest.split(' ').next())
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((1..PRIMARIES).contains(&done), "{out}");
     assert!(out.contains(" deleted, then it was interrupted"), "{out}");
-    assert!(aside.contains("To go on: `evenkeel backfill --table Employees`"), "{aside}");
+    assert!(
+        aside.contains("To go on: `evenkeel backfill --table Employees`"),
+        "{aside}"
+    );
     let first = aside.lines().next().unwrap();
-    assert!(first.starts_with("Employees: ") && first.ends_with(" primaries, 1 s"), "progress is told within two seconds: {aside}");
+    assert!(
+        first.starts_with("Employees: ") && first.ends_with(" primaries, 1 s"),
+        "progress is told within two seconds: {aside}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,37 +229,68 @@ async fn an_interrupted_audit_says_what_it_compared_and_how_to_go_on() {
     let [out, aside] = stage.texts();
     let summary: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(summary["interrupted"], true, "{summary}");
-    assert!((1..PRIMARIES).contains(&summary["primaries"].as_u64().unwrap()), "{summary}");
-    assert!(aside.contains("To go on: `evenkeel audit --table Employees`"), "{aside}");
+    assert!(
+        (1..PRIMARIES).contains(&summary["primaries"].as_u64().unwrap()),
+        "{summary}"
+    );
+    assert!(
+        aside.contains("To go on: `evenkeel audit --table Employees`"),
+        "{aside}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says_nothing_of_interruptions() {
+async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says_nothing_of_interruptions()
+ {
     let stage = Stage::new().await;
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
     assert_eq!(stage.audit(Format::Text).await, Exit::Done);
     let before = stage.texts()[1].len();
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
     let [out, aside] = stage.texts();
-    assert!(aside[before..].contains(" of about 400 primaries, "), "{aside}");
-    assert!(!out.contains("interrupted") && !aside.contains("To go on"), "{out}{aside}");
+    assert!(
+        aside[before..].contains(" of about 400 primaries, "),
+        "{aside}"
+    );
+    assert!(
+        !out.contains("interrupted") && !aside.contains("To go on"),
+        "{out}{aside}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_were_not_sent_any_more_are_named() {
     let stage = Stage::new().await;
     stage.context.stop.cancel();
-    let args = AuditArgs { submit: true, ..AUDIT };
+    let args = AuditArgs {
+        submit: true,
+        ..AUDIT
+    };
     let mut out = stage.out(Format::Text);
-    let ended = audit(&args, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap();
+    let ended = audit(
+        &args,
+        &stage.context,
+        &stage.engine,
+        async |_: &mut Output| Ok(()),
+        &mut out,
+    )
+    .await
+    .unwrap();
     assert_eq!(
         (ended, stage.texts()),
-        (Exit::Interrupted, [String::new(), "Interrupted after 0 of 1 job; not sent: Employees\n".to_owned()])
+        (
+            Exit::Interrupted,
+            [
+                String::new(),
+                "Interrupted after 0 of 1 job; not sent: Employees\n".to_owned()
+            ]
+        )
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_its_next_part_and_no_row_of_a_retired_view_comes_back() {
+async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_its_next_part_and_no_row_of_a_retired_view_comes_back()
+ {
     let stage = Stage::new().await;
     stage.hold().await;
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
@@ -197,39 +301,90 @@ async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_
         Box::pin(stage.exchange()).await;
         Ok(())
     };
-    let ended = backfill(&BACKFILL, &stage.context, &stage.engine, replaced, &mut out).await.unwrap_err();
+    let ended = backfill(&BACKFILL, &stage.context, &stage.engine, replaced, &mut out)
+        .await
+        .unwrap_err();
     assert_eq!(Exit::of(&ended), Exit::Outdated, "{ended:#}");
-    let repair = AuditArgs { repair: true, ..AUDIT };
-    let ended = audit(&repair, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap_err();
+    let repair = AuditArgs {
+        repair: true,
+        ..AUDIT
+    };
+    let ended = audit(
+        &repair,
+        &stage.context,
+        &stage.engine,
+        async |_: &mut Output| Ok(()),
+        &mut out,
+    )
+    .await
+    .unwrap_err();
     assert_eq!(Exit::of(&ended), Exit::Outdated, "{ended:#}");
-    assert_eq!((stage.rows("Byname").len() as u64, stage.rows("Bynumber").len() as u64), (0, PRIMARIES));
+    assert_eq!(
+        (
+            stage.rows("Byname").len() as u64,
+            stage.rows("Bynumber").len() as u64
+        ),
+        (0, PRIMARIES)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone_through() {
     let mut stage = Stage::new().await;
     let view = ViewName::new("by_user").unwrap();
-    let args = BackfillArgs { view: Some(view.clone()), ..BACKFILL };
+    let args = BackfillArgs {
+        view: Some(view.clone()),
+        ..BACKFILL
+    };
     let retired = |account: &str| {
-        let tables = DatedRef { account: AccountName::new(account).unwrap(), tables: DatedTables::parse("Logins%Y%m%d").unwrap() };
+        let tables = DatedRef {
+            account: AccountName::new(account).unwrap(),
+            tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+        };
         let mut catalog = Catalog::default();
-        catalog.generations.retired.insert(view.clone(), (1, Source::Dated(tables)));
+        catalog
+            .generations
+            .retired
+            .insert(view.clone(), (1, Source::Dated(tables)));
         Arc::new(catalog)
     };
     let nothing = "none that was retired has left anything";
     for (account, is_there, exit, told) in [
         ("main", false, Exit::Done, nothing),
         ("main", true, Exit::Failed, "without their [retention]"),
-        ("elsewhere", true, Exit::Failed, "[accounts.elsewhere] is not configured"),
+        (
+            "elsewhere",
+            true,
+            Exit::Failed,
+            "[accounts.elsewhere] is not configured",
+        ),
     ] {
         if is_there {
-            stage.world.account().tables.create_table(&TableName::new("Logins20261120").unwrap()).await.unwrap();
+            stage
+                .world
+                .account()
+                .tables
+                .create_table(&TableName::new("Logins20261120").unwrap())
+                .await
+                .unwrap();
         }
         stage.context.catalog = retired(account);
         stage.texts = [Paper::default(), Paper::default()];
         let mut out = stage.out(Format::Text);
-        let ended = backfill(&args, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap();
+        let ended = backfill(
+            &args,
+            &stage.context,
+            &stage.engine,
+            async |_: &mut Output| Ok(()),
+            &mut out,
+        )
+        .await
+        .unwrap();
         let [_, aside] = stage.texts();
-        assert_eq!((ended, aside.contains(told), aside.contains(nothing)), (exit, true, exit == Exit::Done), "{account}: {aside}");
+        assert_eq!(
+            (ended, aside.contains(told), aside.contains(nothing)),
+            (exit, true, exit == Exit::Done),
+            "{account}: {aside}"
+        );
     }
 }

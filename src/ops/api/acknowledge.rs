@@ -25,7 +25,9 @@ pub(super) async fn acknowledge(
     Json(acknowledgement): Json<Acknowledgement>,
 ) -> Result<Json<Headline>, Problem> {
     if !set_acknowledged(&api, &acknowledgement.news, &actor) {
-        return Err(Problem::unknown("this is no news at the moment: read the headline again"));
+        return Err(Problem::unknown(
+            "this is no news at the moment: read the headline again",
+        ));
     }
     Ok(Json(api.board.headline()))
 }

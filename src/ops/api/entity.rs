@@ -121,7 +121,9 @@ pub(super) async fn by_query(
     Query(key): Query<KeyQuery>,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<EntityReport>, Problem> {
-    look(&api, &table, &key.pk, &key.rk, visitor).await.map(Json)
+    look(&api, &table, &key.pk, &key.rk, visitor)
+        .await
+        .map(Json)
 }
 
 /// What is waited for, and how long.
@@ -151,41 +153,110 @@ pub(super) async fn settled(
     Query(AwaitedQuery { etag, wait }): Query<AwaitedQuery>,
 ) -> Result<Json<InStepReport>, Problem> {
     let (_, primary) = primary(&api, &table, &pk, &rk)?;
-    let etag = etag.as_deref().map(ETag::copied).transpose().map_err(|error| Problem::unusable(format!("etag: {error}")))?;
-    let wait = wait.as_deref().map(parse_duration).transpose().map_err(|error| Problem::unusable(format!("wait: {error}")))?;
+    let etag = etag
+        .as_deref()
+        .map(ETag::copied)
+        .transpose()
+        .map_err(|error| Problem::unusable(format!("etag: {error}")))?;
+    let wait = wait
+        .as_deref()
+        .map(parse_duration)
+        .transpose()
+        .map_err(|error| Problem::unusable(format!("wait: {error}")))?;
     let wait = wait.unwrap_or_default();
     if wait > LONGEST_WAIT {
-        return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
+        return Err(Problem::unusable(format!(
+            "wait: expected at most {} s; ask again for longer",
+            LONGEST_WAIT.as_secs()
+        )));
     }
-    let InStep { in_step, missing, carrying, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
-    Ok(Json(InStepReport { in_step, missing, carrying, requests }))
+    let InStep {
+        in_step,
+        missing,
+        carrying,
+        requests,
+    } = api
+        .client()
+        .wait_for(&primary.table, &primary.key, etag.as_ref(), wait)
+        .await?;
+    Ok(Json(InStepReport {
+        in_step,
+        missing,
+        carrying,
+        requests,
+    }))
 }
 
 /// The primary that a table and a key name, its table as declared.
-pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(TableRef, Primary), Problem> {
+pub(super) fn primary(
+    api: &Api,
+    table: &str,
+    pk: &str,
+    rk: &str,
+) -> Result<(TableRef, Primary), Problem> {
     let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
     let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
     // Only tables of the catalog: evenkeel does not read others.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
-        let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
-        Problem::unknown(format!("the catalog does not know the table {name}; {}", meant_or_known(name.as_str(), &known)))
+        let known: Vec<String> = api
+            .board
+            .catalog()
+            .tables
+            .values()
+            .map(ToString::to_string)
+            .collect();
+        Problem::unknown(format!(
+            "the catalog does not know the table {name}; {}",
+            meant_or_known(name.as_str(), &known)
+        ))
     })?;
-    let primary = Primary { table: known.table.clone(), key };
+    let primary = Primary {
+        table: known.table.clone(),
+        key,
+    };
     Ok((known, primary))
 }
 
 /// Builds the report on an entity, for who may see its contents: the keys of its items are made of them as well.
-pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str, visitor: Visitor) -> Result<EntityReport, Problem> {
+pub(crate) async fn look(
+    api: &Api,
+    table: &str,
+    pk: &str,
+    rk: &str,
+    visitor: Visitor,
+) -> Result<EntityReport, Problem> {
     if !visitor.contents {
-        return Err(Problem::withheld("an entity is shown to who may see contents: a token with contents = true ([http.tokens.NAME])"));
+        return Err(Problem::withheld(
+            "an entity is shown to who may see contents: a token with contents = true ([http.tokens.NAME])",
+        ));
     }
     let (table, primary) = primary(api, table, pk, rk)?;
-    let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
-    let account = api.stores.account(&table.account).map_err(|error| Problem::unknown(error.to_string()))?;
+    let engine = api
+        .board
+        .engine()
+        .ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
+    let account = api
+        .stores
+        .account(&table.account)
+        .map_err(|error| Problem::unknown(error.to_string()))?;
     let reading = |error| Problem::store("reading the entity", &error);
-    let row = api.client().whole(&table, &primary.key).await?.map(|whole| whole.row);
-    let recorded = account.tables.get(&engine.catalog().footprint_table(&table), &footprint::key(&primary), None).await.map_err(reading)?;
-    let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity, None)).transpose();
+    let row = api
+        .client()
+        .whole(&table, &primary.key)
+        .await?
+        .map(|whole| whole.row);
+    let recorded = account
+        .tables
+        .get(
+            &engine.catalog().footprint_table(&table),
+            &footprint::key(&primary),
+            None,
+        )
+        .await
+        .map_err(reading)?;
+    let recorded = recorded
+        .map(|row| Footprint::decode(&primary, &row.entity, None))
+        .transpose();
     let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;
     let plan = engine.plan(&primary).await?;
     Ok(EntityReport {

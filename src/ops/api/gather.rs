@@ -39,11 +39,30 @@ struct Sender<'a> {
 
 impl GatheredJobs {
     /// Sends a job, with those of other callers where some wait. One that has not left in time is withdrawn.
-    pub(super) async fn send(&self, api: &Api, text: &str, queue: Option<&QueueName>, actor: Actor) -> Answer {
+    pub(super) async fn send(
+        &self,
+        api: &Api,
+        text: &str,
+        queue: Option<&QueueName>,
+        actor: Actor,
+    ) -> Answer {
         let sender = Sender { api, queue };
-        let asked = self.0.ask(queue.cloned(), SingleJob { text: text.to_owned(), actor }, &sender);
-        let Ok(answer) = timeout(PATIENCE, asked).await else { return Err(unconfirmed()) };
-        answer.unwrap_or_else(|| Err(Problem::not_yet("the job may have been sent: the program met an error; send it again")))
+        let asked = self.0.ask(
+            queue.cloned(),
+            SingleJob {
+                text: text.to_owned(),
+                actor,
+            },
+            &sender,
+        );
+        let Ok(answer) = timeout(PATIENCE, asked).await else {
+            return Err(unconfirmed());
+        };
+        answer.unwrap_or_else(|| {
+            Err(Problem::not_yet(
+                "the job may have been sent: the program met an error; send it again",
+            ))
+        })
     }
 }
 
@@ -56,14 +75,21 @@ impl Serve<SingleJob, Answer> for Sender<'_> {
         });
         let (api, queue) = (Arc::clone(self.api), self.queue.cloned());
         // A task of its own: the caller that serves may hang up, and the others wait for an answer.
-        let sending = self.api.changes.spawn(async move { send_together(&api, queue.as_ref(), jobs).await });
+        let sending = self
+            .api
+            .changes
+            .spawn(async move { send_together(&api, queue.as_ref(), jobs).await });
         if let Err(error) = sending.await {
             tracing::error!(%error, "jobs of several callers: sending them failed; they are told to send them again");
         }
     }
 }
 
-async fn send_together(api: &Api, queue: Option<&QueueName>, jobs: Vec<Pending<SingleJob, Answer>>) {
+async fn send_together(
+    api: &Api,
+    queue: Option<&QueueName>,
+    jobs: Vec<Pending<SingleJob, Answer>>,
+) {
     let jobs = match <[_; 1]>::try_from(jobs) {
         Ok([job]) => {
             let sent = send(api, &job.request.text, queue, &job.request.actor).await;
@@ -74,11 +100,17 @@ async fn send_together(api: &Api, queue: Option<&QueueName>, jobs: Vec<Pending<S
     let client = api.client();
     let texts: Vec<String> = jobs.iter().map(|job| job.request.text.clone()).collect();
     let mut jobs = jobs.into_iter();
-    for SentJobs { jobs: count, sent, .. } in client.submit_many(queue, PACK, texts).await {
+    for SentJobs {
+        jobs: count, sent, ..
+    } in client.submit_many(queue, PACK, texts).await
+    {
         let sent = sent.map_err(Problem::from);
         for job in jobs.by_ref().take(count) {
             let answer = sent.clone().map(|sent| {
-                let about = client.prepare(&job.request.text, queue).map(|prepared| prepared.about).unwrap_or_default();
+                let about = client
+                    .prepare(&job.request.text, queue)
+                    .map(|prepared| prepared.about)
+                    .unwrap_or_default();
                 announced(api, sent, &about, &job.request.actor)
             });
             job.tell(answer);

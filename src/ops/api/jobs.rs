@@ -30,21 +30,48 @@ pub(super) async fn jobs(
     Query(which): Query<JobsQuery>,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<Vec<JobRecord>>, Problem> {
-    let ending = which.outcome.as_deref().filter(|name| !name.is_empty()).map(ending).transpose()?;
-    let filter = JobFilter { text: which.key, ending, before: which.before, number: which.number };
-    Ok(Json(shown_jobs(&api, &filter, which.top.unwrap_or(PAGE).min(1_000), visitor)))
+    let ending = which
+        .outcome
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(ending)
+        .transpose()?;
+    let filter = JobFilter {
+        text: which.key,
+        ending,
+        before: which.before,
+        number: which.number,
+    };
+    Ok(Json(shown_jobs(
+        &api,
+        &filter,
+        which.top.unwrap_or(PAGE).min(1_000),
+        visitor,
+    )))
 }
 
 /// The newest of those that are meant, as a visitor sees them.
-pub(crate) fn shown_jobs(api: &Api, filter: &JobFilter, most: usize, visitor: Visitor) -> Vec<JobRecord> {
+pub(crate) fn shown_jobs(
+    api: &Api,
+    filter: &JobFilter,
+    most: usize,
+    visitor: Visitor,
+) -> Vec<JobRecord> {
     let jobs = api.board.jobs(filter, most, KEYS);
-    if visitor.contents { jobs } else { jobs.into_iter().map(JobRecord::without_contents).collect() }
+    if visitor.contents {
+        jobs
+    } else {
+        jobs.into_iter().map(JobRecord::without_contents).collect()
+    }
 }
 
 /// An ending by its name.
 pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
-    Ending::ALL.into_iter().find(|ending| ending.name() == name).ok_or_else(|| {
-        let known = Ending::ALL.map(Ending::name).join(", ");
-        Problem::unusable(format!("outcome is one of {known}"))
-    })
+    Ending::ALL
+        .into_iter()
+        .find(|ending| ending.name() == name)
+        .ok_or_else(|| {
+            let known = Ending::ALL.map(Ending::name).join(", ");
+            Problem::unusable(format!("outcome is one of {known}"))
+        })
 }

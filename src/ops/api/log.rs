@@ -19,17 +19,27 @@ pub(crate) struct Log {
 }
 
 pub(super) async fn level(State(api): State<Api>) -> Json<Log> {
-    Json(Log { level: api.log.filter() })
+    Json(Log {
+        level: api.log.filter(),
+    })
 }
 
-pub(super) async fn change(State(api): State<Api>, Extension(actor): Extension<Actor>, Json(log): Json<Log>) -> Result<Json<Log>, Problem> {
+pub(super) async fn change(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Json(log): Json<Log>,
+) -> Result<Json<Log>, Problem> {
     set_log(&api, &log.level, &actor)?;
-    Ok(Json(Log { level: api.log.filter() }))
+    Ok(Json(Log {
+        level: api.log.filter(),
+    }))
 }
 
 /// Changes the log level.
 pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
-    api.log.change(level).map_err(|error| Problem::unusable(error.to_string()))?;
+    api.log
+        .change(level)
+        .map_err(|error| Problem::unusable(error.to_string()))?;
     tracing::warn!(target: AUDIT, level = api.log.filter(), by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");
     Ok(())
 }

@@ -63,7 +63,11 @@ pub struct ApiParts {
 impl ApiParts {
     /// The client that applications use as well.
     pub(super) fn client(&self) -> Client {
-        Client::new(self.stores.clone(), self.board.catalog(), self.settings.queues.clone())
+        Client::new(
+            self.stores.clone(),
+            self.board.catalog(),
+            self.settings.queues.clone(),
+        )
     }
 
     /// The configuration in force, secrets hidden.

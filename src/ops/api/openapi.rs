@@ -17,7 +17,9 @@ use super::status::{self, Status};
 use super::submit::{self, SentJob};
 use super::wake::{self, Wake, Woken};
 use super::{Api, config};
-use crate::ops::board::{Costs, Headline, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
+use crate::ops::board::{
+    Costs, Headline, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow,
+};
 
 /// One operation.
 struct ApiOperation {
@@ -50,7 +52,17 @@ fn operation(
     answer: Schema,
     summary: &'static str,
 ) -> ApiOperation {
-    ApiOperation { path, method, route, id, summary, parameters: &[], body: None, status: "200", answer }
+    ApiOperation {
+        path,
+        method,
+        route,
+        id,
+        summary,
+        parameters: &[],
+        body: None,
+        status: "200",
+        answer,
+    }
 }
 
 /// An operation that reads.
@@ -81,11 +93,17 @@ impl ApiOperation {
     }
 
     fn taking(self, body: Schema) -> Self {
-        Self { body: Some(body), ..self }
+        Self {
+            body: Some(body),
+            ..self
+        }
     }
 
     fn accepted(self) -> Self {
-        Self { status: "202", ..self }
+        Self {
+            status: "202",
+            ..self
+        }
     }
 }
 
@@ -234,7 +252,11 @@ fn operations() -> Vec<ApiOperation> {
 
 /// The routes below `/api/v1`: those of the table and no others.
 pub(super) fn router() -> Router<Api> {
-    operations().into_iter().fold(Router::new(), |router, operation| router.route(operation.path, operation.route))
+    operations()
+        .into_iter()
+        .fold(Router::new(), |router, operation| {
+            router.route(operation.path, operation.route)
+        })
 }
 
 async fn document() -> Json<Value> {
@@ -250,7 +272,9 @@ pub fn openapi() -> Value {
     let mut schemas = settings.into_generator();
     let mut paths = Map::new();
     for operation in operations() {
-        let path = paths.entry(format!("/api/v1{}", operation.path)).or_insert_with(|| json!({}));
+        let path = paths
+            .entry(format!("/api/v1{}", operation.path))
+            .or_insert_with(|| json!({}));
         path[operation.method] = described(&operation, &mut schemas);
     }
     json!({
@@ -276,8 +300,14 @@ pub fn openapi() -> Value {
 
 fn described(operation: &ApiOperation, schemas: &mut SchemaGenerator) -> Value {
     let mut content = |schema: Schema| json!({"application/json": {"schema": schema(schemas)}});
-    let in_path = operation.path.split('{').skip(1).filter_map(|part| part.split('}').next());
-    let in_path = in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    let in_path = operation
+        .path
+        .split('{')
+        .skip(1)
+        .filter_map(|part| part.split('}').next());
+    let in_path = in_path.map(
+        |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
+    );
     let in_query = operation
         .parameters
         .iter()

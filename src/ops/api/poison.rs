@@ -23,7 +23,8 @@ use crate::ports::StoreError;
 use crate::settings::QueueSettings;
 use crate::telemetry::AUDIT;
 use crate::worker::poison::{
-    Handled, PoisonCriteria, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, SHOWN_BYTES, ShownBody, cause_id,
+    Handled, PoisonCriteria, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, SHOWN_BYTES,
+    ShownBody, cause_id,
 };
 
 /// Bytes of an answer, or of a page, at most.
@@ -195,35 +196,71 @@ pub(super) async fn discard(
 
 #[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
 fn answer(report: Report) -> Result<Response, Problem> {
-    let status = if report.under_way { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let status = if report.under_way {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, Json(report)).into_response())
 }
 
 /// The front of the poison queues that are meant.
-pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> Result<Poison, Problem> {
-    let PoisonCriteria { key, text, view, table, .. } = &shown.criteria;
+pub(crate) async fn front(
+    api: &Api,
+    shown: &FilterQuery,
+    visitor: Visitor,
+) -> Result<Poison, Problem> {
+    let PoisonCriteria {
+        key,
+        text,
+        view,
+        table,
+        ..
+    } = &shown.criteria;
     // Who guesses what a message holds would be told so.
-    if !visitor.contents && [key, text, view, table].into_iter().flatten().any(|value| !value.is_empty()) {
-        return Err(Problem::withheld("messages are found by what they hold by a token with contents = true"));
+    if !visitor.contents
+        && [key, text, view, table]
+            .into_iter()
+            .flatten()
+            .any(|value| !value.is_empty())
+    {
+        return Err(Problem::withheld(
+            "messages are found by what they hold by a token with contents = true",
+        ));
     }
     let filter = filter(api, &shown.criteria)?;
     let as_of = as_of(api, shown.queue.as_deref()).to_string();
-    let mut poison = Poison { messages: Vec::new(), total: 0, complete: true, as_of };
+    let mut poison = Poison {
+        messages: Vec::new(),
+        total: 0,
+        complete: true,
+        as_of,
+    };
     let mut room = ANSWER_BYTES;
     // Never closed.
     let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
-        let front = queue.front().await.map_err(|error| Problem::store("reading a poison queue", &error))?;
+        let front = queue
+            .front()
+            .await
+            .map_err(|error| Problem::store("reading a poison queue", &error))?;
         let (entries, total) = front;
         let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
         poison.complete &= seen as u64 >= total;
         api.board.counted(&settings.name, total);
-        let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(entry)).collect();
+        let meant: Vec<PoisonEntry> = entries
+            .into_iter()
+            .filter(|entry| filter.matches(entry))
+            .collect();
         let (count, held_by) = (meant.len(), settings.name.clone());
         let in_step = in_step_now(&api.client(), &api.board.catalog(), meant.iter()).await;
-        let (mut messages, left) = off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
-        messages.iter_mut().zip(in_step).for_each(|(message, in_step)| message.in_step = in_step);
+        let (mut messages, left) =
+            off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
+        messages
+            .iter_mut()
+            .zip(in_step)
+            .for_each(|(message, in_step)| message.in_step = in_step);
         room = left;
         poison.complete &= messages.len() == count;
         poison.messages.extend(messages);
@@ -233,13 +270,20 @@ pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> R
 
 /// Runs long computations beside the runtime: bodies come from any sender with the right to send jobs, and leases are
 /// renewed here.
-pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))
 }
 
 /// As many messages as there is room for, and the room that is left. A body goes first.
-fn fitting(entries: Vec<PoisonEntry>, held_by: &QueueName, contents: bool, mut room: usize) -> (Vec<Poisoned>, usize) {
+fn fitting(
+    entries: Vec<PoisonEntry>,
+    held_by: &QueueName,
+    contents: bool,
+    mut room: usize,
+) -> (Vec<Poisoned>, usize) {
     let mut messages = Vec::new();
     for entry in entries {
         let mut message = poisoned(entry, held_by, contents);
@@ -261,32 +305,69 @@ fn fitting(entries: Vec<PoisonEntry>, held_by: &QueueName, contents: bool, mut r
 impl Poisoned {
     /// Bytes that it may take in an answer or on a page at most, without its body and for its body.
     fn cost(&self) -> (usize, usize) {
-        let texts = [Some(&self.message_id), self.id.as_ref(), Some(&self.error), Some(&self.step), self.op.as_ref(), Some(&self.worker)];
+        let texts = [
+            Some(&self.message_id),
+            self.id.as_ref(),
+            Some(&self.error),
+            Some(&self.step),
+            self.op.as_ref(),
+            Some(&self.worker),
+        ];
         let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-        (FRAME_BYTES + texts * ESCAPED_TIMES, self.body_bytes * BODY_TIMES)
+        (
+            FRAME_BYTES + texts * ESCAPED_TIMES,
+            self.body_bytes * BODY_TIMES,
+        )
     }
 }
 
 /// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
-pub(crate) async fn change(api: &Api, selection: Selection, change: MessageAction, actor: Actor) -> Result<Report, Problem> {
+pub(crate) async fn change(
+    api: &Api,
+    selection: Selection,
+    change: MessageAction,
+    actor: Actor,
+) -> Result<Report, Problem> {
     if let Some(name) = selection.unknown.keys().next() {
-        return Err(Problem::unreadable(format!("unknown field {}", Quoted(name))));
+        return Err(Problem::unreadable(format!(
+            "unknown field {}",
+            Quoted(name)
+        )));
     }
     if selection.ids.is_empty() && !selection.all {
         return Err(Problem::unusable("say which messages: ids, or all"));
     }
-    let until = selection.until.as_deref().map(str::parse::<Timestamp>).transpose();
+    let until = selection
+        .until
+        .as_deref()
+        .map(str::parse::<Timestamp>)
+        .transpose();
     let until = until.map_err(|error| Problem::unusable(format!("until: {error}")))?;
-    let filter = PoisonFilter { ids: selection.ids, until, ..filter(api, &selection.criteria)? };
+    let filter = PoisonFilter {
+        ids: selection.ids,
+        until,
+        ..filter(api, &selection.criteria)?
+    };
     // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
-    let under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
+    let under_way = api
+        .changes
+        .spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
     let report = carried_out(under_way).await?;
-    Ok(report.unwrap_or_else(|| Report { under_way: true, ..Report::default() }))
+    Ok(report.unwrap_or_else(|| Report {
+        under_way: true,
+        ..Report::default()
+    }))
 }
 
-async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: MessageAction, actor: &Actor) -> Result<Report, Problem> {
+async fn carry_out(
+    api: &Api,
+    queue: Option<&str>,
+    filter: &PoisonFilter,
+    change: MessageAction,
+    actor: &Actor,
+) -> Result<Report, Problem> {
     let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
     let (mut report, mut absent) = (Report::default(), filter.ids.clone());
     for (settings, queue) in queues(api, queue)? {
@@ -294,10 +375,26 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             MessageAction::Requeue => queue.requeue(filter).await,
             MessageAction::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed, cut_short, hidden, since } = handled(ended, &report)?;
-        absent.retain(|id| !done.iter().chain(failed.iter().map(|(entry, _)| entry)).any(|entry| entry.has(id)));
+        let Handled {
+            done,
+            failed,
+            cut_short,
+            hidden,
+            since,
+        } = handled(ended, &report)?;
+        absent.retain(|id| {
+            !done
+                .iter()
+                .chain(failed.iter().map(|(entry, _)| entry))
+                .any(|entry| entry.has(id))
+        });
         for PoisonEntry { message, .. } in done {
-            let PoisonMessage { queue, message_id, reason, .. } = message;
+            let PoisonMessage {
+                queue,
+                message_id,
+                reason,
+                ..
+            } = message;
             match change {
                 MessageAction::Requeue => {
                     tracing::info!(target: AUDIT, %queue, message_id, %reason, by, %peer, claimed, "audit: poisoned message requeued");
@@ -313,7 +410,10 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
                 target: AUDIT, queue = %message.queue, message_id = message.message_id, error, by, %peer, claimed,
                 "audit: poisoned message not handled"
             );
-            report.failed.push(Failed { message_id: message.message_id, error });
+            report.failed.push(Failed {
+                message_id: message.message_id,
+                error,
+            });
         }
         if hidden > 0 {
             tracing::warn!(
@@ -325,7 +425,11 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         report.since += since;
         if let Some(error) = cut_short {
             tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
-            let before = report.cut_short.take().map(|before| format!("{before}; ")).unwrap_or_default();
+            let before = report
+                .cut_short
+                .take()
+                .map(|before| format!("{before}; "))
+                .unwrap_or_default();
             report.cut_short = Some(format!("{before}{}: {error}", settings.name));
         }
         keep::count(&api.board, &api.stores, settings).await;
@@ -338,7 +442,10 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
 fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handled, Problem> {
     let is_begun = !(report.done.is_empty() && report.failed.is_empty());
     match ended {
-        Err(error) if is_begun => Ok(Handled { cut_short: Some(cause::chain(&error)), ..Handled::default() }),
+        Err(error) if is_begun => Ok(Handled {
+            cut_short: Some(cause::chain(&error)),
+            ..Handled::default()
+        }),
         ended => ended.map_err(|error| Problem::store("handling a poison queue", &error)),
     }
 }
@@ -346,37 +453,67 @@ fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handle
 /// The time by the clocks of these queues, of which the one most behind. A store without services has this program's.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
     let now = api.board.now();
-    let clock = |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
-    meant(api, named).into_iter().map(|queue| clock(queue).unwrap_or(now)).min().unwrap_or(now)
+    let clock =
+        |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
+    meant(api, named)
+        .into_iter()
+        .map(|queue| clock(queue).unwrap_or(now))
+        .min()
+        .unwrap_or(now)
 }
 
 /// The queues of this name; all where none is named.
 fn meant<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
     let named = named.filter(|named| !named.is_empty());
-    api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named)).collect()
+    api.board
+        .configured()
+        .iter()
+        .filter(|queue| named.is_none_or(|named| queue.name.as_str() == named))
+        .collect()
 }
 
-fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
+fn queues<'a>(
+    api: &'a Api,
+    named: Option<&str>,
+) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
     let meant = meant(api, named);
     if let (Some(named), true) = (named.filter(|named| !named.is_empty()), meant.is_empty()) {
-        let known: Vec<&str> = api.board.configured().iter().map(|queue| queue.name.as_str()).collect();
-        return Err(Problem::unknown(format!("no queue {named:?} is declared; declared are {}", known.join(", "))));
+        let known: Vec<&str> = api
+            .board
+            .configured()
+            .iter()
+            .map(|queue| queue.name.as_str())
+            .collect();
+        return Err(Problem::unknown(format!(
+            "no queue {named:?} is declared; declared are {}",
+            known.join(", ")
+        )));
     }
     let open = |settings: &'a QueueSettings| {
-        let account = api.stores.account(&settings.account).map_err(|error| Problem::unknown(error.to_string()))?;
-        let queue = PoisonQueue::new(account, settings).map_err(|error| Problem::unusable(error.to_string()))?;
+        let account = api
+            .stores
+            .account(&settings.account)
+            .map_err(|error| Problem::unknown(error.to_string()))?;
+        let queue = PoisonQueue::new(account, settings)
+            .map_err(|error| Problem::unusable(error.to_string()))?;
         Ok((settings, queue))
     };
     meant.into_iter().map(open).collect()
 }
 
 fn filter(api: &Api, criteria: &PoisonCriteria) -> Result<PoisonFilter, Problem> {
-    criteria.filter(api.board.now()).map_err(|error| Problem::unusable(error.to_string()))
+    criteria
+        .filter(api.board.now())
+        .map_err(|error| Problem::unusable(error.to_string()))
 }
 
 fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
     let (copies, PoisonEntry { message, ids, .. }) = (entry.ids.len(), entry);
-    let shown = message.body.as_deref().filter(|_| contents).map(|kept| ShownBody::of(kept, SHOWN_BYTES));
+    let shown = message
+        .body
+        .as_deref()
+        .filter(|_| contents)
+        .map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
     let cause = cause_id(&message);
@@ -393,7 +530,11 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         } else {
             cause::in_short(&message.step, message.reason.name())
         },
-        step: if contents { text(message.step) } else { text(cause::step(&message.step).to_owned()) },
+        step: if contents {
+            text(message.step)
+        } else {
+            text(cause::step(&message.step).to_owned())
+        },
         op: message.op.map(text),
         in_step: None,
         dequeue_count: message.dequeue_count,
@@ -405,7 +546,9 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         body: shown.map_or(Value::Null, ShownBody::into_value),
         body_cut,
         body_withheld: !contents,
-        body_blob: message.body_blob.map(|blob| format!("{}/{}", blob.container, blob.name)),
+        body_blob: message
+            .body_blob
+            .map(|blob| format!("{}/{}", blob.container, blob.name)),
     }
 }
 
@@ -417,7 +560,11 @@ mod tests {
 
     fn entry(body: &str) -> PoisonEntry {
         let message = message_with("m1", body);
-        PoisonEntry { inserted: message.poisoned, message, ids: vec!["p1".to_owned()] }
+        PoisonEntry {
+            inserted: message.poisoned,
+            message,
+            ids: vec!["p1".to_owned()],
+        }
     }
 
     fn held_by() -> QueueName {
@@ -426,10 +573,21 @@ mod tests {
 
     #[test]
     fn a_bomb_is_a_text_of_a_few_kilobytes() {
-        let json = format!("{{\"op\":\"nope\",\"a\":[{}]}}", vec!["0"; 500_000].join(","));
+        let json = format!(
+            "{{\"op\":\"nope\",\"a\":[{}]}}",
+            vec!["0"; 500_000].join(",")
+        );
         let bomb = body::pack(&json).unwrap();
         let message = poisoned(entry(&bomb), &held_by(), true);
-        assert!(message.body_cut && message.body.as_str().is_some_and(|text| text.len() == SHOWN_BYTES), "{:?}", message.body);
+        assert!(
+            message.body_cut
+                && message
+                    .body
+                    .as_str()
+                    .is_some_and(|text| text.len() == SHOWN_BYTES),
+            "{:?}",
+            message.body
+        );
     }
 
     #[test]
@@ -438,14 +596,22 @@ mod tests {
         kept.message.step = "writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned();
         kept.message.error = "it is taken by kim@contoso.com".to_owned();
         let message = poisoned(kept.clone(), &held_by(), false);
-        assert_eq!((message.error.as_str(), message.step.as_str()), ("writing ByEmail: permanent", "writing ByEmail"));
+        assert_eq!(
+            (message.error.as_str(), message.step.as_str()),
+            ("writing ByEmail: permanent", "writing ByEmail")
+        );
         assert!(poisoned(kept, &held_by(), true).error.contains("kim@"));
     }
 
     #[test]
     fn an_answer_has_room_for_so_many_and_bodies_are_left_out_first() {
         let body = format!("{{\"note\":\"{}\"}}", "x".repeat(8_000));
-        let (messages, left) = fitting((0..1_000).map(|_| entry(&body)).collect(), &held_by(), true, ANSWER_BYTES);
+        let (messages, left) = fitting(
+            (0..1_000).map(|_| entry(&body)).collect(),
+            &held_by(),
+            true,
+            ANSWER_BYTES,
+        );
         assert!(messages.iter().any(|message| message.body_cut) && !messages[0].body_cut);
         assert!(messages.len() < 1_000 && left < ANSWER_BYTES);
         assert!(serde_json::to_string(&messages).unwrap().len() <= ANSWER_BYTES);
@@ -456,14 +622,27 @@ mod tests {
         use crate::model::AccountName;
         use crate::ports::{ErrorClass, Service, Subject, What};
         let refused = || {
-            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Queue) };
-            Err(StoreError::new(ErrorClass::Refused, "Get Messages", subject, "no connection"))
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Service(Service::Queue),
+            };
+            Err(StoreError::new(
+                ErrorClass::Refused,
+                "Get Messages",
+                subject,
+                "no connection",
+            ))
         };
         let mut report = Report::default();
         assert!(handled(refused(), &report).is_err());
         report.done.push("m1".to_owned());
         let later = handled(refused(), &report).unwrap();
-        assert!(later.done.is_empty() && later.cut_short.is_some_and(|reason| reason.contains("no connection")));
+        assert!(
+            later.done.is_empty()
+                && later
+                    .cut_short
+                    .is_some_and(|reason| reason.contains("no connection"))
+        );
     }
 
     #[test]
@@ -472,6 +651,9 @@ mod tests {
         forged.message.error = "e".repeat(60_000);
         forged.message.worker = "w".repeat(60_000);
         let message = poisoned(forged, &held_by(), true);
-        assert!(message.error.len() <= SHOWN_ERROR_BYTES + 8 && message.worker.len() <= SHOWN_TEXT_BYTES + 8);
+        assert!(
+            message.error.len() <= SHOWN_ERROR_BYTES + 8
+                && message.worker.len() <= SHOWN_TEXT_BYTES + 8
+        );
     }
 }

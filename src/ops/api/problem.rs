@@ -29,27 +29,42 @@ pub(super) struct ErrorBody<'a> {
 impl Problem {
     /// The request asks for something that cannot be.
     pub(crate) fn unusable(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, error: error.into() }
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            error: error.into(),
+        }
     }
 
     /// The request's body says something that has no meaning.
     pub(super) fn unreadable(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: error.into() }
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            error: error.into(),
+        }
     }
 
     /// The named thing is not known.
     pub(crate) fn unknown(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, error: error.into() }
+        Self {
+            status: StatusCode::NOT_FOUND,
+            error: error.into(),
+        }
     }
 
     /// It is not for who asks.
     pub(super) fn withheld(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::FORBIDDEN, error: error.into() }
+        Self {
+            status: StatusCode::FORBIDDEN,
+            error: error.into(),
+        }
     }
 
     /// The program is not ready for it.
     pub(super) fn not_yet(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, error: error.into() }
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            error: error.into(),
+        }
     }
 
     /// A store refused.
@@ -59,12 +74,18 @@ impl Problem {
             class if class.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         };
-        Self { status, error: format!("{doing}: {}", cause::chain(error)) }
+        Self {
+            status,
+            error: format!("{doing}: {}", cause::chain(error)),
+        }
     }
 
     /// The same, about a part of the request.
     pub(super) fn before(self, part: &str) -> Self {
-        Self { error: format!("{part}: {}", self.error), ..self }
+        Self {
+            error: format!("{part}: {}", self.error),
+            ..self
+        }
     }
 
     pub(crate) fn words(&self) -> &str {
@@ -83,13 +104,17 @@ impl From<ClientError> for Problem {
             ClientError::Store { doing, source } => Self::store(doing, source),
             ClientError::Read { .. } => Self::not_yet(cause::chain(&error)),
             ClientError::Broken(_) | ClientError::Output(_) | ClientError::Encryption { .. } => {
-                Self { status: StatusCode::BAD_GATEWAY, error: error.to_string() }
+                Self {
+                    status: StatusCode::BAD_GATEWAY,
+                    error: error.to_string(),
+                }
             }
             ClientError::Join { .. } => Self::unusable(cause::chain(&error)),
             ClientError::Unknown(_) => Self::unknown(error.to_string()),
-            ClientError::Job(_) | ClientError::Term(_) | ClientError::Lookup(_) | ClientError::Continuation(_) => {
-                Self::unusable(error.to_string())
-            }
+            ClientError::Job(_)
+            | ClientError::Term(_)
+            | ClientError::Lookup(_)
+            | ClientError::Continuation(_) => Self::unusable(error.to_string()),
         }
     }
 }
@@ -98,11 +123,14 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let status = match failure.class {
             FailureClass::Permanent => StatusCode::CONFLICT,
-            FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            FailureClass::Transient { .. }
+            | FailureClass::Withheld { .. }
+            | FailureClass::OutdatedCatalog => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self { status, error: failure.chain() }
+        Self {
+            status,
+            error: failure.chain(),
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{Api, Problem};
 use crate::model::QueueName;
 use crate::ops::board::{
-    Board, Costs, Freshness, Headline, Hold, HotPartition, PartitionNames, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow,
+    Board, Costs, Freshness, Headline, Hold, HotPartition, PartitionNames, QueueNow, QueueSlot,
+    StorageHour, StorageNow, ViewNow, WalkNow,
 };
 use crate::ops::guard::Visitor;
 
@@ -87,18 +88,29 @@ pub(super) struct After {
 
 /// The partitions that a visitor sees the names of.
 pub(crate) const fn names(visitor: Visitor) -> PartitionNames {
-    if visitor.contents { PartitionNames::Whole } else { PartitionNames::OfPrimaries }
+    if visitor.contents {
+        PartitionNames::Whole
+    } else {
+        PartitionNames::OfPrimaries
+    }
 }
 
 /// Views as a visitor sees them.
 pub(crate) fn seen(views: Vec<ViewNow>, visitor: Visitor) -> Vec<ViewNow> {
-    if visitor.contents { views } else { views.into_iter().map(ViewNow::without_contents).collect() }
+    if visitor.contents {
+        views
+    } else {
+        views.into_iter().map(ViewNow::without_contents).collect()
+    }
 }
 
 /// Puts together how things stand.
 pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     let queues = board.queues();
-    let poisoned = board.configured().iter().filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
+    let poisoned = board
+        .configured()
+        .iter()
+        .filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
     Status {
         headline: board.headline(),
         worker: board.worker().to_owned(),
@@ -124,33 +136,56 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
         state: queue.state,
         last_seconds_ago: queue.last_poll_seconds_ago,
     });
-    let measured = queues.iter().filter_map(|queue| queue.measured_seconds_ago).reduce(f64::min);
+    let measured = queues
+        .iter()
+        .filter_map(|queue| queue.measured_seconds_ago)
+        .reduce(f64::min);
     let (sampled, counted) = board.kept();
     let regular = |name: &str, last: Option<f64>| Task {
         name: name.to_owned(),
-        state: if last.is_some() { "running" } else { "starting" },
+        state: if last.is_some() {
+            "running"
+        } else {
+            "starting"
+        },
         last_seconds_ago: last,
     };
     let open = board.open_circuits();
-    let walks =
-        board.walks().into_iter().map(|walk| Task { name: walk.to_string(), state: "goes on", last_seconds_ago: Some(walk.seconds_ago) });
+    let walks = board.walks().into_iter().map(|walk| Task {
+        name: walk.to_string(),
+        state: "goes on",
+        last_seconds_ago: Some(walk.seconds_ago),
+    });
     receivers
         .chain(walks)
         .chain([
             regular("backlog: measures what the queues hold", measured),
-            regular("slots: ten seconds of figures at a time", sampled.map(|ago| ago.as_secs_f64())),
-            regular("poison: counts the poison queues", counted.map(|ago| ago.as_secs_f64())),
+            regular(
+                "slots: ten seconds of figures at a time",
+                sampled.map(|ago| ago.as_secs_f64()),
+            ),
+            regular(
+                "poison: counts the poison queues",
+                counted.map(|ago| ago.as_secs_f64()),
+            ),
             Task {
                 name: "circuit: asks services that refuse whether they answer again".to_owned(),
                 state: if open == 0 { "idle" } else { "asking" },
                 last_seconds_ago: None,
             },
-            Task { name: "http: this server".to_owned(), state: "serving", last_seconds_ago: None },
+            Task {
+                name: "http: this server".to_owned(),
+                state: "serving",
+                last_seconds_ago: None,
+            },
         ])
         .collect()
 }
 
-pub(super) async fn status(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Status> {
+pub(super) async fn status(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+) -> Json<Status> {
     let mut status = status_of(&api.board, names(visitor));
     status.views = seen(status.views, visitor);
     Json(status)
@@ -160,13 +195,24 @@ pub(super) async fn queues(State(api): State<Api>) -> Json<Vec<QueueNow>> {
     Json(api.board.queues())
 }
 
-pub(super) async fn hour(State(api): State<Api>, Query(of): Query<OfQueue>) -> Result<Json<Vec<QueueSlot>>, Problem> {
+pub(super) async fn hour(
+    State(api): State<Api>,
+    Query(of): Query<OfQueue>,
+) -> Result<Json<Vec<QueueSlot>>, Problem> {
     let queue = of.queue.filter(|queue| !queue.is_empty());
-    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
+    let queue = queue
+        .map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string())))
+        .transpose()?;
     if let Some(queue) = &queue
-        && !api.board.queues().iter().any(|known| known.queue == queue.as_str())
+        && !api
+            .board
+            .queues()
+            .iter()
+            .any(|known| known.queue == queue.as_str())
     {
-        return Err(Problem::unknown(format!("nothing is received from a queue {queue}")));
+        return Err(Problem::unknown(format!(
+            "nothing is received from a queue {queue}"
+        )));
     }
     Ok(Json(api.board.hour(queue.as_ref())))
 }
@@ -175,15 +221,25 @@ pub(super) async fn storage(State(api): State<Api>) -> Json<Vec<StorageHour>> {
     Json(api.board.storage_hour())
 }
 
-pub(super) async fn views(State(api): State<Api>, Query(page): Query<After>, Extension(visitor): Extension<Visitor>) -> Json<Vec<ViewNow>> {
+pub(super) async fn views(
+    State(api): State<Api>,
+    Query(page): Query<After>,
+    Extension(visitor): Extension<Visitor>,
+) -> Json<Vec<ViewNow>> {
     Json(seen(api.board.views(page.after.as_deref(), VIEWS), visitor))
 }
 
-pub(super) async fn partitions(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Vec<HotPartition>> {
+pub(super) async fn partitions(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+) -> Json<Vec<HotPartition>> {
     Json(api.board.hottest(PARTITIONS, names(visitor)))
 }
 
-pub(super) async fn pacing(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Vec<Hold>> {
+pub(super) async fn pacing(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+) -> Json<Vec<Hold>> {
     let mut holds = api.board.holds(names(visitor));
     holds.truncate(PARTITIONS);
     Json(holds)

@@ -11,10 +11,14 @@ use super::Problem;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of a change in a task of its own; `None` where it takes long, and goes on.
-pub(super) async fn carried_out<T>(change: JoinHandle<Result<T, Problem>>) -> Result<Option<T>, Problem> {
+pub(super) async fn carried_out<T>(
+    change: JoinHandle<Result<T, Problem>>,
+) -> Result<Option<T>, Problem> {
     match timeout(PATIENCE, change).await {
         Ok(Ok(ended)) => ended.map(Some),
-        Ok(Err(error)) => Err(Problem::not_yet(format!("the change ended half-way: {error}"))),
+        Ok(Err(error)) => Err(Problem::not_yet(format!(
+            "the change ended half-way: {error}"
+        ))),
         Err(_) => Ok(None),
     }
 }

@@ -27,16 +27,23 @@ pub(crate) struct Woken {
     pub(crate) queues: usize,
 }
 
-pub(super) async fn wake(State(api): State<Api>, body: String) -> Result<(StatusCode, Json<Woken>), Problem> {
+pub(super) async fn wake(
+    State(api): State<Api>,
+    body: String,
+) -> Result<(StatusCode, Json<Woken>), Problem> {
     let Wake { queue } = if body.trim().is_empty() {
         Wake::default()
     } else {
         serde_json::from_str(&body).map_err(|error| Problem::unusable(error.to_string()))?
     };
-    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
+    let queue = queue
+        .map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string())))
+        .transpose()?;
     let queues = api.board.ring(queue.as_ref());
     match queue {
-        Some(queue) if queues == 0 => Err(Problem::unknown(format!("nothing is received from a queue {queue}"))),
+        Some(queue) if queues == 0 => Err(Problem::unknown(format!(
+            "nothing is received from a queue {queue}"
+        ))),
         _ => Ok((StatusCode::ACCEPTED, Json(Woken { queues }))),
     }
 }

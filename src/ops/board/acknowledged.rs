@@ -75,8 +75,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let moment = Timestamp::from_second(1_700_000_000).unwrap();
-        for subject in [Subject::Poison(3), Subject::Silent(moment), Subject::Replaced(moment), Subject::Drift(moment)] {
-            assert_eq!(Subject::read(&subject.to_string()), Some(subject), "{subject}");
+        for subject in [
+            Subject::Poison(3),
+            Subject::Silent(moment),
+            Subject::Replaced(moment),
+            Subject::Drift(moment),
+        ] {
+            assert_eq!(
+                Subject::read(&subject.to_string()),
+                Some(subject),
+                "{subject}"
+            );
         }
         for text in ["", "poison", "poison:", "poison:-1", "drift:soon", "all:1"] {
             assert_eq!(Subject::read(text), None, "{text}");

@@ -9,17 +9,33 @@ use crate::reconcile::footprint;
 const ROOM: f64 = 1_000.0;
 
 /// The advised change. `peak` is in entities, or requests of a queue, per second.
-pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, partition: Option<&str>, peak: f64) -> String {
+pub(super) fn advice(
+    catalog: &Catalog,
+    account: &AccountName,
+    name: &str,
+    partition: Option<&str>,
+    peak: f64,
+) -> String {
     let Some(partition) = partition else {
         let shards = buckets(peak);
-        return format!("Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key.");
+        return format!(
+            "Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key."
+        );
     };
     if name.starts_with(footprint::FOOTPRINTS) {
         let source = partition.split('~').next().unwrap_or_default();
-        return format!("These are the footprints of one partition of {source}: they spread as its partition keys do.");
+        return format!(
+            "These are the footprints of one partition of {source}: they spread as its partition keys do."
+        );
     }
-    let of_one = catalog.views.values().filter_map(|view| Some((&view.name, partition_key(view, account, name)?)));
-    let of_dated = catalog.dated_views.values().filter_map(|view| Some((&view.name, partition_key_by_date(view, account, name)?)));
+    let of_one = catalog
+        .views
+        .values()
+        .filter_map(|view| Some((&view.name, partition_key(view, account, name)?)));
+    let of_dated = catalog
+        .dated_views
+        .values()
+        .filter_map(|view| Some((&view.name, partition_key_by_date(view, account, name)?)));
     let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
     let near = catalog.views.values().find(|view| {
         let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
@@ -47,16 +63,32 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 
 /// The template of the partitions that a view fills in this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
-    let RowForm { target, partition_key, .. } = view.rows()?;
-    let there = target.accounts.has(account) && target.table.as_str().eq_ignore_ascii_case(name) && !target.has(&view.source);
+    let RowForm {
+        target,
+        partition_key,
+        ..
+    } = view.rows()?;
+    let there = target.accounts.has(account)
+        && target.table.as_str().eq_ignore_ascii_case(name)
+        && !target.has(&view.source);
     there.then_some(partition_key)
 }
 
 /// As [`partition_key`], of tables by date.
-fn partition_key_by_date<'v>(view: &'v View<DatedRef>, account: &AccountName, name: &str) -> Option<&'v Template> {
-    let RowForm { target, partition_key, .. } = view.rows()?;
+fn partition_key_by_date<'v>(
+    view: &'v View<DatedRef>,
+    account: &AccountName,
+    name: &str,
+) -> Option<&'v Template> {
+    let RowForm {
+        target,
+        partition_key,
+        ..
+    } = view.rows()?;
     let name = TableName::new(name).ok()?;
-    let there = target.account == *account && target.tables.period(&name).is_some() && *target != view.source;
+    let there = target.account == *account
+        && target.tables.period(&name).is_some()
+        && *target != view.source;
     there.then_some(partition_key)
 }
 
@@ -77,7 +109,10 @@ mod tests {
     use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
 
     fn catalog() -> Catalog {
-        let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+        let table = |name: &str| TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        };
         let template = |text: &str| Template::parse(text).unwrap();
         let index = SecondaryIndex {
             target: table("Managers").into(),
@@ -100,11 +135,20 @@ mod tests {
 
     #[test]
     fn it_says_what_to_change_in_the_key() {
-        let of = |name: &str, partition: Option<&str>, peak| advice(&catalog(), &AccountName::main(), name, partition, peak);
+        let of = |name: &str, partition: Option<&str>, peak| {
+            advice(&catalog(), &AccountName::main(), name, partition, peak)
+        };
         let view = of("Managers", Some("manager"), 3_500.0);
-        assert!(view.contains("partition_key = \"manager\"") && view.contains("\"manager_{RowKey|bucket:4}\""), "{view}");
+        assert!(
+            view.contains("partition_key = \"manager\"")
+                && view.contains("\"manager_{RowKey|bucket:4}\""),
+            "{view}"
+        );
         assert!(of("Employees", Some("Sales"), 3_500.0).contains("your own"));
-        assert!(of("EvenkeelFootprints", Some("Employees~Sales"), 3_500.0).contains("footprints of one partition of Employees"));
+        assert!(
+            of("EvenkeelFootprints", Some("Employees~Sales"), 3_500.0)
+                .contains("footprints of one partition of Employees")
+        );
         assert!(of("jobs", None, 9_000.0).contains("shards = 16"));
     }
 }

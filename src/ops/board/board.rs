@@ -149,7 +149,14 @@ impl Board {
     /// The catalog has grown.
     pub fn grown(&self, catalog: Arc<Catalog>, engine: &Arc<Engine>) {
         self.catalog.store(catalog);
-        self.work.rcu(|work| work.as_deref().map(|work| Arc::new(WorkerHandles { engine: Arc::clone(engine), ..work.clone() })));
+        self.work.rcu(|work| {
+            work.as_deref().map(|work| {
+                Arc::new(WorkerHandles {
+                    engine: Arc::clone(engine),
+                    ..work.clone()
+                })
+            })
+        });
     }
 
     /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by
@@ -165,7 +172,9 @@ impl Board {
 
     /// When the slot under way began.
     pub fn slot_began(&self) -> Timestamp {
-        let begun = self.running().saturating_sub(SLOT * u32::try_from(self.slot()).unwrap_or_default());
+        let begun = self
+            .running()
+            .saturating_sub(SLOT * u32::try_from(self.slot()).unwrap_or_default());
         self.now().checked_sub(begun).unwrap_or_else(|_| self.now())
     }
 
@@ -187,9 +196,16 @@ impl Board {
     /// How things stand.
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
-        let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.carries == "jobs").collect();
+        let jobs: Vec<&QueueNow> = queues
+            .iter()
+            .filter(|queue| queue.carries == "jobs")
+            .collect();
         // A queue's count includes messages in flight; it is measured now and then, the number in flight is known.
-        let waiting = |queue: &&&QueueNow| queue.messages.map(|messages| messages.max(queue.in_flight as u64));
+        let waiting = |queue: &&&QueueNow| {
+            queue
+                .messages
+                .map(|messages| messages.max(queue.in_flight as u64))
+        };
         let known = !jobs.is_empty() && jobs.iter().all(|queue| queue.messages.is_some());
         let reasons = self.parts.readiness.reasons();
         let since = reasons.iter().find_map(|reason| match reason {
@@ -198,7 +214,9 @@ impl Board {
         });
         headline::headline(&HeadlineInputs {
             now: self.parts.clock.now(),
-            unreachable_for: since.map(|since| Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()),
+            unreachable_for: since.map(|since| {
+                Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()
+            }),
             reasons,
             jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
             pace: self.pace(&jobs),
@@ -219,8 +237,18 @@ impl Board {
     /// other news.
     pub fn acknowledge(&self, news: &str) -> bool {
         let headline = self.headline();
-        let current = headline.notes.iter().filter_map(|note| note.acknowledge.as_deref()).chain(headline.acknowledge.as_deref());
-        let Some(subject) = current.into_iter().find(|current| *current == news).and_then(Subject::read) else { return false };
+        let current = headline
+            .notes
+            .iter()
+            .filter_map(|note| note.acknowledge.as_deref())
+            .chain(headline.acknowledge.as_deref());
+        let Some(subject) = current
+            .into_iter()
+            .find(|current| *current == news)
+            .and_then(Subject::read)
+        else {
+            return false;
+        };
         match subject {
             Subject::Poison(_) => lock(&self.poison).acknowledge(),
             subject => lock(&self.acknowledged).add(subject),
@@ -240,12 +268,20 @@ impl Board {
         let waiting: Vec<&QueueSeries> = jobs
             .iter()
             .filter(|queue| queue.messages.unwrap_or(0) > queue.in_flight as u64)
-            .filter_map(|queue| series.iter().find(|(name, _)| name.as_str() == queue.queue).map(|(_, series)| series))
+            .filter_map(|queue| {
+                series
+                    .iter()
+                    .find(|(name, _)| name.as_str() == queue.queue)
+                    .map(|(_, series)| series)
+            })
             .collect();
         if waiting.is_empty() {
             return Rate::Running;
         }
-        let paces: Option<Vec<f64>> = waiting.iter().map(|series| series.pace(number, running)).collect();
+        let paces: Option<Vec<f64>> = waiting
+            .iter()
+            .map(|series| series.pace(number, running))
+            .collect();
         paces.map_or(Rate::Unknown, |paces| Rate::PerSecond(paces.iter().sum()))
     }
 
@@ -255,7 +291,11 @@ impl Board {
         let series = lock(&self.views);
         let declared = series.iter().filter(|(view, _)| catalog.declares(view));
         let drifted = |(view, series): (&ViewName, &ViewSeries)| {
-            series.drifted().map(|(items, audited)| DriftedView { view: view.to_string(), items, audited })
+            series.drifted().map(|(items, audited)| DriftedView {
+                view: view.to_string(),
+                items,
+                audited,
+            })
         };
         declared.filter_map(drifted).collect()
     }
@@ -268,13 +308,25 @@ impl Board {
         status
             .queues
             .iter()
-            .map(|status| series.entry(status.queue.clone()).or_default().now(number, running, status, self.parts.clock.now()))
+            .map(|status| {
+                series.entry(status.queue.clone()).or_default().now(
+                    number,
+                    running,
+                    status,
+                    self.parts.clock.now(),
+                )
+            })
             .collect()
     }
 
     /// The last hour of the job queues together, or of one queue.
     pub fn hour(&self, of: Option<&QueueName>) -> Vec<QueueSlot> {
-        let carries: BTreeMap<QueueName, Carries> = self.status().queues.into_iter().map(|status| (status.queue, status.carries)).collect();
+        let carries: BTreeMap<QueueName, Carries> = self
+            .status()
+            .queues
+            .into_iter()
+            .map(|status| (status.queue, status.carries))
+            .collect();
         let series = lock(&self.queues);
         let meant = series.iter().filter(|(name, _)| match of {
             Some(queue) => *name == queue,
@@ -288,7 +340,9 @@ impl Board {
         let open = self.parts.health.open_circuits();
         let series = lock(&self.storage);
         series.now(self.slot(), |account, service| {
-            open.iter().find(|open| open.account == *account && open.service.name() == service).map(|open| open.since.to_string())
+            open.iter()
+                .find(|open| open.account == *account && open.service.name() == service)
+                .map(|open| open.since.to_string())
         })
     }
 
@@ -306,7 +360,12 @@ impl Board {
     /// Scopes that are left alone or paced now, those left alone longest first.
     pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
         let catalog = self.catalog();
-        self.parts.meter.holds().into_iter().map(|hold| hold.named(names, &catalog)).collect()
+        self.parts
+            .meter
+            .holds()
+            .into_iter()
+            .map(|hold| hold.named(names, &catalog))
+            .collect()
     }
 
     /// The cost of the requests.
@@ -335,15 +394,21 @@ impl Board {
     pub fn views(&self, after: Option<&str>, most: usize) -> Vec<ViewNow> {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let mut series = lock(&self.views);
-        let after = after.and_then(|after| ViewName::new(after).ok()).map_or(Bound::Unbounded, Bound::Excluded);
+        let after = after
+            .and_then(|after| ViewName::new(after).ok())
+            .map_or(Bound::Unbounded, Bound::Excluded);
         let catalog = self.catalog();
         let views = catalog.declared();
         views
             .range::<&ViewName, _>((after.as_ref(), Bound::Unbounded))
             .take(most)
             .map(|(view, (kind, source))| {
-                let (name, kind, source) = (view.to_string(), (*kind).to_owned(), source.to_string());
-                series.entry((*view).clone()).or_default().now(number, running, name, kind, source)
+                let (name, kind, source) =
+                    (view.to_string(), (*kind).to_owned(), source.to_string());
+                series
+                    .entry((*view).clone())
+                    .or_default()
+                    .now(number, running, name, kind, source)
             })
             .collect()
     }
@@ -352,8 +417,14 @@ impl Board {
     pub(super) fn audited(&self, records: &[AuditRecord]) {
         let catalog = self.catalog();
         let mut series = lock(&self.views);
-        for record in records.iter().filter(|record| catalog.declares(&record.view)) {
-            series.entry(record.view.clone()).or_default().audited(record.drift, record.completed);
+        for record in records
+            .iter()
+            .filter(|record| catalog.declares(&record.view))
+        {
+            series
+                .entry(record.view.clone())
+                .or_default()
+                .audited(record.drift, record.completed);
             count::audit(&record.view, record.drift, record.completed);
         }
     }
@@ -392,20 +463,31 @@ impl Board {
         let status = self.status();
         let mut series = lock(&self.queues);
         for status in &status.queues {
-            series.entry(status.queue.clone()).or_default().sampled(ended, status);
+            series
+                .entry(status.queue.clone())
+                .or_default()
+                .sampled(ended, status);
         }
         drop(series);
         let meter = &self.parts.meter;
         lock(&self.storage).sampled(ended, meter.tallies());
         let busiest = meter.busiest();
-        count::accounts(&meter.accounts(), &busiest, &meter.holds(), &meter.account_rates());
+        count::accounts(
+            &meter.accounts(),
+            &busiest,
+            &meter.holds(),
+            &meter.account_rates(),
+        );
         lock(&self.hot).sampled(ended, busiest);
         lock(&self.costs).sampled(ended, meter.billed());
         lock(&self.kept).0 = Some(self.running());
     }
 
     fn status(&self) -> WorkerStatus {
-        self.work().map_or_else(|| WorkerStatus { queues: Vec::new() }, |work| work.status.snapshot())
+        self.work().map_or_else(
+            || WorkerStatus { queues: Vec::new() },
+            |work| work.status.snapshot(),
+        )
     }
 }
 
@@ -416,19 +498,27 @@ impl Observer for Board {
             let mut queues = lock(&self.queues);
             match queues.get_mut(&delivery.queue) {
                 Some(series) => series.ended(number, &delivery),
-                None => queues.entry(delivery.queue.clone()).or_default().ended(number, &delivery),
+                None => queues
+                    .entry(delivery.queue.clone())
+                    .or_default()
+                    .ended(number, &delivery),
             }
         }
         lock(&self.walks).ended(&delivery);
         match delivery.ending {
-            Ending::Done | Ending::Skipped => lock(&self.costs).finished(delivery.jobs, delivery.trail.billed),
+            Ending::Done | Ending::Skipped => {
+                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed)
+            }
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
         }
         if delivery.ending == Ending::Done && ["audit", "backfill"].contains(&delivery.op) {
             self.audits.notify_one();
         }
         if delivery.ending == Ending::Poisoned
-            && let Some(queue) = self.configured().iter().find(|queue| belongs(&delivery.queue, &queue.name))
+            && let Some(queue) = self
+                .configured()
+                .iter()
+                .find(|queue| belongs(&delivery.queue, &queue.name))
         {
             lock(&self.poison).one_more(&queue.name);
             // A count on its way may have seen this one already.
@@ -447,7 +537,10 @@ impl Observer for Board {
         for change in changes {
             match views.get_mut(&change.view) {
                 Some(series) => series.changed(number, change.action),
-                None => views.entry(change.view.clone()).or_default().changed(number, change.action),
+                None => views
+                    .entry(change.view.clone())
+                    .or_default()
+                    .changed(number, change.action),
             }
         }
     }
@@ -460,7 +553,10 @@ impl Board {
         let catalog = self.catalog();
         let mut views = lock(&self.views);
         for name in delivery.views.iter().filter(|name| catalog.declares(name)) {
-            views.entry(name.clone()).or_default().failed(delivery.at, error);
+            views
+                .entry(name.clone())
+                .or_default()
+                .failed(delivery.at, error);
         }
     }
 }
@@ -468,7 +564,9 @@ impl Board {
 /// Whether this is the queue as configured, one of its shards, or its recheck queue.
 fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
     let rest = queue.as_str().strip_prefix(configured.as_str());
-    rest.is_some_and(|rest| rest.is_empty() || rest == "-recheck" || (rest.len() == 3 && rest.starts_with('-')))
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest == "-recheck" || (rest.len() == 3 && rest.starts_with('-'))
+    })
 }
 
 /// Nothing under these locks panics half-way; were it to, figures that are a little off are better than none.

@@ -81,21 +81,31 @@ impl CostSeries {
         // Nothing was sent before the first slot of the program.
         let since = first
             .filter(|(slot, _)| *slot > 0 || self.samples.len() > SLOTS)
-            .map_or_else(|| (None, Billed::default()), |(slot, billed)| (Some(*slot), *billed));
+            .map_or_else(
+                || (None, Billed::default()),
+                |(slot, billed)| (Some(*slot), *billed),
+            );
         #[expect(clippy::cast_precision_loss, reason = "an hour's requests")]
         let per_day = |of: fn(Billed) -> u64, price: f64| {
             let (slot, billed) = last?;
-            let seconds = SLOT.as_secs_f64() * since.0.map_or(slot + 1, |first| slot - first) as f64;
-            (seconds > 0.0).then(|| of(billed.since(since.1)) as f64 / seconds * 86_400.0 * price / 10_000.0)
+            let seconds =
+                SLOT.as_secs_f64() * since.0.map_or(slot + 1, |first| slot - first) as f64;
+            (seconds > 0.0)
+                .then(|| of(billed.since(since.1)) as f64 / seconds * 86_400.0 * price / 10_000.0)
         };
-        #[expect(clippy::cast_precision_loss, reason = "requests of jobs stay below 2^52")]
-        let per_job = |requests: u64| (self.jobs >= JOBS).then(|| requests as f64 / self.jobs as f64);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "requests of jobs stay below 2^52"
+        )]
+        let per_job =
+            |requests: u64| (self.jobs >= JOBS).then(|| requests as f64 / self.jobs as f64);
         let service = |service, of: fn(Billed) -> u64, price| ServiceCost {
             service,
             requests: last.map_or(0, |(_, billed)| of(*billed)),
             price_per_10000: price,
             per_day: per_day(of, price),
-            per_million_jobs: per_job(of(self.billed)).map(|requests| requests * 1_000_000.0 * price / 10_000.0),
+            per_million_jobs: per_job(of(self.billed))
+                .map(|requests| requests * 1_000_000.0 * price / 10_000.0),
         };
         let services = vec![
             service("table", |billed| billed.table, TABLE),
@@ -103,10 +113,18 @@ impl CostSeries {
             service("blob writes", |billed| billed.blob_writes, BLOB_WRITES),
             service("blob reads", |billed| billed.blob_reads, BLOB_READS),
         ];
-        let Billed { table, queue, blob_writes, blob_reads } = self.billed;
+        let Billed {
+            table,
+            queue,
+            blob_writes,
+            blob_reads,
+        } = self.billed;
         Costs {
             per_day: services.iter().map(|service| service.per_day).sum(),
-            per_million_jobs: services.iter().map(|service| service.per_million_jobs).sum(),
+            per_million_jobs: services
+                .iter()
+                .map(|service| service.per_million_jobs)
+                .sum(),
             requests_per_job: per_job(table + queue + blob_writes + blob_reads),
             services,
         }
@@ -120,8 +138,15 @@ mod tests {
     #[test]
     fn a_day_is_told_by_the_last_hour_and_a_million_jobs_by_those_that_finished() {
         let mut series = CostSeries::default();
-        assert_eq!((series.now().per_day, series.now().per_million_jobs), (None, None));
-        let billed = |table, queue| Billed { table, queue, ..Billed::default() };
+        assert_eq!(
+            (series.now().per_day, series.now().per_million_jobs),
+            (None, None)
+        );
+        let billed = |table, queue| Billed {
+            table,
+            queue,
+            ..Billed::default()
+        };
         // 100 table and 10 queue requests a second.
         for slot in 0..1_000 {
             series.sampled(slot, billed(1_000 * (slot + 1), 100 * (slot + 1)));
@@ -141,7 +166,13 @@ mod tests {
     #[test]
     fn a_young_program_is_told_by_what_it_has_sent() {
         let mut series = CostSeries::default();
-        series.sampled(0, Billed { queue: 10, ..Billed::default() });
+        series.sampled(
+            0,
+            Billed {
+                queue: 10,
+                ..Billed::default()
+            },
+        );
         assert!((series.now().per_day.unwrap() - 86_400.0 * QUEUE / 10_000.0).abs() < 1e-9);
     }
 }

@@ -44,26 +44,49 @@ impl FoundSeries {
     /// A write was found after this time.
     pub(super) fn found(&mut self, number: u64, after: Duration) {
         if self.0.back().is_none_or(|last| last.number < number) {
-            self.0.push_back(FoundSlot { number, ..FoundSlot::default() });
+            self.0.push_back(FoundSlot {
+                number,
+                ..FoundSlot::default()
+            });
         }
-        while self.0.front().is_some_and(|first| first.number + SLOTS as u64 <= number) {
+        while self
+            .0
+            .front()
+            .is_some_and(|first| first.number + SLOTS as u64 <= number)
+        {
             self.0.pop_front();
         }
         if let Some(slot) = self.0.back_mut() {
             slot.after.add(after);
-            *(if after <= GOAL { &mut slot.in_time } else { &mut slot.late }) += 1;
+            *(if after <= GOAL {
+                &mut slot.in_time
+            } else {
+                &mut slot.late
+            }) += 1;
         }
     }
 
     pub(super) fn now(&self, number: u64) -> Freshness {
-        let since = |slots: u64| self.0.iter().filter(move |slot| slot.number + slots > number);
+        let since = |slots: u64| {
+            self.0
+                .iter()
+                .filter(move |slot| slot.number + slots > number)
+        };
         let mut recent = Lags::default();
         since(5 * RECENT).for_each(|slot| recent.merge(&slot.after));
-        let (in_time, late) = since(SLOTS as u64).fold((0, 0), |sum, slot| (sum.0 + slot.in_time, sum.1 + slot.late));
+        let (in_time, late) = since(SLOTS as u64).fold((0, 0), |sum, slot| {
+            (sum.0 + slot.in_time, sum.1 + slot.late)
+        });
         let found: u64 = in_time + late;
         #[expect(clippy::cast_precision_loss, reason = "an hour's writes")]
         let late = (found > 0).then(|| late as f64 / found as f64);
-        Freshness { goal_seconds: GOAL.as_secs_f64(), found, late, p50_seconds: recent.quantile(0.5), p99_seconds: recent.quantile(0.99) }
+        Freshness {
+            goal_seconds: GOAL.as_secs_f64(),
+            found,
+            late,
+            p50_seconds: recent.quantile(0.5),
+            p99_seconds: recent.quantile(0.99),
+        }
     }
 }
 

@@ -117,80 +117,168 @@ const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
 const NAMED: usize = 5;
 
 pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
-    let note = |mood, text: String| Note { mood, text, acknowledge: None };
+    let note = |mood, text: String| Note {
+        mood,
+        text,
+        acknowledge: None,
+    };
     let mut news: Vec<Note> = Vec::new();
-    news.extend(situation.reasons.iter().map(|reason| note(mood(reason), words(reason, situation.unreachable_for))));
+    news.extend(
+        situation
+            .reasons
+            .iter()
+            .map(|reason| note(mood(reason), words(reason, situation.unreachable_for))),
+    );
     news.extend(silent(situation));
     news.extend(poisoned(situation.poisoned));
     news.extend(drifted(situation));
-    news.extend(situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))));
+    news.extend(
+        situation
+            .jobs
+            .filter(|jobs| *jobs > 0)
+            .map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))),
+    );
     // The worst first; among equals in the order found.
     news.sort_by_key(|note| std::cmp::Reverse(note.mood));
-    let is_headline = news.first().is_some_and(|first| first.mood != Mood::Acknowledged);
+    let is_headline = news
+        .first()
+        .is_some_and(|first| first.mood != Mood::Acknowledged);
     let first = match (is_headline, news.is_empty(), situation.jobs) {
         (true, ..) => news.remove(0),
         (false, false, Some(_)) => note(Mood::Acknowledged, "Nothing new".to_owned()),
         (false, true, Some(_)) => note(Mood::Consistent, "Consistent".to_owned()),
-        (false, _, None) => note(Mood::Starting, "Starting: the queues are being measured".to_owned()),
+        (false, _, None) => note(
+            Mood::Starting,
+            "Starting: the queues are being measured".to_owned(),
+        ),
     };
-    Headline { mood: first.mood, text: first.text, acknowledge: first.acknowledge, notes: news }
+    Headline {
+        mood: first.mood,
+        text: first.text,
+        acknowledge: first.acknowledge,
+        notes: news,
+    }
 }
 
 /// What is poisoned: new, and acknowledged.
 fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
-    let messages = |count: u64, which: &str| format!("{} {which}poisoned message{}", grouped(count), if count == 1 { "" } else { "s" });
+    let messages = |count: u64, which: &str| {
+        format!(
+            "{} {which}poisoned message{}",
+            grouped(count),
+            if count == 1 { "" } else { "s" }
+        )
+    };
     let text = match (new, acknowledged) {
         (0, 0) => return None,
         (0, acknowledged) => {
             let text = format!("{}, acknowledged", messages(acknowledged, ""));
-            return Some(Note { mood: Mood::Acknowledged, text, acknowledge: None });
+            return Some(Note {
+                mood: Mood::Acknowledged,
+                text,
+                acknowledge: None,
+            });
         }
         (new, 0) => messages(new, ""),
-        (new, acknowledged) => format!("{}, {} in all", messages(new, "new "), grouped(new + acknowledged)),
+        (new, acknowledged) => format!(
+            "{}, {} in all",
+            messages(new, "new "),
+            grouped(new + acknowledged)
+        ),
     };
-    Some(Note { mood: Mood::Attention, text, acknowledge: Some(Subject::Poison(new).to_string()) })
+    Some(Note {
+        mood: Mood::Attention,
+        text,
+        acknowledge: Some(Subject::Poison(new).to_string()),
+    })
 }
 
 /// The items left wrong by the last audits, unless a backfill has been over them since.
 fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
-    let told = |view: &&DriftedView| situation.acknowledged.drift.is_some_and(|until| view.audited <= until);
+    let told = |view: &&DriftedView| {
+        situation
+            .acknowledged
+            .drift
+            .is_some_and(|until| view.audited <= until)
+    };
     let (old, new): (Vec<_>, Vec<_>) = situation.drift.iter().partition(told);
     let text = |views: &[&DriftedView]| {
         let items: u64 = views.iter().map(|view| view.items).sum();
         let noun = if items == 1 { "item" } else { "items" };
         Some(match views {
             [] => return None,
-            [DriftedView { view, .. }] => format!("Drifted: the last audit of {view} left {} {noun} wrong", grouped(items)),
-            views => format!("Drifted: the last audits of {} views left {} {noun} wrong", grouped(views.len() as u64), grouped(items)),
+            [DriftedView { view, .. }] => format!(
+                "Drifted: the last audit of {view} left {} {noun} wrong",
+                grouped(items)
+            ),
+            views => format!(
+                "Drifted: the last audits of {} views left {} {noun} wrong",
+                grouped(views.len() as u64),
+                grouped(items)
+            ),
         })
     };
-    let subject = new.iter().map(|view| view.audited).max().map(|audited| Subject::Drift(audited).to_string());
-    let new = text(&new).map(|text| Note { mood: Mood::Attention, text, acknowledge: subject });
-    let old = text(&old).map(|text| Note { mood: Mood::Acknowledged, text: format!("{text}, acknowledged"), acknowledge: None });
+    let subject = new
+        .iter()
+        .map(|view| view.audited)
+        .max()
+        .map(|audited| Subject::Drift(audited).to_string());
+    let new = text(&new).map(|text| Note {
+        mood: Mood::Attention,
+        text,
+        acknowledge: subject,
+    });
+    let old = text(&old).map(|text| Note {
+        mood: Mood::Acknowledged,
+        text: format!("{text}, acknowledged"),
+        acknowledge: None,
+    });
     new.into_iter().chain(old).collect()
 }
 
 /// Other workers that hang or are gone, and those that were replaced a short time ago.
 fn silent(situation: &HeadlineInputs) -> Vec<Note> {
-    let lasted = |worker: &SilentWorker| Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default();
-    let new = |until: Option<Timestamp>| move |worker: &&&SilentWorker| until.is_none_or(|until| worker.since > until);
-    let (replaced, hanging): (Vec<_>, Vec<_>) = situation.silent.iter().partition(|worker| worker.successor.is_some());
-    let hanging: Vec<_> = hanging.iter().filter(new(situation.acknowledged.silent)).collect();
-    let replaced = replaced.iter().filter(new(situation.acknowledged.replaced)).filter(|worker| lasted(worker) < REPLACED_IS_NEWS);
+    let lasted = |worker: &SilentWorker| {
+        Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default()
+    };
+    let new = |until: Option<Timestamp>| {
+        move |worker: &&&SilentWorker| until.is_none_or(|until| worker.since > until)
+    };
+    let (replaced, hanging): (Vec<_>, Vec<_>) = situation
+        .silent
+        .iter()
+        .partition(|worker| worker.successor.is_some());
+    let hanging: Vec<_> = hanging
+        .iter()
+        .filter(new(situation.acknowledged.silent))
+        .collect();
+    let replaced = replaced
+        .iter()
+        .filter(new(situation.acknowledged.replaced))
+        .filter(|worker| lasted(worker) < REPLACED_IS_NEWS);
     let replaced: Vec<_> = replaced.collect();
     let newest = |workers: &[&&SilentWorker]| workers.iter().map(|worker| worker.since).max();
-    let silent = |worker: &SilentWorker| format!("{}, silent for {}", worker.name, lasting(lasted(worker)));
+    let silent =
+        |worker: &SilentWorker| format!("{}, silent for {}", worker.name, lasting(lasted(worker)));
     let hang = newest(&hanging).map(|since| Note {
         mood: Mood::Stuck,
         text: match hanging[..] {
             [one] => format!("Another worker hangs or is gone: {}", silent(one)),
-            _ => format!("{} other workers hang or are gone: {}", hanging.len(), named(&hanging, silent)),
+            _ => format!(
+                "{} other workers hang or are gone: {}",
+                hanging.len(),
+                named(&hanging, silent)
+            ),
         },
         acknowledge: Some(Subject::Silent(since).to_string()),
     });
     let succeeded = |worker: &SilentWorker| {
         let successor = worker.successor.as_deref().unwrap_or_default();
-        format!("{} was lost {} ago and replaced by {successor}", worker.name, lasting(lasted(worker)))
+        format!(
+            "{} was lost {} ago and replaced by {successor}",
+            worker.name,
+            lasting(lasted(worker))
+        )
     };
     let replaced = newest(&replaced).map(|since| Note {
         mood: Mood::Attention,
@@ -202,34 +290,63 @@ fn silent(situation: &HeadlineInputs) -> Vec<Note> {
 
 /// The first few in words, and how many more there are.
 fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
-    let more = workers.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("and {more} more"));
-    workers.iter().take(NAMED).map(|worker| words(worker)).chain(more).collect::<Vec<_>>().join("; ")
+    let more = workers
+        .len()
+        .checked_sub(NAMED)
+        .filter(|more| *more > 0)
+        .map(|more| format!("and {more} more"));
+    workers
+        .iter()
+        .take(NAMED)
+        .map(|worker| words(worker))
+        .chain(more)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn mood(reason: &NotReady) -> Mood {
     match reason {
-        NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => Mood::Starting,
-        NotReady::WaitingForStore { .. } | NotReady::CircuitOpen { .. } | NotReady::NoSuccessfulPoll { last: Some(_), .. } => {
-            Mood::Unreachable
+        NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => {
+            Mood::Starting
         }
-        NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } | NotReady::MissingTable { .. } => Mood::Stuck,
+        NotReady::WaitingForStore { .. }
+        | NotReady::CircuitOpen { .. }
+        | NotReady::NoSuccessfulPoll { last: Some(_), .. } => Mood::Unreachable,
+        NotReady::MigrationsPending { .. }
+        | NotReady::OutdatedCatalog { .. }
+        | NotReady::MissingTable { .. } => Mood::Stuck,
     }
 }
 
 fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
     match (reason, unreachable_for) {
-        (NotReady::CircuitOpen { account, service, .. }, Some(time)) => {
-            format!("Store unreachable for {}: the {service} service of the account {account}", lasting(time))
+        (
+            NotReady::CircuitOpen {
+                account, service, ..
+            },
+            Some(time),
+        ) => {
+            format!(
+                "Store unreachable for {}: the {service} service of the account {account}",
+                lasting(time)
+            )
         }
         (NotReady::Starting, _) => "Starting".to_owned(),
         (NotReady::Draining, _) => "Stopping: nothing more is received".to_owned(),
-        (NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } | NotReady::MissingTable { .. }, _) => {
+        (
+            NotReady::MigrationsPending { .. }
+            | NotReady::OutdatedCatalog { .. }
+            | NotReady::MissingTable { .. },
+            _,
+        ) => {
             format!("Stuck: {reason}")
         }
         (reason, _) => {
             let text = reason.to_string();
             let mut letters = text.chars();
-            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+            letters.next().map_or_else(String::new, |first| {
+                first.to_uppercase().chain(letters).collect()
+            })
         }
     }
 }
@@ -240,12 +357,19 @@ fn catching_up(jobs: u64, pace: Rate) -> String {
         Rate::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
         Rate::PerSecond(per_second) if per_second > 0.0 => per_second,
         Rate::Unknown | Rate::PerSecond(_) => {
-            return format!("Catching up: {} {noun}, time left unknown yet", grouped(jobs));
+            return format!(
+                "Catching up: {} {noun}, time left unknown yet",
+                grouped(jobs)
+            );
         }
     };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let left = Duration::try_from_secs_f64(jobs as f64 / per_second).unwrap_or(Duration::MAX);
-    format!("Catching up: {} {noun}, about {}", grouped(jobs), roughly(left))
+    format!(
+        "Catching up: {} {noun}, about {}",
+        grouped(jobs),
+        roughly(left)
+    )
 }
 
 /// A duration as people estimate: one unit.
@@ -258,7 +382,11 @@ fn roughly(time: Duration) -> String {
         5_400..=129_599 => ((seconds + 1_800) / 3_600, "hour"),
         _ => ((seconds + 43_200) / 86_400, "day"),
     };
-    format!("{} {unit}{}", grouped(count), if count == 1 { "" } else { "s" })
+    format!(
+        "{} {unit}{}",
+        grouped(count),
+        if count == 1 { "" } else { "s" }
+    )
 }
 
 /// A duration as it passes: "40 s", "12 min", "3 h".
@@ -290,7 +418,10 @@ mod tests {
     use jiff::Timestamp;
 
     fn calm() -> HeadlineInputs {
-        HeadlineInputs { jobs: Some(0), ..HeadlineInputs::default() }
+        HeadlineInputs {
+            jobs: Some(0),
+            ..HeadlineInputs::default()
+        }
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -306,115 +437,267 @@ mod tests {
         let text = |situation: HeadlineInputs| headline(&situation).text;
         assert_eq!(text(calm()), "Consistent");
         assert_eq!(
-            text(HeadlineInputs { jobs: Some(12_400), pace: Rate::PerSecond(68.0), ..calm() }),
+            text(HeadlineInputs {
+                jobs: Some(12_400),
+                pace: Rate::PerSecond(68.0),
+                ..calm()
+            }),
             "Catching up: 12,400 jobs, about 3 minutes"
         );
-        assert_eq!(text(HeadlineInputs { jobs: Some(1), ..calm() }), "Catching up: 1 job");
-        assert_eq!(text(HeadlineInputs { jobs: Some(63), pace: Rate::Unknown, ..calm() }), "Catching up: 63 jobs, time left unknown yet");
-        let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
-        let away = HeadlineInputs { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
-        assert_eq!(text(away), "Store unreachable for 40 s: the table service of the account main");
+        assert_eq!(
+            text(HeadlineInputs {
+                jobs: Some(1),
+                ..calm()
+            }),
+            "Catching up: 1 job"
+        );
+        assert_eq!(
+            text(HeadlineInputs {
+                jobs: Some(63),
+                pace: Rate::Unknown,
+                ..calm()
+            }),
+            "Catching up: 63 jobs, time left unknown yet"
+        );
+        let open = NotReady::CircuitOpen {
+            account: AccountName::main(),
+            service: "table",
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let away = HeadlineInputs {
+            reasons: vec![open],
+            unreachable_for: Some(Duration::from_secs(40)),
+            ..calm()
+        };
+        assert_eq!(
+            text(away),
+            "Store unreachable for 40 s: the table service of the account main"
+        );
         assert_eq!(headline(&HeadlineInputs::default()).mood, Mood::Starting);
     }
 
     #[test]
     fn poison_is_a_count_and_not_stuck_and_no_headline_once_it_was_acknowledged() {
-        let told = |new, acknowledged| headline(&HeadlineInputs { poisoned: (new, acknowledged), ..calm() });
+        let told = |new, acknowledged| {
+            headline(&HeadlineInputs {
+                poisoned: (new, acknowledged),
+                ..calm()
+            })
+        };
         let new = told(3, 0);
-        assert_eq!((new.mood, new.text.as_str(), new.acknowledge.as_deref()), (Mood::Attention, "3 poisoned messages", Some("poison:3")));
+        assert_eq!(
+            (new.mood, new.text.as_str(), new.acknowledge.as_deref()),
+            (Mood::Attention, "3 poisoned messages", Some("poison:3"))
+        );
         assert_eq!(told(1, 0).text, "1 poisoned message");
         let known = told(0, 3);
-        assert_eq!((known.mood, known.text.as_str(), known.acknowledge), (Mood::Acknowledged, "Nothing new", None));
+        assert_eq!(
+            (known.mood, known.text.as_str(), known.acknowledge),
+            (Mood::Acknowledged, "Nothing new", None)
+        );
         assert_eq!(texts(&known.notes), ["3 poisoned messages, acknowledged"]);
         assert_eq!(told(1, 3).text, "1 new poisoned message, 4 in all");
-        let busy = headline(&HeadlineInputs { jobs: Some(2), poisoned: (0, 3), ..calm() });
-        assert_eq!((busy.mood, texts(&busy.notes)), (Mood::CatchingUp, vec!["3 poisoned messages, acknowledged"]));
+        let busy = headline(&HeadlineInputs {
+            jobs: Some(2),
+            poisoned: (0, 3),
+            ..calm()
+        });
+        assert_eq!(
+            (busy.mood, texts(&busy.notes)),
+            (Mood::CatchingUp, vec!["3 poisoned messages, acknowledged"])
+        );
     }
 
     #[test]
     fn the_worst_comes_first_and_the_rest_is_said_below() {
-        let open = NotReady::CircuitOpen { account: AccountName::main(), service: "queue", since: Timestamp::UNIX_EPOCH };
+        let open = NotReady::CircuitOpen {
+            account: AccountName::main(),
+            service: "queue",
+            since: Timestamp::UNIX_EPOCH,
+        };
         let all = headline(&HeadlineInputs {
             reasons: vec![open],
             unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
             pace: Rate::Running,
             poisoned: (1, 0),
-            drift: vec![DriftedView { view: "by_email".to_owned(), items: 1, audited: at(0) }],
+            drift: vec![DriftedView {
+                view: "by_email".to_owned(),
+                items: 1,
+                audited: at(0),
+            }],
             ..HeadlineInputs::default()
         });
         assert_eq!(all.mood, Mood::Unreachable);
-        assert!(all.text.starts_with("Store unreachable for 3 min"), "{}", all.text);
-        let expected = ["1 poisoned message", "Drifted: the last audit of by_email left 1 item wrong", "Catching up: 2 jobs"];
+        assert!(
+            all.text.starts_with("Store unreachable for 3 min"),
+            "{}",
+            all.text
+        );
+        let expected = [
+            "1 poisoned message",
+            "Drifted: the last audit of by_email left 1 item wrong",
+            "Catching up: 2 jobs",
+        ];
         assert_eq!(texts(&all.notes), expected);
     }
 
     #[test]
     fn what_the_last_audit_left_wrong_is_not_consistent_and_a_later_audit_is_news_again() {
         let drift = |views: &[(&str, u64, i64)], until: Option<i64>| {
-            let of =
-                |(view, items, audited): &(&str, u64, i64)| DriftedView { view: (*view).to_owned(), items: *items, audited: at(*audited) };
-            let acknowledged = Acknowledged { drift: until.map(at), ..Acknowledged::default() };
-            headline(&HeadlineInputs { drift: views.iter().map(of).collect(), acknowledged, ..calm() })
+            let of = |(view, items, audited): &(&str, u64, i64)| DriftedView {
+                view: (*view).to_owned(),
+                items: *items,
+                audited: at(*audited),
+            };
+            let acknowledged = Acknowledged {
+                drift: until.map(at),
+                ..Acknowledged::default()
+            };
+            headline(&HeadlineInputs {
+                drift: views.iter().map(of).collect(),
+                acknowledged,
+                ..calm()
+            })
         };
         assert_eq!(drift(&[], None).text, "Consistent");
         let one = drift(&[("by_email", 1, 0)], None);
-        assert_eq!((one.mood, one.text.as_str()), (Mood::Attention, "Drifted: the last audit of by_email left 1 item wrong"));
-        assert_eq!(drift(&[("a", 1_000, 0), ("b", 2, 1)], None).text, "Drifted: the last audits of 2 views left 1,002 items wrong");
+        assert_eq!(
+            (one.mood, one.text.as_str()),
+            (
+                Mood::Attention,
+                "Drifted: the last audit of by_email left 1 item wrong"
+            )
+        );
+        assert_eq!(
+            drift(&[("a", 1_000, 0), ("b", 2, 1)], None).text,
+            "Drifted: the last audits of 2 views left 1,002 items wrong"
+        );
         let known = drift(&[("a", 1_000, 0), ("b", 2, 1)], Some(1));
         assert_eq!((known.text.as_str(), known.notes.len()), ("Nothing new", 1));
         let later = drift(&[("a", 1_000, 0), ("b", 2, 2)], Some(1));
-        assert_eq!(later.text, "Drifted: the last audit of b left 2 items wrong");
+        assert_eq!(
+            later.text,
+            "Drifted: the last audit of b left 2 items wrong"
+        );
     }
 
     /// The headline at `now` about silent workers: a name, when each was last heard of, and who took its place.
-    fn missing(now: i64, silent: &[(&str, i64, Option<&str>)], acknowledged: Acknowledged) -> Headline {
+    fn missing(
+        now: i64,
+        silent: &[(&str, i64, Option<&str>)],
+        acknowledged: Acknowledged,
+    ) -> Headline {
         let of = |(name, since, successor): &(&str, i64, Option<&str>)| SilentWorker {
             name: (*name).to_owned(),
             since: at(*since),
             successor: successor.map(str::to_owned),
         };
-        headline(&HeadlineInputs { now: at(now), silent: silent.iter().map(of).collect(), acknowledged, ..calm() })
+        headline(&HeadlineInputs {
+            now: at(now),
+            silent: silent.iter().map(of).collect(),
+            acknowledged,
+            ..calm()
+        })
     }
 
     #[test]
     fn a_worker_that_hangs_is_not_consistent_and_each_is_named() {
         let one = missing(200, &[("host-12", 0, None)], Acknowledged::default());
-        assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Another worker hangs or is gone: host-12, silent for 3 min"));
-        let two = missing(300, &[("a", 100, None), ("b", 0, None)], Acknowledged::default());
-        assert_eq!(two.text, "2 other workers hang or are gone: a, silent for 3 min; b, silent for 5 min");
-        let known = Acknowledged { silent: Some(at(100)), ..Acknowledged::default() };
-        assert_eq!(missing(300, &[("a", 100, None), ("b", 0, None)], known).text, "Consistent");
-        assert_eq!(missing(900, &[("a", 700, None)], known).mood, Mood::Stuck, "it was heard of again, and fell silent again");
+        assert_eq!(
+            (one.mood, one.text.as_str()),
+            (
+                Mood::Stuck,
+                "Another worker hangs or is gone: host-12, silent for 3 min"
+            )
+        );
+        let two = missing(
+            300,
+            &[("a", 100, None), ("b", 0, None)],
+            Acknowledged::default(),
+        );
+        assert_eq!(
+            two.text,
+            "2 other workers hang or are gone: a, silent for 3 min; b, silent for 5 min"
+        );
+        let known = Acknowledged {
+            silent: Some(at(100)),
+            ..Acknowledged::default()
+        };
+        assert_eq!(
+            missing(300, &[("a", 100, None), ("b", 0, None)], known).text,
+            "Consistent"
+        );
+        assert_eq!(
+            missing(900, &[("a", 700, None)], known).mood,
+            Mood::Stuck,
+            "it was heard of again, and fell silent again"
+        );
     }
 
     #[test]
     fn a_worker_that_was_replaced_is_news_for_ten_minutes_and_holds_nothing_up() {
         let gone = [("a", 0, Some("c"))];
         let told = missing(200, &gone, Acknowledged::default());
-        assert_eq!((told.mood, told.text.as_str()), (Mood::Attention, "A worker was replaced: a was lost 3 min ago and replaced by c"));
-        assert_eq!(missing(601, &gone, Acknowledged::default()).text, "Consistent");
-        let known = Acknowledged { replaced: Some(at(0)), ..Acknowledged::default() };
+        assert_eq!(
+            (told.mood, told.text.as_str()),
+            (
+                Mood::Attention,
+                "A worker was replaced: a was lost 3 min ago and replaced by c"
+            )
+        );
+        assert_eq!(
+            missing(601, &gone, Acknowledged::default()).text,
+            "Consistent"
+        );
+        let known = Acknowledged {
+            replaced: Some(at(0)),
+            ..Acknowledged::default()
+        };
         assert_eq!(missing(200, &gone, known).text, "Consistent");
         let both = missing(200, &[("a", 0, Some("c")), ("b", 20, None)], known);
-        assert_eq!(both.text, "Another worker hangs or is gone: b, silent for 3 min");
+        assert_eq!(
+            both.text,
+            "Another worker hangs or is gone: b, silent for 3 min"
+        );
     }
 
     #[test]
     fn a_table_that_is_gone_is_somebody_s_to_mend() {
-        let gone = NotReady::MissingTable { account: AccountName::main(), table: "ByEmail".parse().unwrap() };
-        let told = headline(&HeadlineInputs { reasons: vec![gone], ..calm() });
+        let gone = NotReady::MissingTable {
+            account: AccountName::main(),
+            table: "ByEmail".parse().unwrap(),
+        };
+        let told = headline(&HeadlineInputs {
+            reasons: vec![gone],
+            ..calm()
+        });
         assert_eq!(told.mood, Mood::Stuck);
-        assert!(told.text.starts_with("Stuck: the table ByEmail of the account main does not exist"), "{}", told.text);
+        assert!(
+            told.text
+                .starts_with("Stuck: the table ByEmail of the account main does not exist"),
+            "{}",
+            told.text
+        );
     }
 
     #[test]
     fn numbers_and_durations_are_readable() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
         let secs = Duration::from_secs;
         assert_eq!(
             [0, 45, 60, 5_000, 7_200, 200_000].map(|s| roughly(secs(s))),
-            ["1 second", "45 seconds", "1 minute", "83 minutes", "2 hours", "2 days"]
+            [
+                "1 second",
+                "45 seconds",
+                "1 minute",
+                "83 minutes",
+                "2 hours",
+                "2 days"
+            ]
         );
     }
 }

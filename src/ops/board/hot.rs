@@ -85,14 +85,17 @@ impl HotSeries {
         self.0.retain(|_, peak| peak.seen + SLOTS as u64 > number);
         for busy in busiest {
             let last = busy.entities as f64 / SLOT.as_secs_f64();
-            let peak = self.0.entry((busy.account, busy.name, busy.partition)).or_insert(Peak {
-                most: 0.0,
-                at: number,
-                last,
-                seen: number,
-                requests: 0,
-                throttled: 0,
-            });
+            let peak = self
+                .0
+                .entry((busy.account, busy.name, busy.partition))
+                .or_insert(Peak {
+                    most: 0.0,
+                    at: number,
+                    last,
+                    seen: number,
+                    requests: 0,
+                    throttled: 0,
+                });
             // A peak of more than an hour ago is past.
             if last >= peak.most || peak.at + SLOTS as u64 <= number {
                 (peak.most, peak.at) = (last, number);
@@ -102,17 +105,31 @@ impl HotSeries {
             peak.throttled += busy.throttled;
         }
         while self.0.len() > KEPT {
-            let coldest = self.0.iter().min_by(|(_, one), (_, other)| one.heat().total_cmp(&other.heat()));
-            let Some(place) = coldest.map(|(place, _)| place.clone()) else { break };
+            let coldest = self
+                .0
+                .iter()
+                .min_by(|(_, one), (_, other)| one.heat().total_cmp(&other.heat()));
+            let Some(place) = coldest.map(|(place, _)| place.clone()) else {
+                break;
+            };
             self.0.remove(&place);
         }
     }
 
     /// The hottest, at a slot, by the names that are seen.
-    pub(super) fn now(&self, number: u64, (catalog, names): (&Catalog, PartitionNames), most: usize) -> Vec<HotPartition> {
+    pub(super) fn now(
+        &self,
+        number: u64,
+        (catalog, names): (&Catalog, PartitionNames),
+        most: usize,
+    ) -> Vec<HotPartition> {
         let mut peaks: Vec<(&Place, &Peak)> = self.0.iter().collect();
         peaks.sort_by(|(_, one), (_, other)| other.heat().total_cmp(&one.heat()));
-        peaks.into_iter().take(most).map(|(place, peak)| shown(place, peak, number, (catalog, names))).collect()
+        peaks
+            .into_iter()
+            .take(most)
+            .map(|(place, peak)| shown(place, peak, number, (catalog, names)))
+            .collect()
     }
 }
 
@@ -128,8 +145,15 @@ impl Peak {
     }
 }
 
-fn shown((account, name, partition): &Place, peak: &Peak, number: u64, (catalog, names): (&Catalog, PartitionNames)) -> HotPartition {
-    let hash = partition.as_ref().and_then(|partition| names.instead_of(partition, name, account, catalog));
+fn shown(
+    (account, name, partition): &Place,
+    peak: &Peak,
+    number: u64,
+    (catalog, names): (&Catalog, PartitionNames),
+) -> HotPartition {
+    let hash = partition
+        .as_ref()
+        .and_then(|partition| names.instead_of(partition, name, account, catalog));
     let share = peak.most / TARGET;
     let busy = share >= BUSY || peak.throttled_share() >= REFUSED;
     HotPartition {
@@ -139,7 +163,11 @@ fn shown((account, name, partition): &Place, peak: &Peak, number: u64, (catalog,
         partition: hash.or_else(|| partition.clone()),
         peak_per_second: peak.most,
         peak_ago_seconds: number.saturating_sub(peak.at) * SLOT.as_secs(),
-        last_per_second: if peak.seen + 1 >= number { peak.last } else { 0.0 },
+        last_per_second: if peak.seen + 1 >= number {
+            peak.last
+        } else {
+            0.0
+        },
         share_of_target: share,
         throttled_share: peak.throttled_share(),
         advice: busy.then(|| advice(catalog, account, name, partition.as_deref(), peak.most)),
@@ -152,24 +180,55 @@ mod tests {
 
     fn busy(partition: &str, entities: u64, throttled: u64) -> PartitionLoad {
         let partition = Some(partition.to_owned());
-        PartitionLoad { account: AccountName::main(), name: "Employees".to_owned(), partition, entities, requests: 100, throttled }
+        PartitionLoad {
+            account: AccountName::main(),
+            name: "Employees".to_owned(),
+            partition,
+            entities,
+            requests: 100,
+            throttled,
+        }
     }
 
     #[test]
     fn a_peak_is_kept_for_an_hour_and_what_throttles_comes_first() {
         let mut series = HotSeries::default();
-        series.sampled(10, vec![busy("calm", 1_000, 0), busy("hot", 15_000, 0), busy("refused", 100, 50)]);
+        series.sampled(
+            10,
+            vec![
+                busy("calm", 1_000, 0),
+                busy("hot", 15_000, 0),
+                busy("refused", 100, 50),
+            ],
+        );
         series.sampled(11, vec![busy("hot", 5_000, 0)]);
         let whole = (&Catalog::default(), PartitionNames::Whole);
         let now = series.now(12, whole, 10);
-        let names: Vec<_> = now.iter().map(|hot| hot.partition.as_deref().unwrap()).collect();
+        let names: Vec<_> = now
+            .iter()
+            .map(|hot| hot.partition.as_deref().unwrap())
+            .collect();
         assert_eq!(names, ["refused", "hot", "calm"]);
-        assert_eq!((now[1].peak_per_second, now[1].peak_ago_seconds, now[1].last_per_second), (1_500.0, 20, 500.0));
-        assert!((now[1].share_of_target - 0.75).abs() < 1e-9 && (now[0].throttled_share - 0.5).abs() < 1e-9);
+        assert_eq!(
+            (
+                now[1].peak_per_second,
+                now[1].peak_ago_seconds,
+                now[1].last_per_second
+            ),
+            (1_500.0, 20, 500.0)
+        );
+        assert!(
+            (now[1].share_of_target - 0.75).abs() < 1e-9
+                && (now[0].throttled_share - 0.5).abs() < 1e-9
+        );
         assert!(now[0].advice.is_some() && now[1].advice.is_some() && now[2].advice.is_none());
         series.sampled(370, vec![busy("hot", 100, 0)]);
         let later = series.now(371, whole, 10);
-        assert_eq!((later.len(), later[0].peak_per_second), (1, 10.0), "an hour later the peak is past");
+        assert_eq!(
+            (later.len(), later[0].peak_per_second),
+            (1, 10.0),
+            "an hour later the peak is past"
+        );
         // Nothing is known of the table.
         let withheld = series.now(371, (&Catalog::default(), PartitionNames::OfPrimaries), 10);
         assert!(withheld[0].partition_withheld && !later[0].partition_withheld);
@@ -183,6 +242,11 @@ mod tests {
             series.sampled(1, vec![busy(&number.to_string(), number, 0)]);
         }
         assert_eq!(series.0.len(), KEPT);
-        assert_eq!(series.now(2, (&Catalog::default(), PartitionNames::Whole), 1)[0].partition.as_deref(), Some("999"));
+        assert_eq!(
+            series.now(2, (&Catalog::default(), PartitionNames::Whole), 1)[0]
+                .partition
+                .as_deref(),
+            Some("999")
+        );
     }
 }

@@ -91,7 +91,9 @@ impl JobRecord {
     #[must_use]
     pub fn without_contents(mut self) -> Self {
         let step = self.step.map(|step| cause::step(&step).to_owned());
-        self.error = self.error.map(|_| cause::in_short(step.as_deref().unwrap_or_default(), self.outcome));
+        self.error = self
+            .error
+            .map(|_| cause::in_short(step.as_deref().unwrap_or_default(), self.outcome));
         for key in &mut self.keys {
             key.error = key.error.take().map(|_| key.ending.to_owned());
         }
@@ -101,7 +103,11 @@ impl JobRecord {
 
     /// Its entity, where it is about one: table, PartitionKey and RowKey.
     pub fn key(&self) -> Option<[&str; 3]> {
-        Some([self.table.as_deref()?, self.pk.as_deref()?, self.rk.as_deref()?])
+        Some([
+            self.table.as_deref()?,
+            self.pk.as_deref()?,
+            self.rk.as_deref()?,
+        ])
     }
 }
 
@@ -158,34 +164,63 @@ impl Journal {
     pub(super) fn find(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
         let text = filter.text.to_lowercase();
         let before = filter.before.unwrap_or(u64::MAX);
-        let keys = if filter.number.is_some() { usize::MAX } else { keys };
+        let keys = if filter.number.is_some() {
+            usize::MAX
+        } else {
+            keys
+        };
         let meant = self.jobs.iter().rev().filter(|(number, job)| {
             *number < before
                 && filter.number.is_none_or(|meant| meant == *number)
                 && filter.ending.is_none_or(|ending| ending == job.ending)
                 && (text.is_empty() || mentions(job, &text))
         });
-        meant.take(most).map(|(number, job)| record(*number, job, &text, keys)).collect()
+        meant
+            .take(most)
+            .map(|(number, job)| record(*number, job, &text, keys))
+            .collect()
     }
 }
 
 fn mentions(job: &Delivered, text: &str) -> bool {
-    let primary = job.primary.iter().flat_map(|primary| [primary.table.as_str(), primary.key.pk.as_str(), primary.key.rk.as_str()]);
-    let mut named = primary.chain([job.message_id.as_str()]).chain(job.id.as_deref());
+    let primary = job.primary.iter().flat_map(|primary| {
+        [
+            primary.table.as_str(),
+            primary.key.pk.as_str(),
+            primary.key.rk.as_str(),
+        ]
+    });
+    let mut named = primary
+        .chain([job.message_id.as_str()])
+        .chain(job.id.as_deref());
     named.any(|part| part.to_lowercase().contains(text)) || job.keys.mention(text)
 }
 
 /// The keys of a batch, those that a text is a part of first.
 fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
-    let found = |key: &EndedKey<'_>| [key.pk, key.rk].iter().any(|part| part.to_lowercase().contains(text));
+    let found = |key: &EndedKey<'_>| {
+        [key.pk, key.rk]
+            .iter()
+            .any(|part| part.to_lowercase().contains(text))
+    };
     let (found, others): (Vec<_>, Vec<_>) = job.keys.iter().partition(found);
-    let key = |EndedKey { pk, rk, ending, error }| KeyRecord {
+    let key = |EndedKey {
+                   pk,
+                   rk,
+                   ending,
+                   error,
+               }| KeyRecord {
         pk: String::from(pk),
         rk: String::from(rk),
         ending: Ending::name(ending),
         error: error.map(str::to_owned),
     };
-    found.into_iter().chain(others).take(most).map(key).collect()
+    found
+        .into_iter()
+        .chain(others)
+        .take(most)
+        .map(key)
+        .collect()
 }
 
 fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobRecord {
@@ -198,9 +233,16 @@ fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobReco
         at: job.at.to_string(),
         queue: job.queue.to_string(),
         op: job.op,
-        table: primary.map(|primary| &primary.table).or(job.keys.table.as_ref()).map(ToString::to_string),
-        pk: primary.map(|primary| primary.key.pk.as_str().to_owned()).or_else(|| listed.map(|key| key.pk.clone())),
-        rk: primary.map(|primary| primary.key.rk.as_str().to_owned()).or_else(|| listed.map(|key| key.rk.clone())),
+        table: primary
+            .map(|primary| &primary.table)
+            .or(job.keys.table.as_ref())
+            .map(ToString::to_string),
+        pk: primary
+            .map(|primary| primary.key.pk.as_str().to_owned())
+            .or_else(|| listed.map(|key| key.pk.clone())),
+        rk: primary
+            .map(|primary| primary.key.rk.as_str().to_owned())
+            .or_else(|| listed.map(|key| key.rk.clone())),
         primaries: job.jobs,
         keys,
         ending: job.ending.name(),
@@ -208,7 +250,14 @@ fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobReco
         deliveries: job.deliveries,
         took_seconds: job.took.as_secs_f64(),
         lag_seconds: job.lag.map(|lag| lag.as_secs_f64()),
-        changes: job.changes.iter().map(|change| JournalItem { view: change.view.to_string(), action: change.action.name() }).collect(),
+        changes: job
+            .changes
+            .iter()
+            .map(|change| JournalItem {
+                view: change.view.to_string(),
+                action: change.action.name(),
+            })
+            .collect(),
         changed: job.changed,
         steps: job.trail.steps.iter().map(step).collect(),
         requests: job.trail.requests,
@@ -221,8 +270,20 @@ fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobReco
 }
 
 fn step(step: &Step) -> StepRecord {
-    let Step { op, ref on, answer, status, took } = *step;
-    StepRecord { op, on: on.clone(), answer, status, took_seconds: took.as_secs_f64() }
+    let Step {
+        op,
+        ref on,
+        answer,
+        status,
+        took,
+    } = *step;
+    StepRecord {
+        op,
+        on: on.clone(),
+        answer,
+        status,
+        took_seconds: took.as_secs_f64(),
+    }
 }
 
 #[cfg(test)]
@@ -238,11 +299,25 @@ mod tests {
         failed.step = Some("writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned());
         failed.error = Some("it is taken by kim@contoso.com".to_owned());
         journal.add(failed);
-        let [record] = journal.find(&JobFilter::default(), 1, 20).try_into().unwrap();
+        let [record] = journal
+            .find(&JobFilter::default(), 1, 20)
+            .try_into()
+            .unwrap();
         let outcome = record.outcome;
-        assert!(record.error.as_ref().is_some_and(|error| error.contains("kim@")));
+        assert!(
+            record
+                .error
+                .as_ref()
+                .is_some_and(|error| error.contains("kim@"))
+        );
         let shown = record.without_contents();
-        assert_eq!((shown.step.as_deref(), shown.error), (Some("writing ByEmail"), Some(format!("writing ByEmail: {outcome}"))));
+        assert_eq!(
+            (shown.step.as_deref(), shown.error),
+            (
+                Some("writing ByEmail"),
+                Some(format!("writing ByEmail: {outcome}"))
+            )
+        );
     }
 
     #[test]
@@ -252,9 +327,26 @@ mod tests {
             journal.add(delivered(&format!("m{number}"), Ending::Done));
         }
         let all = journal.find(&JobFilter::default(), usize::MAX, 20);
-        assert_eq!((all.len(), all[0].number, all[KEPT - 1].number), (KEPT, 1_004, 5));
-        let page = journal.find(&JobFilter { before: Some(all[9].number), ..JobFilter::default() }, 10, 20);
-        let one = journal.find(&JobFilter { number: Some(17), ..JobFilter::default() }, 10, 20);
+        assert_eq!(
+            (all.len(), all[0].number, all[KEPT - 1].number),
+            (KEPT, 1_004, 5)
+        );
+        let page = journal.find(
+            &JobFilter {
+                before: Some(all[9].number),
+                ..JobFilter::default()
+            },
+            10,
+            20,
+        );
+        let one = journal.find(
+            &JobFilter {
+                number: Some(17),
+                ..JobFilter::default()
+            },
+            10,
+            20,
+        );
         assert_eq!((one.len(), one[0].number), (1, 17));
         assert_eq!((page.len(), page[0].number), (10, 994));
     }
@@ -265,8 +357,16 @@ mod tests {
         journal.add(delivered("m1", Ending::Done));
         journal.add(delivered("m2", Ending::Poisoned));
         let found = |text: &str, ending| {
-            let filter = JobFilter { text: text.to_owned(), ending, ..JobFilter::default() };
-            journal.find(&filter, 10, 20).into_iter().map(|job| job.message_id).collect::<Vec<_>>()
+            let filter = JobFilter {
+                text: text.to_owned(),
+                ending,
+                ..JobFilter::default()
+            };
+            journal
+                .find(&filter, 10, 20)
+                .into_iter()
+                .map(|job| job.message_id)
+                .collect::<Vec<_>>()
         };
         assert_eq!(found("EMPLOY", None), ["m2", "m1"]);
         assert_eq!(found("M1", None), ["m1"]);
@@ -275,24 +375,58 @@ mod tests {
     }
 
     fn batch(keys: &[(&str, Ending)]) -> Delivered {
-        let keys: Vec<_> = keys.iter().map(|(rk, ending)| EndedKey { pk: "Sales", rk, ending: *ending, error: None }).collect();
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|(rk, ending)| EndedKey {
+                pk: "Sales",
+                rk,
+                ending: *ending,
+                error: None,
+            })
+            .collect();
         let keys = listing("Employees", &keys);
-        Delivered { primary: None, jobs: keys.all, keys, ..delivered("many", Ending::Done) }
+        Delivered {
+            primary: None,
+            jobs: keys.all,
+            keys,
+            ..delivered("many", Ending::Done)
+        }
     }
 
     #[test]
     fn a_message_about_many_is_found_by_each_of_its_keys_which_come_first_then() {
         let mut journal = Journal::default();
-        journal.add(batch(&[("A1", Ending::Poisoned), ("b2", Ending::Done), ("c3", Ending::Done)]));
+        journal.add(batch(&[
+            ("A1", Ending::Poisoned),
+            ("b2", Ending::Done),
+            ("c3", Ending::Done),
+        ]));
         let found = |text: &str, keys: usize, number: Option<u64>| {
-            let filter = JobFilter { text: text.to_owned(), number, ..JobFilter::default() };
+            let filter = JobFilter {
+                text: text.to_owned(),
+                number,
+                ..JobFilter::default()
+            };
             let job = journal.find(&filter, 10, keys).pop()?;
-            assert_eq!((job.table.as_deref(), job.pk, job.primaries), (Some("Employees"), None, 3));
-            Some(job.keys.into_iter().map(|key| key.rk).collect::<Vec<_>>().join(" "))
+            assert_eq!(
+                (job.table.as_deref(), job.pk, job.primaries),
+                (Some("Employees"), None, 3)
+            );
+            Some(
+                job.keys
+                    .into_iter()
+                    .map(|key| key.rk)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
         };
         assert_eq!(found("C3", 2, None).as_deref(), Some("c3 A1"));
         assert_eq!(found("employees", 2, None).as_deref(), Some("A1 b2"));
-        assert_eq!(found("", 2, Some(0)).as_deref(), Some("A1 b2 c3"), "one that is asked for by its number has all");
+        assert_eq!(
+            found("", 2, Some(0)).as_deref(),
+            Some("A1 b2 c3"),
+            "one that is asked for by its number has all"
+        );
         assert_eq!((found("d4", 2, None), found("", 2, Some(1))), (None, None));
     }
 
@@ -300,6 +434,9 @@ mod tests {
     fn a_list_of_one_is_about_that_one() {
         let mut journal = Journal::default();
         journal.add(batch(&[("A1", Ending::Done)]));
-        assert_eq!(journal.find(&JobFilter::default(), 10, 20)[0].key(), Some(["Employees", "Sales", "A1"]));
+        assert_eq!(
+            journal.find(&JobFilter::default(), 10, 20)[0].key(),
+            Some(["Employees", "Sales", "A1"])
+        );
     }
 }

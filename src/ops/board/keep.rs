@@ -56,13 +56,21 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
 /// Takes over the findings of audits, of any worker: one request for each account with sources.
 async fn audits(board: &Board, stores: &Stores) {
     let catalog = board.catalog();
-    let accounts: BTreeSet<AccountName> = catalog.declared().into_values().map(|(_, source)| source.account().clone()).collect();
+    let accounts: BTreeSet<AccountName> = catalog
+        .declared()
+        .into_values()
+        .map(|(_, source)| source.account().clone())
+        .collect();
     for name in accounts {
-        let Ok(account) = stores.account(&name) else { continue };
+        let Ok(account) = stores.account(&name) else {
+            continue;
+        };
         match audit_records(account.tables.as_ref(), &catalog).await {
             Ok(records) => board.audited(&records),
             // An account that was not migrated yet was not audited either.
-            Err(error) => tracing::debug!(account = %name, %error, "what audits found cannot be read"),
+            Err(error) => {
+                tracing::debug!(account = %name, %error, "what audits found cannot be read")
+            }
         }
     }
 }
@@ -70,10 +78,19 @@ async fn audits(board: &Board, stores: &Stores) {
 /// Counts one poison queue: one request.
 pub(crate) async fn count(board: &Board, stores: &Stores, queue: &crate::settings::QueueSettings) {
     // Both names were checked when the worker was set up.
-    let (Ok(account), Ok(poison)) = (stores.account(&queue.account), queue.name.with_suffix("-poison")) else { return };
+    let (Ok(account), Ok(poison)) = (
+        stores.account(&queue.account),
+        queue.name.with_suffix("-poison"),
+    ) else {
+        return;
+    };
     match account.queues.approximate_count(&poison).await {
         Ok(messages) => board.counted(&queue.name, messages),
-        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => board.counted(&queue.name, 0),
-        Err(error) => tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted"),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+            board.counted(&queue.name, 0)
+        }
+        Err(error) => {
+            tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted")
+        }
     }
 }

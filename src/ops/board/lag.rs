@@ -15,7 +15,11 @@ impl Lags {
     pub(super) fn add(&mut self, lag: Duration) {
         let counts = self.0.get_or_insert_with(|| Box::new([0; BUCKETS]));
         let steps = (lag.as_secs_f64() * 1_000.0 / FIRST_MS).max(1.0).log2() * 2.0;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0, and bounded below")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at least 0, and bounded below"
+        )]
         let bucket = (steps.ceil() as usize).min(BUCKETS - 1);
         counts[bucket] = counts[bucket].saturating_add(1);
     }
@@ -59,7 +63,10 @@ mod tests {
         }
         for (share, truth) in [(0.5, 0.5), (0.99, 0.99)] {
             let found = lags.quantile(share).unwrap();
-            assert!(found >= truth && found <= truth * 1.4143, "{share}: {found}");
+            assert!(
+                found >= truth && found <= truth * 1.4143,
+                "{share}: {found}"
+            );
         }
     }
 

@@ -12,7 +12,10 @@
 
 mod acknowledged;
 mod advice;
-#[expect(clippy::module_inception, reason = "the board itself, beside what it is made of")]
+#[expect(
+    clippy::module_inception,
+    reason = "the board itself, beside what it is made of"
+)]
 mod board;
 mod cost;
 mod count;

@@ -30,7 +30,9 @@ impl PoisonCounts {
 
     /// Somebody knows of all that there are now.
     pub(super) fn acknowledge(&mut self) {
-        self.0.values_mut().for_each(|count| count.acknowledged = count.messages);
+        self.0
+            .values_mut()
+            .for_each(|count| count.acknowledged = count.messages);
     }
 
     /// Of all queues; nothing until one was asked.
@@ -40,7 +42,11 @@ impl PoisonCounts {
 
     /// Of all queues, those that nobody has acknowledged and those that somebody has.
     pub(super) fn by_news(&self) -> (u64, u64) {
-        let new = self.0.values().map(|count| count.messages.saturating_sub(count.acknowledged)).sum();
+        let new = self
+            .0
+            .values()
+            .map(|count| count.messages.saturating_sub(count.acknowledged))
+            .sum();
         (new, self.0.values().map(|count| count.acknowledged).sum())
     }
 

@@ -120,7 +120,9 @@ pub struct QueueSlot {
 impl TimeSlot {
     /// Whether there was work in it.
     fn is_busy(&self) -> bool {
-        self.in_flight > 0 || self.messages.is_some_and(|messages| messages > 0) || self.endings.iter().any(|count| *count > 0)
+        self.in_flight > 0
+            || self.messages.is_some_and(|messages| messages > 0)
+            || self.endings.iter().any(|count| *count > 0)
     }
 }
 
@@ -141,7 +143,9 @@ impl QueueSeries {
         self.renewals = status.renewals;
         let slot = self.slot(number);
         slot.messages = status.backlog.map(|backlog| backlog.messages);
-        slot.oldest = status.backlog.and_then(|backlog| backlog.oldest_age_seconds);
+        slot.oldest = status
+            .backlog
+            .and_then(|backlog| backlog.oldest_age_seconds);
         slot.in_flight = status.in_flight;
         slot.renewals += renewed;
     }
@@ -149,9 +153,21 @@ impl QueueSeries {
     /// The slot with a number. The last one, except for figures measured a moment after their slot has ended.
     fn slot(&mut self, number: u64) -> &mut TimeSlot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
-        let mut at = before.map_or(0, |at| if self.slots[at].number == number { at } else { at + 1 });
+        let mut at = before.map_or(0, |at| {
+            if self.slots[at].number == number {
+                at
+            } else {
+                at + 1
+            }
+        });
         if self.slots.get(at).is_none_or(|slot| slot.number != number) {
-            self.slots.insert(at, TimeSlot { number, ..TimeSlot::default() });
+            self.slots.insert(
+                at,
+                TimeSlot {
+                    number,
+                    ..TimeSlot::default()
+                },
+            );
         }
         while self.slots.len() > SLOTS && at > 0 {
             self.slots.pop_front();
@@ -179,10 +195,21 @@ impl QueueSeries {
     /// how fast work is done.
     pub(super) fn pace(&self, number: u64, running: f64) -> Option<f64> {
         let oldest = (number + 1).saturating_sub(RECENT);
-        let busy = |number: u64| self.slots.iter().any(|slot| slot.number == number && slot.is_busy());
-        let begun = (oldest..number).rev().take_while(|number| busy(*number)).last()?;
+        let busy = |number: u64| {
+            self.slots
+                .iter()
+                .any(|slot| slot.number == number && slot.is_busy())
+        };
+        let begun = (oldest..number)
+            .rev()
+            .take_while(|number| busy(*number))
+            .last()?;
         // Of work that was there before the window its first slot is whole.
-        let first = if begun == oldest && oldest > 0 { begun } else { begun + 1 };
+        let first = if begun == oldest && oldest > 0 {
+            begun
+        } else {
+            begun + 1
+        };
         let seconds = running - SLOT.as_secs_f64() * float(first);
         let endings = self.endings(first);
         let finished = endings[Ending::Done as usize] + endings[Ending::Skipped as usize];
@@ -190,14 +217,22 @@ impl QueueSeries {
     }
 
     /// The queue at a slot; `running` is how long the program has been.
-    pub(super) fn now(&self, number: u64, running: f64, status: &QueueStatus, at: Timestamp) -> QueueNow {
+    pub(super) fn now(
+        &self,
+        number: u64,
+        running: f64,
+        status: &QueueStatus,
+        at: Timestamp,
+    ) -> QueueNow {
         let ago = |past: Timestamp| at.duration_since(past).as_secs_f64().max(0.0);
         // The slot under way has only begun: rates are taken over it and those before it.
         let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
         let recent = self.endings((number + 1).saturating_sub(RECENT));
         let mut lags = Lags::default();
-        self.since((number + 1).saturating_sub(5 * RECENT)).for_each(|slot| lags.merge(&slot.lags));
-        let [done, skipped, retried, poisoned, lost] = self.endings((number + 1).saturating_sub(SLOTS as u64));
+        self.since((number + 1).saturating_sub(5 * RECENT))
+            .for_each(|slot| lags.merge(&slot.lags));
+        let [done, skipped, retried, poisoned, lost] =
+            self.endings((number + 1).saturating_sub(SLOTS as u64));
         QueueNow {
             queue: status.queue.to_string(),
             carries: match status.carries {
@@ -212,14 +247,24 @@ impl QueueSeries {
                 ReceiverState::Draining => "draining",
             },
             messages: status.backlog.map(|backlog| backlog.messages),
-            oldest_age_seconds: status.backlog.and_then(|backlog| backlog.oldest_age_seconds),
+            oldest_age_seconds: status
+                .backlog
+                .and_then(|backlog| backlog.oldest_age_seconds),
             in_flight: status.in_flight,
             concurrency: status.concurrency,
             per_second: float(recent.iter().sum()) / seconds,
-            finished_per_second: float(recent[Ending::Done as usize] + recent[Ending::Skipped as usize]) / seconds,
+            finished_per_second: float(
+                recent[Ending::Done as usize] + recent[Ending::Skipped as usize],
+            ) / seconds,
             lag_p50_seconds: lags.quantile(0.5),
             lag_p99_seconds: lags.quantile(0.99),
-            endings: Endings { done, skipped, retried, poisoned, lost },
+            endings: Endings {
+                done,
+                skipped,
+                retried,
+                poisoned,
+                lost,
+            },
             renewals: status.renewals,
             failed_renewals: status.failed_renewals,
             last_poll: status.last_poll.map(|at| at.to_string()),
@@ -231,17 +276,32 @@ impl QueueSeries {
 }
 
 /// The slots of several queues together, oldest first, without the one under way and none from before the program.
-pub(super) fn together<'a>(series: impl Iterator<Item = &'a QueueSeries>, number: u64) -> Vec<QueueSlot> {
+pub(super) fn together<'a>(
+    series: impl Iterator<Item = &'a QueueSeries>,
+    number: u64,
+) -> Vec<QueueSlot> {
     let first = number.saturating_sub(SLOTS as u64);
-    let mut sums: Vec<TimeSlot> = (first..number).map(|number| TimeSlot { number, ..TimeSlot::default() }).collect();
+    let mut sums: Vec<TimeSlot> = (first..number)
+        .map(|number| TimeSlot {
+            number,
+            ..TimeSlot::default()
+        })
+        .collect();
     for series in series {
         for slot in series.since(first).filter(|slot| slot.number < number) {
-            let Some(sum) = usize::try_from(slot.number - first).ok().and_then(|at| sums.get_mut(at)) else { continue };
+            let Some(sum) = usize::try_from(slot.number - first)
+                .ok()
+                .and_then(|at| sums.get_mut(at))
+            else {
+                continue;
+            };
             for (sum, count) in sum.endings.iter_mut().zip(slot.endings) {
                 *sum += count;
             }
             sum.lags.merge(&slot.lags);
-            sum.messages = sum.messages.map_or(slot.messages, |so_far| Some(so_far + slot.messages.unwrap_or(0)));
+            sum.messages = sum.messages.map_or(slot.messages, |so_far| {
+                Some(so_far + slot.messages.unwrap_or(0))
+            });
             sum.oldest = sum.oldest.max(slot.oldest);
             sum.in_flight += slot.in_flight;
             sum.renewals += slot.renewals;
@@ -286,7 +346,10 @@ mod tests {
         }
         assert_eq!(series.slots.len(), SLOTS);
         let slots = together([&series].into_iter(), 460);
-        assert_eq!((slots.len(), slots[0].ago_seconds, slots[359].ago_seconds), (360, 3_600, 10));
+        assert_eq!(
+            (slots.len(), slots[0].ago_seconds, slots[359].ago_seconds),
+            (360, 3_600, 10)
+        );
         assert!(slots.iter().all(|slot| (slot.done - 0.1).abs() < 1e-9));
     }
 
@@ -298,7 +361,10 @@ mod tests {
         series.sampled(11, &status("q", Some(5)));
         series.sampled(10, &status("q", Some(4)));
         let slots = together([&series].into_iter(), 13);
-        let measured: Vec<_> = slots[10..].iter().map(|slot| (slot.messages, slot.done > 0.0)).collect();
+        let measured: Vec<_> = slots[10..]
+            .iter()
+            .map(|slot| (slot.messages, slot.done > 0.0))
+            .collect();
         assert_eq!(measured, [(Some(4), true), (Some(5), false), (None, true)]);
     }
 
@@ -308,10 +374,22 @@ mod tests {
         for _ in 0..30 {
             series.ended(100, &delivered("m", Ending::Done));
         }
-        let now = |number, running| series.now(number, running, &status("q", Some(3)), Timestamp::UNIX_EPOCH).finished_per_second;
+        let now = |number, running| {
+            series
+                .now(
+                    number,
+                    running,
+                    &status("q", Some(3)),
+                    Timestamp::UNIX_EPOCH,
+                )
+                .finished_per_second
+        };
         assert!((now(100, 1_000.0) - 0.5).abs() < 1e-9);
         assert!((now(100, 10.0) - 3.0).abs() < 1e-9);
-        assert!(now(106, 1_000.0).abs() < 1e-9, "a minute later they are past");
+        assert!(
+            now(106, 1_000.0).abs() < 1e-9,
+            "a minute later they are past"
+        );
     }
 
     #[test]
@@ -326,11 +404,18 @@ mod tests {
             (0..count).for_each(|_| series.ended(number, &delivered("m", Ending::Done)));
             series.sampled(number, &status("q", Some(600)));
             let pace = |running| series.pace(number, running);
-            [pace(float(number) * 10.0 + 1.0), pace(float(number) * 10.0 + 5.0)]
+            [
+                pace(float(number) * 10.0 + 1.0),
+                pace(float(number) * 10.0 + 5.0),
+            ]
         };
         // Idle for a minute, then 600 jobs come in the middle of a slot, and 15 are finished each second.
         assert_eq!(finish(103, 75), [None; 2]);
-        assert_eq!(finish(104, 150), [None; 2], "half of the slot before may have been idle");
+        assert_eq!(
+            finish(104, 150),
+            [None; 2],
+            "half of the slot before may have been idle"
+        );
         let [_, later] = finish(105, 75);
         assert!((later.unwrap() - 15.0).abs() < 1e-9, "{later:?}");
         finish(105, 75);

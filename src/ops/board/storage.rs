@@ -55,7 +55,8 @@ pub struct Hold {
 impl Hold {
     /// As it is shown to who sees these names.
     pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
-        if let (Some((table, partition)), Ok(account)) = (&self.partition, AccountName::new(self.account.as_str()))
+        if let (Some((table, partition)), Ok(account)) =
+            (&self.partition, AccountName::new(self.account.as_str()))
             && let Some(hash) = names.instead_of(partition, table, &account, catalog)
         {
             self.what = format!("the partition {hash} of the table {table}");
@@ -156,7 +157,10 @@ impl StorageSeries {
     /// Records the tallies of a slot that has ended.
     pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
         for tally in tallies {
-            let (last, slots) = self.0.entry((tally.account.clone(), tally.service)).or_insert_with(|| (zero(&tally), VecDeque::new()));
+            let (last, slots) = self
+                .0
+                .entry((tally.account.clone(), tally.service))
+                .or_insert_with(|| (zero(&tally), VecDeque::new()));
             slots.push_back((number, brought(&tally, last)));
             while slots.len() > SLOTS {
                 slots.pop_front();
@@ -165,7 +169,11 @@ impl StorageSeries {
         }
     }
 
-    pub(super) fn now(&self, number: u64, mut unreachable: impl FnMut(&AccountName, &str) -> Option<String>) -> Vec<StorageNow> {
+    pub(super) fn now(
+        &self,
+        number: u64,
+        mut unreachable: impl FnMut(&AccountName, &str) -> Option<String>,
+    ) -> Vec<StorageNow> {
         let now = |((account, service), (last, slots)): (&Key, &Kept)| StorageNow {
             account: account.to_string(),
             service,
@@ -190,7 +198,16 @@ impl StorageSeries {
 
 fn zero(of: &ServiceTally) -> ServiceTally {
     let latencies = Latencies::default();
-    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, entities: 0, latencies, ..of.clone() }
+    ServiceTally {
+        ok: 0,
+        refused: 0,
+        throttled: 0,
+        failed: 0,
+        took: Duration::ZERO,
+        entities: 0,
+        latencies,
+        ..of.clone()
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
@@ -199,7 +216,11 @@ fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
     let all = |tally: &ServiceTally| tally.ok + tally.refused + tally.throttled + tally.failed;
     let requests = all(now).saturating_sub(all(before));
     let latencies = now.latencies.since(&before.latencies);
-    let quantile = |share| latencies.quantile(share).map(|latency| latency.as_secs_f64());
+    let quantile = |share| {
+        latencies
+            .quantile(share)
+            .map(|latency| latency.as_secs_f64())
+    };
     ServiceSlot {
         ago_seconds: 0,
         ok: rate(now.ok, before.ok),
@@ -207,14 +228,18 @@ fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
         throttled: rate(now.throttled, before.throttled),
         failed: rate(now.failed, before.failed),
         entities: rate(now.entities, before.entities),
-        mean_seconds: (requests > 0).then(|| now.took.saturating_sub(before.took).as_secs_f64() / requests as f64),
+        mean_seconds: (requests > 0)
+            .then(|| now.took.saturating_sub(before.took).as_secs_f64() / requests as f64),
         p50_seconds: quantile(0.5),
         p99_seconds: quantile(0.99),
     }
 }
 
 fn shown(number: u64, (at, slot): &(u64, ServiceSlot)) -> ServiceSlot {
-    ServiceSlot { ago_seconds: number.saturating_sub(*at) * SLOT.as_secs(), ..*slot }
+    ServiceSlot {
+        ago_seconds: number.saturating_sub(*at) * SLOT.as_secs(),
+        ..*slot
+    }
 }
 
 #[cfg(test)]
@@ -227,7 +252,17 @@ mod tests {
         (0..ok + throttled).for_each(|_| counts.add(Duration::from_millis(10)));
         let latencies = counts.snapshot();
         let entities = 100 * ok;
-        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took, entities, latencies }
+        ServiceTally {
+            account: AccountName::main(),
+            service: "table",
+            ok,
+            refused: 0,
+            throttled,
+            failed: 0,
+            took,
+            entities,
+            latencies,
+        }
     }
 
     #[test]
@@ -238,13 +273,19 @@ mod tests {
         let now = series.now(2, |_, _| None).remove(0);
         assert_eq!((now.requests, now.throttled), (60, 10));
         let last = now.last.unwrap();
-        assert_eq!((last.ago_seconds, last.ok, last.throttled, last.entities), (10, 3.0, 1.0, 300.0));
+        assert_eq!(
+            (last.ago_seconds, last.ok, last.throttled, last.entities),
+            (10, 3.0, 1.0, 300.0)
+        );
         assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
         assert!(last.p99_seconds.unwrap() >= 0.01 && last.p99_seconds.unwrap() < 0.0126);
         for number in 2..500 {
             series.sampled(number, vec![tally(50, 10)]);
         }
         let hour = series.hour(500).remove(0);
-        assert_eq!((hour.slots.len(), hour.slots[359].mean_seconds), (SLOTS, None));
+        assert_eq!(
+            (hour.slots.len(), hour.slots[359].mean_seconds),
+            (SLOTS, None)
+        );
     }
 }

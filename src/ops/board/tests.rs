@@ -18,14 +18,19 @@ use crate::ports::{Clock, Stores, Ttl};
 use crate::reconcile::{Action, ItemChange};
 use crate::settings::QueueSettings;
 use crate::telemetry::trail::{Billed, Trail};
-use crate::worker::{Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState};
+use crate::worker::{
+    Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState,
+};
 
 pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
     Delivered {
         at: Timestamp::UNIX_EPOCH,
         queue: QueueName::new("jobs").unwrap(),
         op: "sync",
-        primary: Some(Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() }),
+        primary: Some(Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sales", "7").unwrap(),
+        }),
         jobs: 1,
         keys: EndedKeys::default(),
         ending,
@@ -48,21 +53,30 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
 
 pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
     QueueStatus {
-        queue: QueueName::new(queue).unwrap_or_else(|_| QueueName::new(format!("{queue}-queue")).unwrap()),
+        queue: QueueName::new(queue)
+            .unwrap_or_else(|_| QueueName::new(format!("{queue}-queue")).unwrap()),
         carries: Carries::Jobs,
         state: ReceiverState::Receiving,
         in_flight: 1,
         concurrency: 64,
         last_poll: None,
         last_error: None,
-        backlog: messages.map(|messages| Backlog { at: Timestamp::UNIX_EPOCH, messages, oldest_age_seconds: Some(9) }),
+        backlog: messages.map(|messages| Backlog {
+            at: Timestamp::UNIX_EPOCH,
+            messages,
+            oldest_age_seconds: Some(9),
+        }),
         renewals: 0,
         failed_renewals: 0,
     }
 }
 
 fn change(action: Action) -> ItemChange {
-    ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action }
+    ItemChange {
+        view: ViewName::new("by_email").unwrap(),
+        account: AccountName::main(),
+        action,
+    }
 }
 
 pub(crate) struct NoStorage;
@@ -113,8 +127,14 @@ fn what_the_worker_tells_is_found_again() {
     let board = board(Arc::new(SystemClock::new()));
     board.ended(delivered("m1", Ending::Done));
     board.changed(&[change(Action::Create), change(Action::Delete)]);
-    assert_eq!(board.jobs(&JobFilter::default(), 10, 10)[0].message_id, "m1");
-    assert!(board.views(None, 10).is_empty(), "only declared views are shown");
+    assert_eq!(
+        board.jobs(&JobFilter::default(), 10, 10)[0].message_id,
+        "m1"
+    );
+    assert!(
+        board.views(None, 10).is_empty(),
+        "only declared views are shown"
+    );
 }
 
 #[test]
@@ -122,7 +142,10 @@ fn what_this_worker_poisons_is_known_at_once() {
     let board = board(Arc::new(SystemClock::new()));
     board.ended(delivered("m1", Ending::Poisoned));
     for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
-        board.ended(Delivered { queue: QueueName::new(queue).unwrap(), ..delivered("m2", Ending::Poisoned) });
+        board.ended(Delivered {
+            queue: QueueName::new(queue).unwrap(),
+            ..delivered("m2", Ending::Poisoned)
+        });
     }
     assert_eq!(board.headline().text, "3 poisoned messages");
 }
@@ -130,16 +153,27 @@ fn what_this_worker_poisons_is_known_at_once() {
 #[tokio::test(start_paused = true)]
 async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
+    let account =
+        SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
     let stores = Stores::new(BTreeMap::from([(AccountName::main(), account.clone())]));
     let board = board(clock);
-    let (queue, poison) = (board.configured()[0].clone(), QueueName::new("jobs-poison").unwrap());
+    let (queue, poison) = (
+        board.configured()[0].clone(),
+        QueueName::new("jobs-poison").unwrap(),
+    );
     keep::count(&board, &stores, &queue).await;
     assert_eq!(board.poisoned(), Some(0));
     account.queues.create_queue(&poison).await.unwrap();
-    account.queues.put(&poison, "x", Duration::ZERO, Ttl::Never).await.unwrap();
+    account
+        .queues
+        .put(&poison, "x", Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap();
     keep::count(&board, &stores, &queue).await;
-    assert_eq!((board.poisoned(), board.poisoned_of(&queue.name)), (Some(1), Some(1)));
+    assert_eq!(
+        (board.poisoned(), board.poisoned_of(&queue.name)),
+        (Some(1), Some(1))
+    );
     assert_eq!(board.headline().text, "1 poisoned message");
 }
 
@@ -152,8 +186,15 @@ fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
     assert!(!board.acknowledge(&seen), "there is one more than was seen");
     assert!(!board.acknowledge("poison:7") && !board.acknowledge(""));
     assert!(board.acknowledge(&board.headline().acknowledge.unwrap()));
-    assert_eq!(board.headline().mood, Mood::Starting, "nothing is measured in this test");
-    assert_eq!((board.headline().notes[0].text.as_str(), board.poisoned()), ("2 poisoned messages, acknowledged", Some(2)));
+    assert_eq!(
+        board.headline().mood,
+        Mood::Starting,
+        "nothing is measured in this test"
+    );
+    assert_eq!(
+        (board.headline().notes[0].text.as_str(), board.poisoned()),
+        ("2 poisoned messages, acknowledged", Some(2))
+    );
     board.ended(delivered("m3", Ending::Poisoned));
     assert_eq!(board.headline().text, "1 new poisoned message, 3 in all");
 }
@@ -161,7 +202,14 @@ fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
 #[test]
 fn drift_of_a_view_that_is_not_declared_is_nobody_s() {
     let board = board(Arc::new(SystemClock::new()));
-    let record = crate::reconcile::AuditRecord { view: ViewName::new("by_email").unwrap(), drift: 1, completed: Timestamp::UNIX_EPOCH };
+    let record = crate::reconcile::AuditRecord {
+        view: ViewName::new("by_email").unwrap(),
+        drift: 1,
+        completed: Timestamp::UNIX_EPOCH,
+    };
     board.audited(&[record]);
-    assert_eq!(board.headline().text, "Starting: the queues are being measured");
+    assert_eq!(
+        board.headline().text,
+        "Starting: the queues are being measured"
+    );
 }

@@ -55,7 +55,9 @@ impl ViewNow {
     /// For who may not see contents: that there was an error, since its words may be made of what is stored.
     #[must_use]
     pub fn without_contents(mut self) -> Self {
-        self.last_error = self.last_error.map(|_| "for who may see contents: a token with contents = true".to_owned());
+        self.last_error = self
+            .last_error
+            .map(|_| "for who may see contents: a token with contents = true".to_owned());
         self
     }
 }
@@ -71,7 +73,11 @@ impl ViewSeries {
         if self.slots.back().is_none_or(|(last, _)| *last < number) {
             self.slots.push_back((number, [0; 3]));
         }
-        while self.slots.front().is_some_and(|(first, _)| first + RECENT <= number) {
+        while self
+            .slots
+            .front()
+            .is_some_and(|(first, _)| first + RECENT <= number)
+        {
             self.slots.pop_front();
         }
         if let Some((_, counts)) = self.slots.back_mut() {
@@ -99,14 +105,34 @@ impl ViewSeries {
         self.audited = Some((drift, at));
     }
 
-    pub(super) fn now(&self, number: u64, running: f64, view: String, kind: String, source: String) -> ViewNow {
-        #[expect(clippy::cast_precision_loss, reason = "a minute's items, and six slots")]
-        let [created_per_second, updated_per_second, deleted_per_second] = std::array::from_fn(|action| {
-            let recent: u64 = self.slots.iter().filter(|(slot, _)| slot + RECENT > number).map(|(_, counts)| counts[action]).sum();
-            recent as f64 / running.min(SLOT.as_secs_f64() * RECENT as f64).max(1.0)
-        });
+    pub(super) fn now(
+        &self,
+        number: u64,
+        running: f64,
+        view: String,
+        kind: String,
+        source: String,
+    ) -> ViewNow {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a minute's items, and six slots"
+        )]
+        let [created_per_second, updated_per_second, deleted_per_second] =
+            std::array::from_fn(|action| {
+                let recent: u64 = self
+                    .slots
+                    .iter()
+                    .filter(|(slot, _)| slot + RECENT > number)
+                    .map(|(_, counts)| counts[action])
+                    .sum();
+                recent as f64 / running.min(SLOT.as_secs_f64() * RECENT as f64).max(1.0)
+            });
         let [created, updated, deleted] = self.totals;
-        let (last_error_at, last_error) = self.last_error.as_ref().map(|(at, error)| (at.to_string(), error.clone())).unzip();
+        let (last_error_at, last_error) = self
+            .last_error
+            .as_ref()
+            .map(|(at, error)| (at.to_string(), error.clone()))
+            .unzip();
         ViewNow {
             view,
             kind,
@@ -136,7 +162,15 @@ mod tests {
             series.changed(number, Action::Create);
         }
         series.changed(6, Action::Delete);
-        let now = |number| series.now(number, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
+        let now = |number| {
+            series.now(
+                number,
+                600.0,
+                "v".to_owned(),
+                "secondary_index".to_owned(),
+                "T".to_owned(),
+            )
+        };
         assert_eq!((now(6).created, now(6).deleted), (6, 1));
         assert!((now(6).created_per_second - 5.0 / 60.0).abs() < 1e-9);
         assert!((now(6).deleted_per_second - 1.0 / 60.0).abs() < 1e-9);
@@ -148,15 +182,33 @@ mod tests {
         let mut series = ViewSeries::default();
         series.failed(Timestamp::UNIX_EPOCH, "busy");
         series.failed(Timestamp::UNIX_EPOCH, "taken");
-        let now = series.now(1, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
-        assert_eq!((now.last_error.as_deref(), now.drift), (Some("taken"), None));
+        let now = series.now(
+            1,
+            600.0,
+            "v".to_owned(),
+            "secondary_index".to_owned(),
+            "T".to_owned(),
+        );
+        assert_eq!(
+            (now.last_error.as_deref(), now.drift),
+            (Some("taken"), None)
+        );
     }
 
     #[test]
     fn the_last_audit_is_shown() {
         let mut series = ViewSeries::default();
         series.audited(3, Timestamp::UNIX_EPOCH);
-        let now = series.now(1, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
-        assert_eq!((now.drift, now.audited.as_deref()), (Some(3), Some("1970-01-01T00:00:00Z")));
+        let now = series.now(
+            1,
+            600.0,
+            "v".to_owned(),
+            "secondary_index".to_owned(),
+            "T".to_owned(),
+        );
+        assert_eq!(
+            (now.drift, now.audited.as_deref()),
+            (Some(3), Some("1970-01-01T00:00:00Z"))
+        );
     }
 }

@@ -46,13 +46,24 @@ pub struct WalkNow {
 
 impl fmt::Display for WalkNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, of, primaries, failed, wrong, .. } = self;
+        let Self {
+            op,
+            of,
+            primaries,
+            failed,
+            wrong,
+            ..
+        } = self;
         write!(f, "{op} of {of}: {} primaries so far", grouped(*primaries))?;
         match wrong {
             Some(0) | None => {}
             Some(wrong) => write!(f, ", {} items wrong", grouped(*wrong))?,
         }
-        if *failed > 0 { write!(f, ", {} failed", grouped(*failed)) } else { Ok(()) }
+        if *failed > 0 {
+            write!(f, ", {} failed", grouped(*failed))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -73,24 +84,49 @@ impl Walks {
         match (&delivery.walked, delivery.ending) {
             (Some(walked), _) => {
                 let (queue, walked) = (delivery.queue.to_string(), walked.clone());
-                self.0.insert(delivery.message_id.clone(), RecordedWalk { op: delivery.op, queue, walked, at: delivery.at });
+                self.0.insert(
+                    delivery.message_id.clone(),
+                    RecordedWalk {
+                        op: delivery.op,
+                        queue,
+                        walked,
+                        at: delivery.at,
+                    },
+                );
                 while self.0.len() > MOST {
-                    let oldest = self.0.iter().min_by_key(|(_, walk)| walk.at).map(|(id, _)| id.clone());
+                    let oldest = self
+                        .0
+                        .iter()
+                        .min_by_key(|(_, walk)| walk.at)
+                        .map(|(id, _)| id.clone());
                     oldest.and_then(|oldest| self.0.remove(&oldest));
                 }
             }
             // It comes again, and is as far as it was.
             (None, Ending::Retried) => {}
-            (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => drop(self.0.remove(&delivery.message_id)),
+            (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => {
+                drop(self.0.remove(&delivery.message_id))
+            }
         }
     }
 
     /// Those under way, in the order of their scopes.
     pub(super) fn now(&self, now: Timestamp) -> Vec<WalkNow> {
-        let recent = |walk: &RecordedWalk| Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER;
-        let mut walks: Vec<(&String, &RecordedWalk)> = self.0.iter().filter(|(_, walk)| recent(walk)).collect();
+        let recent = |walk: &RecordedWalk| {
+            Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER
+        };
+        let mut walks: Vec<(&String, &RecordedWalk)> =
+            self.0.iter().filter(|(_, walk)| recent(walk)).collect();
         walks.sort_by(|(_, a), (_, b)| (&a.walked.of, a.op).cmp(&(&b.walked.of, b.op)));
-        let shown = |(id, RecordedWalk { op, queue, walked, at }): (&String, &RecordedWalk)| WalkNow {
+        let shown = |(
+            id,
+            RecordedWalk {
+                op,
+                queue,
+                walked,
+                at,
+            },
+        ): (&String, &RecordedWalk)| WalkNow {
             op,
             of: walked.of.clone(),
             primaries: walked.primaries,
@@ -99,7 +135,9 @@ impl Walks {
             queue: queue.clone(),
             message_id: id.clone(),
             at: at.to_string(),
-            seconds_ago: Duration::try_from(now.duration_since(*at)).unwrap_or_default().as_secs_f64(),
+            seconds_ago: Duration::try_from(now.duration_since(*at))
+                .unwrap_or_default()
+                .as_secs_f64(),
         };
         walks.into_iter().map(shown).collect()
     }
@@ -111,8 +149,17 @@ mod tests {
     use super::*;
 
     fn advanced(id: &str, primaries: u64) -> Delivered {
-        let walked = Walked { of: "the table Employees".to_owned(), primaries, failed: 1, wrong: None };
-        Delivered { op: "backfill", walked: Some(walked), ..delivered(id, Ending::Retried) }
+        let walked = Walked {
+            of: "the table Employees".to_owned(),
+            primaries,
+            failed: 1,
+            wrong: None,
+        };
+        Delivered {
+            op: "backfill",
+            walked: Some(walked),
+            ..delivered(id, Ending::Retried)
+        }
     }
 
     #[test]
@@ -124,8 +171,19 @@ mod tests {
         walks.ended(&advanced("m", 100));
         walks.ended(&advanced("m", 250));
         let shown = walks.now(now);
-        assert_eq!((shown.len(), shown[0].op, shown[0].primaries, shown[0].failed), (1, "backfill", 250, 1));
-        assert_eq!(shown[0].to_string(), "backfill of the table Employees: 250 primaries so far, 1 failed");
+        assert_eq!(
+            (
+                shown.len(),
+                shown[0].op,
+                shown[0].primaries,
+                shown[0].failed
+            ),
+            (1, "backfill", 250, 1)
+        );
+        assert_eq!(
+            shown[0].to_string(),
+            "backfill of the table Employees: 250 primaries so far, 1 failed"
+        );
         walks.ended(&delivered("m", Ending::Retried));
         assert_eq!(walks.now(now).len(), 1, "it comes again");
         walks.ended(&delivered("m", Ending::Done));

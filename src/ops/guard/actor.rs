@@ -32,8 +32,13 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(super) fn of(peer: Peer, by: Option<Arc<str>>, headers: &HeaderMap) -> Self {
-        let claimed = origin::forwarded_for(headers).map(|text| text.chars().take(CLAIM_BYTES).collect());
-        Self { peer: peer.0, by, claimed }
+        let claimed =
+            origin::forwarded_for(headers).map(|text| text.chars().take(CLAIM_BYTES).collect());
+        Self {
+            peer: peer.0,
+            by,
+            claimed,
+        }
     }
 
     /// The name of their token, for a field of the log.

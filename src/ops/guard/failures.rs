@@ -38,7 +38,10 @@ impl AddressFailures {
         if debts.len() >= ADDRESSES && !debts.contains_key(&address) {
             debts.retain(|_, debt| debt.paid_off > now);
             if debts.len() >= ADDRESSES
-                && let Some(oldest) = debts.iter().min_by_key(|(_, debt)| debt.paid_off).map(|(address, _)| *address)
+                && let Some(oldest) = debts
+                    .iter()
+                    .min_by_key(|(_, debt)| debt.paid_off)
+                    .map(|(address, _)| *address)
             {
                 debts.remove(&oldest);
             }
@@ -68,7 +71,10 @@ mod tests {
         now += wait;
         assert_eq!(failures.wait(HERE, now), None);
         failures.failed(HERE, now);
-        assert!(failures.wait(HERE, now).is_some(), "one at a time from here on");
+        assert!(
+            failures.wait(HERE, now).is_some(),
+            "one at a time from here on"
+        );
     }
 
     #[test]

@@ -36,18 +36,33 @@ impl Sessions {
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.end > now);
         if sessions.len() >= SESSIONS
-            && let Some(first) = sessions.iter().min_by_key(|(_, session)| session.end).map(|(digest, _)| *digest)
+            && let Some(first) = sessions
+                .iter()
+                .min_by_key(|(_, session)| session.end)
+                .map(|(digest, _)| *digest)
         {
             sessions.remove(&first);
         }
-        sessions.insert(digest(&secret), Session { end: now + LASTS, token });
+        sessions.insert(
+            digest(&secret),
+            Session {
+                end: now + LASTS,
+                token,
+            },
+        );
         cookie(&secret, LASTS)
     }
 
     /// The token of the session that a request belongs to. Digests are looked up, so the time taken says nothing of secrets.
     pub(super) fn token(&self, headers: &HeaderMap, now: Duration) -> Option<TokenDigest> {
         let sessions = self.lock();
-        given(headers).find_map(|secret| sessions.get(&digest(secret)).filter(|session| session.end > now)).map(|session| session.token)
+        given(headers)
+            .find_map(|secret| {
+                sessions
+                    .get(&digest(secret))
+                    .filter(|session| session.end > now)
+            })
+            .map(|session| session.token)
     }
 
     /// Ends a request's session; the value of `Set-Cookie`.
@@ -67,14 +82,24 @@ impl Sessions {
 /// Not `Secure`: the server itself speaks plain HTTP, and a browser would not send it back on one. Without `Path` it is kept for the path
 /// that `login` is below: behind a proxy that serves several things, no other sees it.
 fn cookie(secret: &str, lasts: Duration) -> String {
-    format!("{COOKIE}={secret}; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
+    format!(
+        "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Max-Age={}",
+        lasts.as_secs()
+    )
 }
 
 /// The session secrets that a request carries.
 fn given(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let cookies = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-    let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, secret)| secret)
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let pairs = cookies
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .filter(|(name, _)| *name == COOKIE)
+        .map(|(_, secret)| secret)
 }
 
 #[cfg(test)]
@@ -90,8 +115,14 @@ mod tests {
         let sessions = Sessions::default();
         let now = Duration::from_secs(5);
         let set = sessions.begin(digest("token"), now);
-        assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{set}");
-        assert!(!set.contains("Path="), "a browser keeps it for what is below the path of the sign-in page: {set}");
+        assert!(
+            set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"),
+            "{set}"
+        );
+        assert!(
+            !set.contains("Path="),
+            "a browser keeps it for what is below the path of the sign-in page: {set}"
+        );
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
         assert_eq!(sessions.token(&sent, now), Some(digest("token")));
         assert_eq!(sessions.token(&sent, now + LASTS), None);

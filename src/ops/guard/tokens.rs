@@ -56,13 +56,19 @@ struct Digests {
 
 /// The key that is good for ringing the doorbell alone: derived from an operator's token, which does not follow from it.
 pub fn bell_key(token: &SecretString) -> String {
-    hex::encode(Sha256::digest(format!("evenkeel wake {}", token.expose_secret())))
+    hex::encode(Sha256::digest(format!(
+        "evenkeel wake {}",
+        token.expose_secret()
+    )))
 }
 
 impl Tokens {
     /// Tokens as read at `now`.
     pub(super) fn new(tokens: &[HttpToken], now: Duration) -> Self {
-        Self { tokens: tokens.iter().map(KnownToken::new).collect(), read: Mutex::new(now) }
+        Self {
+            tokens: tokens.iter().map(KnownToken::new).collect(),
+            read: Mutex::new(now),
+        }
     }
 
     /// Whether there is a token that allows this.
@@ -73,7 +79,17 @@ impl Tokens {
     /// Whether this is a key that is good for ringing.
     pub(super) fn rings(&self, given: &str) -> bool {
         let given = digest(given);
-        self.tokens.iter().filter(|token| token.digests.load().bell.is_some_and(|bell| same(&bell, &given))).count() > 0
+        self.tokens
+            .iter()
+            .filter(|token| {
+                token
+                    .digests
+                    .load()
+                    .bell
+                    .is_some_and(|bell| same(&bell, &given))
+            })
+            .count()
+            > 0
     }
 
     /// The holder of a token.
@@ -83,7 +99,11 @@ impl Tokens {
 
     /// The holder of the token with this digest. All are compared always; of two with one token, the one with the lesser rights.
     pub(super) fn holder_of(&self, given: &TokenDigest) -> Option<&Holder> {
-        let holders = self.tokens.iter().filter(|token| same(&token.digests.load().token, given)).map(|token| &token.holder);
+        let holders = self
+            .tokens
+            .iter()
+            .filter(|token| same(&token.digests.load().token, given))
+            .map(|token| &token.holder);
         holders.min_by_key(|holder| (holder.role, holder.contents))
     }
 
@@ -93,7 +113,14 @@ impl Tokens {
             return;
         }
         let (mut read, every) = match self.read.try_lock() {
-            Ok(read) => (read, if stranger { READ_FOR_A_STRANGER_EVERY } else { READ_EVERY }),
+            Ok(read) => (
+                read,
+                if stranger {
+                    READ_FOR_A_STRANGER_EVERY
+                } else {
+                    READ_EVERY
+                },
+            ),
             // A stranger waits for the reading under way; others go on with the known tokens.
             Err(_) if stranger => (self.read.lock().await, READ_FOR_A_STRANGER_EVERY),
             Err(_) => return,
@@ -103,36 +130,55 @@ impl Tokens {
         }
         *read = now;
         let tokens = Arc::clone(self);
-        let reading = tokio::task::spawn_blocking(move || tokens.tokens.iter().for_each(KnownToken::read_again));
+        let reading = tokio::task::spawn_blocking(move || {
+            tokens.tokens.iter().for_each(KnownToken::read_again)
+        });
         if !matches!(tokio::time::timeout(READ_FOR, reading).await, Ok(Ok(()))) {
-            tracing::warn!("the files of tokens (http) were not read in {} s; the tokens stay", READ_FOR.as_secs());
+            tracing::warn!(
+                "the files of tokens (http) were not read in {} s; the tokens stay",
+                READ_FOR.as_secs()
+            );
         }
     }
 }
 
 impl KnownToken {
     fn new(token: &HttpToken) -> Self {
-        let holder = Holder { name: token.name.as_str().into(), role: token.role, contents: token.contents };
+        let holder = Holder {
+            name: token.name.as_str().into(),
+            role: token.role,
+            contents: token.contents,
+        };
         let digests = ArcSwap::from_pointee(Digests::of(&token.secret.text, token.role));
-        Self { holder, digests, file: token.secret.file.clone(), reported: AtomicBool::new(false) }
+        Self {
+            holder,
+            digests,
+            file: token.secret.file.clone(),
+            reported: AtomicBool::new(false),
+        }
     }
 
     /// Takes over the content of its file. Blocks for the disk.
     fn read_again(&self) {
         let Some(file) = &self.file else { return };
         let name = &self.holder.name;
-        let read = (file.read)(&file.path).and_then(|text| HttpToken::refusal(&text).map_or(Ok(text), Err));
+        let read = (file.read)(&file.path)
+            .and_then(|text| HttpToken::refusal(&text).map_or(Ok(text), Err));
         match read.map(|text| Digests::of(&text, self.holder.role)) {
             Ok(digests) => {
                 self.reported.store(false, Ordering::Relaxed);
                 if **self.digests.load() != digests {
                     self.digests.store(Arc::new(digests));
-                    tracing::info!("the token of {name} (http) has changed: the one before and its sessions are let in no more");
+                    tracing::info!(
+                        "the token of {name} (http) has changed: the one before and its sessions are let in no more"
+                    );
                 }
             }
             Err(why) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("the token of {name} (http) is not taken over: {why}; the one that was read before stays");
+                    tracing::warn!(
+                        "the token of {name} (http) is not taken over: {why}; the one that was read before stays"
+                    );
                 }
             }
         }
@@ -142,7 +188,10 @@ impl KnownToken {
 impl Digests {
     fn of(token: &SecretString, role: HttpRole) -> Self {
         let bell = (role == HttpRole::Operate).then(|| digest(&bell_key(token)));
-        Self { token: digest(token.expose_secret()), bell }
+        Self {
+            token: digest(token.expose_secret()),
+            bell,
+        }
     }
 }
 
@@ -163,7 +212,12 @@ pub(super) mod tests {
     use crate::settings::ConfiguredSecret;
 
     pub(in crate::ops::guard) fn token(name: &str, role: HttpRole, text: &str) -> HttpToken {
-        HttpToken { name: name.to_owned(), secret: ConfiguredSecret::fixed("token", text.into()), role, contents: false }
+        HttpToken {
+            name: name.to_owned(),
+            secret: ConfiguredSecret::fixed("token", text.into()),
+            role,
+            contents: false,
+        }
     }
 
     fn name<'t>(tokens: &'t Tokens, given: &str) -> Option<&'t str> {
@@ -179,13 +233,19 @@ pub(super) mod tests {
         ];
         let tokens = Tokens::new(&all, Duration::ZERO);
         let given = ["operate", "other", "read", "rea", ""].map(|given| name(&tokens, given));
-        assert_eq!(given, [Some("alice"), Some("bob"), Some("scraper"), None, None]);
+        assert_eq!(
+            given,
+            [Some("alice"), Some("bob"), Some("scraper"), None, None]
+        );
         for operator in ["operate", "other"] {
             let key = bell_key(&operator.into());
             assert!(tokens.rings(&key) && !tokens.rings(operator), "{operator}");
             assert_eq!(name(&tokens, &key), None, "and is good for nothing else");
         }
-        assert!(!tokens.rings(&bell_key(&"read".into())), "operators' alone ring");
+        assert!(
+            !tokens.rings(&bell_key(&"read".into())),
+            "operators' alone ring"
+        );
         let none = Tokens::new(&[], Duration::ZERO);
         assert!(name(&none, "").is_none() && !none.allow(HttpRole::Read) && !none.rings(""));
         let reading = Tokens::new(&all[2..], Duration::ZERO);
@@ -194,12 +254,20 @@ pub(super) mod tests {
 
     #[test]
     fn of_two_with_one_token_the_lesser_rights_count() {
-        let tokens = Tokens::new(&[token("alice", HttpRole::Operate, "same"), token("scraper", HttpRole::Read, "same")], Duration::ZERO);
+        let tokens = Tokens::new(
+            &[
+                token("alice", HttpRole::Operate, "same"),
+                token("scraper", HttpRole::Read, "same"),
+            ],
+            Duration::ZERO,
+        );
         assert_eq!(name(&tokens, "same"), Some("scraper"));
     }
 
     fn read(path: &Path) -> Result<SecretString, String> {
-        std::fs::read_to_string(path).map(SecretString::from).map_err(|error| error.to_string())
+        std::fs::read_to_string(path)
+            .map(SecretString::from)
+            .map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -208,18 +276,35 @@ pub(super) mod tests {
         let path = folder.path().join("token");
         let write = |text: &str| std::fs::write(&path, text).unwrap();
         let mut alice = token("alice", HttpRole::Operate, "the first token of alice");
-        alice.secret.file = Some(SecretFile { path: path.clone(), read });
+        alice.secret.file = Some(SecretFile {
+            path: path.clone(),
+            read,
+        });
         let tokens = Arc::new(Tokens::new(&[alice], Duration::ZERO));
         write("the second token of alice");
         tokens.keep_current(false, Duration::from_secs(9)).await;
-        assert_eq!(name(&tokens, "the first token of alice"), Some("alice"), "it is not read for every request");
+        assert_eq!(
+            name(&tokens, "the first token of alice"),
+            Some("alice"),
+            "it is not read for every request"
+        );
         tokens.keep_current(true, Duration::from_secs(9)).await;
-        assert_eq!(name(&tokens, "the second token of alice"), Some("alice"), "but soon for a token that nobody has");
+        assert_eq!(
+            name(&tokens, "the second token of alice"),
+            Some("alice"),
+            "but soon for a token that nobody has"
+        );
         assert_eq!(name(&tokens, "the first token of alice"), None);
         assert!(tokens.rings(&bell_key(&"the second token of alice".into())));
         write("the third token of alice");
-        tokens.keep_current(true, Duration::from_millis(9_500)).await;
-        assert_eq!(name(&tokens, "the third token of alice"), None, "once a second for all of them");
+        tokens
+            .keep_current(true, Duration::from_millis(9_500))
+            .await;
+        assert_eq!(
+            name(&tokens, "the third token of alice"),
+            None,
+            "once a second for all of them"
+        );
         for bad in ["short", ""] {
             write(bad);
             tokens.keep_current(false, Duration::from_mins(1)).await;

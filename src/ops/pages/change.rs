@@ -51,7 +51,14 @@ pub(super) async fn requeue(
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (&context, actor), Meant::read(form.as_bytes()), MessageAction::Requeue, "requeued").await
+    handle(
+        &api,
+        (&context, actor),
+        Meant::read(form.as_bytes()),
+        MessageAction::Requeue,
+        "requeued",
+    )
+    .await
 }
 
 pub(super) async fn discard(
@@ -60,23 +67,60 @@ pub(super) async fn discard(
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (&context, actor), Meant::read(form.as_bytes()), MessageAction::Discard, "discarded").await
+    handle(
+        &api,
+        (&context, actor),
+        Meant::read(form.as_bytes()),
+        MessageAction::Discard,
+        "discarded",
+    )
+    .await
 }
 
-async fn handle(api: &Api, (context, actor): (&PageContext, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
+async fn handle(
+    api: &Api,
+    (context, actor): (&PageContext, Actor),
+    meant: Meant,
+    what: MessageAction,
+    verb: &str,
+) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    let Meant { queue, criteria, ids, all, until, .. } = meant;
+    let Meant {
+        queue,
+        criteria,
+        ids,
+        all,
+        until,
+        ..
+    } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
-    let criteria = if ids.is_empty() { criteria } else { PoisonCriteria::default() };
-    let selection = Selection { queue: text(queue), ids, all, until: text(until), criteria, unknown: BTreeMap::new() };
+    let criteria = if ids.is_empty() {
+        criteria
+    } else {
+        PoisonCriteria::default()
+    };
+    let selection = Selection {
+        queue: text(queue),
+        ids,
+        all,
+        until: text(until),
+        criteria,
+        unknown: BTreeMap::new(),
+    };
     match change(api, selection, what, actor).await {
         Err(problem) => layout::problem("poison", &problem, context),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
             let failed = report.failed.len() + usize::from(report.cut_short.is_some());
             let mut query = form_urlencoded::Serializer::new(String::new());
-            query.append_pair(verb, &report.done.len().to_string()).append_pair("failed", &failed.to_string());
-            for (left, count) in [("hidden", report.hidden), ("absent", report.absent.len() as u64), ("came", report.since)] {
+            query
+                .append_pair(verb, &report.done.len().to_string())
+                .append_pair("failed", &failed.to_string());
+            for (left, count) in [
+                ("hidden", report.hidden),
+                ("absent", report.absent.len() as u64),
+                ("came", report.since),
+            ] {
                 if count > 0 {
                     query.append_pair(left, &count.to_string());
                 }
@@ -100,8 +144,15 @@ pub(super) async fn reconcile(
     match sent {
         Err(problem) => layout::problem("entity", &problem, &context),
         Ok(sent) => {
-            let fields = [("table", &table), ("pk", &pk), ("rk", &rk), ("queued", &sent.message_id)];
-            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+            let fields = [
+                ("table", &table),
+                ("pk", &pk),
+                ("rk", &rk),
+                ("queued", &sent.message_id),
+            ];
+            let query = form_urlencoded::Serializer::new(String::new())
+                .extend_pairs(fields)
+                .finish();
             Redirect::to(&format!("/entity?{query}")).into_response()
         }
     }

@@ -33,18 +33,36 @@ pub(super) struct Chart<'a> {
 
 impl Chart<'_> {
     fn top(&self) -> f64 {
-        ceiling(self.lines.iter().flat_map(|(_, _, values)| values.iter().flatten().copied()).fold(0.0, f64::max))
+        ceiling(
+            self.lines
+                .iter()
+                .flat_map(|(_, _, values)| values.iter().flatten().copied())
+                .fold(0.0, f64::max),
+        )
     }
 
     fn span(&self) -> usize {
-        span(self.lines.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0))
+        span(
+            self.lines
+                .iter()
+                .map(|(_, _, values)| values.len())
+                .max()
+                .unwrap_or(0),
+        )
     }
 
     /// The values as JSON, for the script.
     fn data(&self) -> Value {
-        let rounded =
-            |values: &Values| -> Values { values.iter().map(|value| value.map(|value| (value * 1_000.0).round() / 1_000.0)).collect() };
-        self.lines.iter().map(|(name, _, values)| json!({"name": name, "values": rounded(values)})).collect()
+        let rounded = |values: &Values| -> Values {
+            values
+                .iter()
+                .map(|value| value.map(|value| (value * 1_000.0).round() / 1_000.0))
+                .collect()
+        };
+        self.lines
+            .iter()
+            .map(|(name, _, values)| json!({"name": name, "values": rounded(values)}))
+            .collect()
     }
 
     fn shown(&self, value: Option<f64>) -> String {
@@ -81,7 +99,10 @@ impl Spark {
 }
 
 fn span(slots: usize) -> usize {
-    SPANS.into_iter().find(|span| *span >= slots).unwrap_or(SLOTS)
+    SPANS
+        .into_iter()
+        .find(|span| *span >= slots)
+        .unwrap_or(SLOTS)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,9 +126,15 @@ fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> Str
             let first = x(position);
             let _ = write!(path, "M{first:.0} {:.1}", y(piece[0].unwrap_or(0.0)));
             for (at, value) in piece.iter().enumerate().skip(1) {
-                let flat = at + 1 < piece.len() && piece[at - 1] == *value && piece[at + 1] == *value;
+                let flat =
+                    at + 1 < piece.len() && piece[at - 1] == *value && piece[at + 1] == *value;
                 if !flat {
-                    let _ = write!(path, "L{:.0} {:.1}", x(position + at), y(value.unwrap_or(0.0)));
+                    let _ = write!(
+                        path,
+                        "L{:.0} {:.1}",
+                        x(position + at),
+                        y(value.unwrap_or(0.0))
+                    );
                 }
             }
             match shape {
@@ -144,19 +171,34 @@ mod tests {
     #[test]
     fn a_line_ends_now_and_breaks_where_nothing_was_measured() {
         let values = [Some(1.0), None, Some(0.0), Some(0.5)];
-        assert_eq!(path(&values, 1.0, 11, ChartShape::Line), "M700 0.0h0.1M900 100.0L1000 50.0");
-        assert_eq!(path(&values[2..], 1.0, 11, ChartShape::Area), "M900 100.0L1000 50.0V100H900Z");
+        assert_eq!(
+            path(&values, 1.0, 11, ChartShape::Line),
+            "M700 0.0h0.1M900 100.0L1000 50.0"
+        );
+        assert_eq!(
+            path(&values[2..], 1.0, 11, ChartShape::Area),
+            "M900 100.0L1000 50.0V100H900Z"
+        );
         assert_eq!(path(&[], 1.0, 30, ChartShape::Line), "");
     }
 
     #[test]
     fn what_stays_the_same_takes_two_points() {
-        assert_eq!(path(&[Some(0.0); 361], 1.0, 361, ChartShape::Line), "M0 100.0L1000 100.0");
+        assert_eq!(
+            path(&[Some(0.0); 361], 1.0, 361, ChartShape::Line),
+            "M0 100.0L1000 100.0"
+        );
     }
 
     #[test]
     fn scales_are_round_numbers_and_spans_hold_all_there_is() {
-        for (value, top) in [(0.0, 0.01), (0.3, 0.5), (12.0, 20.0), (50.0, 50.0), (51.0, 100.0)] {
+        for (value, top) in [
+            (0.0, 0.01),
+            (0.3, 0.5),
+            (12.0, 20.0),
+            (50.0, 50.0),
+            (51.0, 100.0),
+        ] {
             assert!((ceiling(value) - top).abs() < 1e-9, "{value}");
         }
         assert_eq!([0, 30, 31, 200, 360].map(span), [30, 30, 60, 360, 360]);
@@ -164,8 +206,17 @@ mod tests {
 
     #[test]
     fn its_values_and_its_summary_are_text() {
-        let chart = Chart { title: "a<b", unit: "jobs/s", lines: vec![("\"x", "good", vec![Some(0.25)])] };
+        let chart = Chart {
+            title: "a<b",
+            unit: "jobs/s",
+            lines: vec![("\"x", "good", vec![Some(0.25)])],
+        };
         let html = chart.to_string();
-        assert!(html.contains("a&#60;b") && !html.contains("a<b") && html.contains("&#34;values&#34;:[0.25]"), "{html}");
+        assert!(
+            html.contains("a&#60;b")
+                && !html.contains("a<b")
+                && html.contains("&#34;values&#34;:[0.25]"),
+            "{html}"
+        );
     }
 }

@@ -42,7 +42,11 @@ struct EntityPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery>, Extension(context): Extension<PageContext>) -> Response {
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(which): Query<EntityQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     let report = if which.table.is_empty() {
         None
     } else {
@@ -51,13 +55,32 @@ pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery
             Ok(report) => Some(report),
         }
     };
-    let tables = api.board.catalog().tables.keys().take(TABLES).map(ToString::to_string).collect();
-    layout::page("Entity", "entity", &EntityPage { tables, which, report, visitor: context.visitor }, &context)
+    let tables = api
+        .board
+        .catalog()
+        .tables
+        .keys()
+        .take(TABLES)
+        .map(ToString::to_string)
+        .collect();
+    layout::page(
+        "Entity",
+        "entity",
+        &EntityPage {
+            tables,
+            which,
+            report,
+            visitor: context.visitor,
+        },
+        &context,
+    )
 }
 
 /// A property's value, or its beginning.
 fn shown(value: &Value) -> String {
-    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let value = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
     match value.char_indices().nth(VALUE) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value,
@@ -67,5 +90,7 @@ fn shown(value: &Value) -> String {
 /// Whether a sync would do nothing.
 fn idle(plan: &PlanReport) -> bool {
     let addresses = [&plan.create, &plan.update, &plan.delete, &plan.forget];
-    addresses.iter().all(|addresses| addresses.is_empty()) && plan.taken.is_empty() && plan.underived.is_empty()
+    addresses.iter().all(|addresses| addresses.is_empty())
+        && plan.taken.is_empty()
+        && plan.underived.is_empty()
 }

@@ -39,10 +39,21 @@ struct JobsPage {
 
 impl JobsPage {
     fn find(api: &Api, search: JobSearch, visitor: Visitor) -> Result<Self, Problem> {
-        let ending = Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
-        let filter = JobFilter { text: search.key.clone(), ending, before: search.before, number: search.number };
+        let ending = Some(search.outcome.as_str())
+            .filter(|name| !name.is_empty())
+            .map(ending)
+            .transpose()?;
+        let filter = JobFilter {
+            text: search.key.clone(),
+            ending,
+            before: search.before,
+            number: search.number,
+        };
         let jobs = shown_jobs(api, &filter, PAGE, visitor);
-        let last = jobs.last().filter(|_| jobs.len() == PAGE).map(|last| last.number);
+        let last = jobs
+            .last()
+            .filter(|_| jobs.len() == PAGE)
+            .map(|last| last.number);
         Ok(Self { search, jobs, last })
     }
 }
@@ -57,7 +68,11 @@ fn state(ending: &str) -> &'static str {
     }
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>, Extension(context): Extension<PageContext>) -> Response {
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(search): Query<JobSearch>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     match JobsPage::find(&api, search, context.visitor) {
         Ok(body) => layout::page("Recent jobs", "jobs", &body, &context),
         Err(problem) => layout::problem("jobs", &problem, &context),
@@ -70,5 +85,9 @@ pub(super) async fn part(
     Query(search): Query<JobSearch>,
     Extension(context): Extension<PageContext>,
 ) -> Result<Html<String>, Problem> {
-    Ok(Html(JobsPage::find(&api, search, context.visitor)?.as_list().to_string()))
+    Ok(Html(
+        JobsPage::find(&api, search, context.visitor)?
+            .as_list()
+            .to_string(),
+    ))
 }

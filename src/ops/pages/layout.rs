@@ -41,12 +41,21 @@ pub(super) struct PageContext {
 impl PageContext {
     pub(super) fn new(uri: &Uri, visitor: Visitor, worker: Option<Arc<str>>) -> Self {
         let here = uri.path_and_query().map_or("/", |address| address.as_str());
-        Self { visitor, worker, root: to_root(uri.path()), here: here.trim_start_matches('/').to_owned() }
+        Self {
+            visitor,
+            worker,
+            root: to_root(uri.path()),
+            here: here.trim_start_matches('/').to_owned(),
+        }
     }
 }
 
 /// Says to the handlers of pages what surrounds theirs.
-pub(super) async fn surround(State(worker): State<Arc<str>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn surround(
+    State(worker): State<Arc<str>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if let Some(visitor) = request.extensions().get::<Visitor>().copied() {
         let context = PageContext::new(request.uri(), visitor, Some(worker));
         request.extensions_mut().insert(context);
@@ -56,7 +65,10 @@ pub(super) async fn surround(State(worker): State<Arc<str>>, mut request: Reques
 
 /// The title of a page in a browser's tab. Of several workers' pages each says whose it is.
 pub(super) fn title(of: &str, worker: Option<&str>) -> String {
-    worker.map_or_else(|| format!("{of} · evenkeel"), |worker| format!("{of} · {worker} · evenkeel"))
+    worker.map_or_else(
+        || format!("{of} · evenkeel"),
+        |worker| format!("{of} · {worker} · evenkeel"),
+    )
 }
 
 /// A page with everything around it.
@@ -70,8 +82,19 @@ struct Framed<'a, T: Template> {
 }
 
 /// A page at a place of [`PLACES`].
-pub(super) fn page(title: &str, place: &str, body: &impl Template, context: &PageContext) -> Response {
-    let page = Framed { title: self::title(title, context.worker.as_deref()), place, body, context }.to_string();
+pub(super) fn page(
+    title: &str,
+    place: &str,
+    body: &impl Template,
+    context: &PageContext,
+) -> Response {
+    let page = Framed {
+        title: self::title(title, context.worker.as_deref()),
+        place,
+        body,
+        context,
+    }
+    .to_string();
     // Unlike everything else, pages say to this server alone where they are: a browser then tells the origin of
     // their forms.
     ([(header::REFERRER_POLICY, "same-origin")], Html(page)).into_response()
@@ -87,5 +110,9 @@ struct NotDone<'a> {
 
 /// A page that says why there is none.
 pub(super) fn problem(place: &str, problem: &Problem, context: &PageContext) -> Response {
-    (problem.status(), page("Not done", place, &NotDone { problem, place }, context)).into_response()
+    (
+        problem.status(),
+        page("Not done", place, &NotDone { problem, place }, context),
+    )
+        .into_response()
 }

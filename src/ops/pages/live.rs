@@ -63,7 +63,12 @@ struct Watcher {
 
 impl Live {
     pub(super) fn new(api: Api) -> Self {
-        Self { api, watchers: Arc::new(Semaphore::new(WATCHERS)), made: Arc::default(), charts: Arc::default() }
+        Self {
+            api,
+            watchers: Arc::new(Semaphore::new(WATCHERS)),
+            made: Arc::default(),
+            charts: Arc::default(),
+        }
     }
 
     /// The parts as an event: those made for another watcher, where they are young enough.
@@ -73,10 +78,16 @@ impl Live {
         if made.at.is_none_or(|at| at + EVERY / 2 <= now) {
             let status = status_of(&self.api.board, NAMES);
             let parts: serde_json::Map<String, serde_json::Value> =
-                sections(&self.api.board, &status).into_iter().map(|(id, html)| (id.to_owned(), html.into())).collect();
+                sections(&self.api.board, &status)
+                    .into_iter()
+                    .map(|(id, html)| (id.to_owned(), html.into()))
+                    .collect();
             // JSON has no line breaks in it: it is one line of an event.
             let title = layout::title(&status.headline.text, Some(&status.worker));
-            let event = format!("event: parts\ndata: {}\n\n", serde_json::json!({"title": title, "parts": parts}));
+            let event = format!(
+                "event: parts\ndata: {}\n\n",
+                serde_json::json!({"title": title, "parts": parts})
+            );
             made.at = Some(now);
             if made.event != event {
                 made.number += 1;
@@ -130,9 +141,18 @@ impl Watcher {
 
 pub(super) async fn events(State(live): State<Live>) -> Response {
     let Ok(place) = Arc::clone(&live.watchers).try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are watching\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many pages are watching\n",
+        )
+            .into_response();
     };
-    let watcher = Watcher { live, _place: place, has: None, silent: 0 };
+    let watcher = Watcher {
+        live,
+        _place: place,
+        has: None,
+        silent: 0,
+    };
     let body = Body::from_stream(stream::unfold(watcher, Watcher::next));
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }

@@ -19,6 +19,15 @@ pub(super) struct LoginQuery {
 
 /// It is shown to everybody, and so does not say where it runs.
 pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response {
-    let visitor = Visitor { signed_in: false, can_sign_in: true, contents: false };
-    layout::page("Sign in", "login", &before, &PageContext::new(&uri, visitor, None))
+    let visitor = Visitor {
+        signed_in: false,
+        can_sign_in: true,
+        contents: false,
+    };
+    layout::page(
+        "Sign in",
+        "login",
+        &before,
+        &PageContext::new(&uri, visitor, None),
+    )
 }

@@ -88,13 +88,31 @@ pub(super) fn open() -> Router {
 const KEPT: &str = "public, max-age=300";
 
 async fn style() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, KEPT)], include_str!("assets/style.css"))
+    (
+        [
+            (header::CONTENT_TYPE, "text/css; charset=utf-8"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/style.css"),
+    )
 }
 
 async fn script() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8"), (header::CACHE_CONTROL, KEPT)], include_str!("assets/app.js"))
+    (
+        [
+            (header::CONTENT_TYPE, "text/javascript; charset=utf-8"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/app.js"),
+    )
 }
 
 async fn icon() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, KEPT)], include_str!("assets/icon.svg"))
+    (
+        [
+            (header::CONTENT_TYPE, "image/svg+xml"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/icon.svg"),
+    )
 }

@@ -48,7 +48,10 @@ struct Tile {
 
 impl<'a> Overview<'a> {
     fn of(board: &Board, status: &'a Status, charts: &'a str) -> Self {
-        let (jobs, rechecks): (Vec<_>, Vec<_>) = status.queues.iter().partition(|queue| queue.carries == "jobs");
+        let (jobs, rechecks): (Vec<_>, Vec<_>) = status
+            .queues
+            .iter()
+            .partition(|queue| queue.carries == "jobs");
         let poisoned = status.poisoned.values().sum();
         Self {
             jobs: jobs.len() as u64,
@@ -63,9 +66,17 @@ impl<'a> Overview<'a> {
     }
 }
 
-pub(super) async fn page(State(live): State<Live>, Extension(context): Extension<PageContext>) -> Response {
+pub(super) async fn page(
+    State(live): State<Live>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     let status = status_of(&live.api.board, NAMES);
-    layout::page(&status.headline.text, "./", &Overview::of(&live.api.board, &status, &live.charts()), &context)
+    layout::page(
+        &status.headline.text,
+        "./",
+        &Overview::of(&live.api.board, &status, &live.charts()),
+        &context,
+    )
 }
 
 /// How news looks.
@@ -92,26 +103,62 @@ pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String
     ]
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of messages stay below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of messages stay below 2^53"
+)]
 fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> Vec<Tile> {
     let hour = board.hour(None);
     let recent = &hour[hour.len().saturating_sub(SPARKS)..];
     let waiting: Option<u64> = jobs.iter().map(|queue| queue.messages).sum();
-    let oldest = jobs.iter().filter_map(|queue| queue.oldest_age_seconds).max();
-    let slowest = jobs.iter().filter_map(|queue| queue.lag_p99_seconds).reduce(f64::max);
+    let oldest = jobs
+        .iter()
+        .filter_map(|queue| queue.oldest_age_seconds)
+        .max();
+    let slowest = jobs
+        .iter()
+        .filter_map(|queue| queue.lag_p99_seconds)
+        .reduce(f64::max);
     let flying: usize = jobs.iter().map(|queue| queue.in_flight).sum();
     let pace: f64 = jobs.iter().map(|queue| queue.finished_per_second).sum();
-    let last = status.storage.iter().filter_map(|service| service.last.as_ref());
-    let requests: f64 = last.map(|last| last.ok + last.refused + last.throttled + last.failed).sum();
-    let tile = |name, value, of: fn(&QueueSlot) -> Option<f64>| Tile { name, value, spark: Some(Spark(recent.iter().map(of).collect())) };
+    let last = status
+        .storage
+        .iter()
+        .filter_map(|service| service.last.as_ref());
+    let requests: f64 = last
+        .map(|last| last.ok + last.refused + last.throttled + last.failed)
+        .sum();
+    let tile = |name, value, of: fn(&QueueSlot) -> Option<f64>| Tile {
+        name,
+        value,
+        spark: Some(Spark(recent.iter().map(of).collect())),
+    };
     vec![
-        tile("Waiting", waiting.grouped(), |slot| slot.messages.map(|messages| messages as f64)),
-        tile("Oldest visible", words::age(oldest, waiting), |slot| slot.oldest_age_seconds.map(|age| age as f64)),
-        tile("In flight", flying.grouped(), |slot| Some(slot.in_flight as f64)),
-        tile("Jobs per second", pace.rate(), |slot| Some(slot.done + slot.skipped)),
-        tile("Lag p99, 5 min", slowest.seconds(), |slot| slot.lag_p99_seconds),
+        tile("Waiting", waiting.grouped(), |slot| {
+            slot.messages.map(|messages| messages as f64)
+        }),
+        tile("Oldest visible", words::age(oldest, waiting), |slot| {
+            slot.oldest_age_seconds.map(|age| age as f64)
+        }),
+        tile("In flight", flying.grouped(), |slot| {
+            Some(slot.in_flight as f64)
+        }),
+        tile("Jobs per second", pace.rate(), |slot| {
+            Some(slot.done + slot.skipped)
+        }),
+        tile("Lag p99, 5 min", slowest.seconds(), |slot| {
+            slot.lag_p99_seconds
+        }),
         tile("Poisoned", poisoned.grouped(), |slot| Some(slot.poisoned)),
-        Tile { name: "Requests/s", value: requests.rate(), spark: None },
-        Tile { name: "Cost a day", value: status.costs.per_day.dollars(), spark: None },
+        Tile {
+            name: "Requests/s",
+            value: requests.rate(),
+            spark: None,
+        },
+        Tile {
+            name: "Cost a day",
+            value: status.costs.per_day.dollars(),
+            spark: None,
+        },
     ]
 }

@@ -26,7 +26,13 @@ const FIELDS: [(&str, &str, &str); 7] = [
     ("since", "Since", "2h"),
     ("before", "Before", "30m"),
 ];
-const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", "foreign"];
+const REASONS: [&str; 5] = [
+    "exhausted",
+    "permanent",
+    "undecodable",
+    "expired",
+    "foreign",
+];
 
 /// The selection shown, and the action before.
 #[derive(Debug, Default, Deserialize)]
@@ -95,25 +101,49 @@ struct PoisonPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery>, Extension(context): Extension<PageContext>) -> Response {
-    let shown = FilterQuery { queue: Some(asked.queue.clone()), criteria: asked.criteria.clone() };
-    let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(asked): Query<PoisonQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let shown = FilterQuery {
+        queue: Some(asked.queue.clone()),
+        criteria: asked.criteria.clone(),
+    };
+    let queues = api
+        .board
+        .configured()
+        .iter()
+        .map(|queue| queue.name.to_string())
+        .collect();
     let framed = context.clone();
     let drawn = async {
         let poison = front(&api, &shown, context.visitor).await?;
-        let body = PoisonPage { asked, queues, poison, news: api.board.poison_news(), visitor: context.visitor };
+        let body = PoisonPage {
+            asked,
+            queues,
+            poison,
+            news: api.board.poison_news(),
+            visitor: context.visitor,
+        };
         off_the_runtime(move || layout::page("Poison", "poison", &body, &framed)).await
     };
-    drawn.await.unwrap_or_else(|problem| layout::problem("poison", &problem, &context))
+    drawn
+        .await
+        .unwrap_or_else(|problem| layout::problem("poison", &problem, &context))
 }
 
 impl Poisoned {
     fn laid_out(&self) -> String {
         match (&self.body, &self.body_blob) {
             (_, Some(blob)) => format!("in the blob {blob}"),
-            (Value::Null, None) if self.body_withheld => "for who may see contents: a token with contents = true".to_owned(),
+            (Value::Null, None) if self.body_withheld => {
+                "for who may see contents: a token with contents = true".to_owned()
+            }
             (Value::Null, None) if self.body_cut => "left out: this page is full".to_owned(),
-            (Value::String(text), None) if self.body_cut => format!("{text}… (the rest is left out)"),
+            (Value::String(text), None) if self.body_cut => {
+                format!("{text}… (the rest is left out)")
+            }
             (Value::String(text), None) => text.clone(),
             (value, None) => ShownBody::whole(value.clone()).laid_out(),
         }
@@ -127,7 +157,11 @@ impl Poisoned {
     fn key(&self, of: &str) -> Option<[&str; 3]> {
         let said = |name: &str| self.body.get(name)?.as_str();
         let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
-        Some([said(of)?, said("pk").or_else(|| inner("PartitionKey"))?, said("rk").or_else(|| inner("RowKey"))?])
+        Some([
+            said(of)?,
+            said("pk").or_else(|| inner("PartitionKey"))?,
+            said("rk").or_else(|| inner("RowKey"))?,
+        ])
     }
 }
 
@@ -143,13 +177,27 @@ struct Question {
 }
 
 /// Asks before something is done to many messages, or cannot be undone.
-pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Extension(context): Extension<PageContext>) -> Response {
+pub(super) async fn ask(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     let mut meant = Meant::read(query.unwrap_or_default().as_bytes());
-    meant.until = if meant.ids.is_empty() { as_of(&api, Some(&meant.queue)).to_string() } else { String::new() };
+    meant.until = if meant.ids.is_empty() {
+        as_of(&api, Some(&meant.queue)).to_string()
+    } else {
+        String::new()
+    };
     let (verb, class, action) = match meant.what.as_str() {
         "requeue" => ("Requeue", "main", "poison/requeue"),
         "discard" => ("Discard", "danger", "poison/discard"),
-        _ => return layout::problem("poison", &Problem::unusable("requeue or discard?"), &context),
+        _ => {
+            return layout::problem(
+                "poison",
+                &Problem::unusable("requeue or discard?"),
+                &context,
+            );
+        }
     };
     let which = match (meant.ids.len(), meant.ids.first()) {
         (1, Some(id)) => format!("the message {id}"),
@@ -157,17 +205,43 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
         (several, _) => format!("{several} messages"),
     };
     let title = format!("{verb}?");
-    layout::page(&title, "poison", &Question { meant, verb, class, action, which }, &context)
+    layout::page(
+        &title,
+        "poison",
+        &Question {
+            meant,
+            verb,
+            class,
+            action,
+            which,
+        },
+        &context,
+    )
 }
 
 /// All messages that a filter leaves, in words.
 fn every(api: &Api, meant: &Meant) -> String {
-    let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
-    let why = meant.criteria.pairs().map(|(name, value)| format!(", {name} “{value}”")).collect::<Vec<_>>().concat();
-    let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
+    let of = if meant.queue.is_empty() {
+        "of every queue".to_owned()
+    } else {
+        format!("of the queue {}", meant.queue)
+    };
+    let why = meant
+        .criteria
+        .pairs()
+        .map(|(name, value)| format!(", {name} “{value}”"))
+        .collect::<Vec<_>>()
+        .concat();
+    let queues = api
+        .board
+        .configured()
+        .iter()
+        .filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
     // No number before each of them was counted.
     let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
-    let count = count.filter(|_| why.is_empty()).map_or_else(String::new, |count| format!("{} ", count.grouped()));
+    let count = count
+        .filter(|_| why.is_empty())
+        .map_or_else(String::new, |count| format!("{} ", count.grouped()));
     format!("all {count}messages {of}{why}")
 }
 
@@ -178,9 +252,18 @@ mod tests {
     #[test]
     fn several_messages_can_be_meant_and_none_is_not_all() {
         let meant = Meant::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
-        assert_eq!((meant.what.as_str(), meant.queue.as_str(), meant.all), ("discard", "jobs", false));
+        assert_eq!(
+            (meant.what.as_str(), meant.queue.as_str(), meant.all),
+            ("discard", "jobs", false)
+        );
         assert_eq!(meant.ids, ["a".to_owned(), "b&c".to_owned()].into());
         assert!(Meant::read(b"all=true").all && !Meant::read(b"all=").all);
-        assert_eq!(Meant::read(b"key=a%2Fb&reason=").criteria.pairs().collect::<Vec<_>>(), [("key", "a/b")]);
+        assert_eq!(
+            Meant::read(b"key=a%2Fb&reason=")
+                .criteria
+                .pairs()
+                .collect::<Vec<_>>(),
+            [("key", "a/b")]
+        );
     }
 }

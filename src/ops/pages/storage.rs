@@ -27,36 +27,75 @@ struct StoragePage {
 
 impl StoragePage {
     fn of(board: &Board, names: PartitionNames) -> Self {
-        let asked: Vec<_> = board.storage().into_iter().filter(|service| service.requests > 0).collect();
-        let known = |hour: &StorageHour| asked.iter().any(|now| now.account == hour.account && now.service == hour.service);
+        let asked: Vec<_> = board
+            .storage()
+            .into_iter()
+            .filter(|service| service.requests > 0)
+            .collect();
+        let known = |hour: &StorageHour| {
+            asked
+                .iter()
+                .any(|now| now.account == hour.account && now.service == hour.service)
+        };
         let hours = board.storage_hour().into_iter().filter(known).map(|hour| {
             let charts = service_charts(&hour);
             (hour, charts)
         });
-        Self { hottest: board.hottest(SHOWN, names), holds: board.holds(names), costs: board.costs(), hours: hours.collect() }
+        Self {
+            hottest: board.hottest(SHOWN, names),
+            holds: board.holds(names),
+            costs: board.costs(),
+            hours: hours.collect(),
+        }
     }
 }
 
-pub(super) async fn page(State(api): State<Api>, Extension(context): Extension<PageContext>) -> Response {
-    layout::page("Storage", "storage", &StoragePage::of(&api.board, names(context.visitor)), &context)
+pub(super) async fn page(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    layout::page(
+        "Storage",
+        "storage",
+        &StoragePage::of(&api.board, names(context.visitor)),
+        &context,
+    )
 }
 
 /// The part of the page that changes.
-pub(super) async fn part(State(api): State<Api>, Extension(context): Extension<PageContext>) -> Html<String> {
-    Html(StoragePage::of(&api.board, names(context.visitor)).as_now().to_string())
+pub(super) async fn part(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+) -> Html<String> {
+    Html(
+        StoragePage::of(&api.board, names(context.visitor))
+            .as_now()
+            .to_string(),
+    )
 }
 
 /// A partition or queue in words.
 pub(super) fn place(hot: &HotPartition) -> String {
     match &hot.partition {
-        Some(partition) => format!("{} / {}", hot.name, if partition.is_empty() { "(empty)" } else { partition }),
+        Some(partition) => format!(
+            "{} / {}",
+            hot.name,
+            if partition.is_empty() {
+                "(empty)"
+            } else {
+                partition
+            }
+        ),
         None => format!("queue {}", hot.name),
     }
 }
 
 /// Entities per second of all tables of an account, in the last slot.
 fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
-    hour.slots.last().filter(|_| hour.service == Service::Table.name()).map(|slot| slot.entities)
+    hour.slots
+        .last()
+        .filter(|_| hour.service == Service::Table.name())
+        .map(|slot| slot.entities)
 }
 
 #[cfg(test)]
@@ -77,13 +116,30 @@ mod tests {
             p50_seconds: None,
             p99_seconds: None,
         };
-        let hour = |service| StorageHour { account: "main".to_owned(), service, slots: vec![slot(7.0), slot(1_250.0)] };
+        let hour = |service| StorageHour {
+            account: "main".to_owned(),
+            service,
+            slots: vec![slot(7.0), slot(1_250.0)],
+        };
         assert_eq!(entities_of_tables(&hour("table")), Some(1_250.0));
         assert_eq!(entities_of_tables(&hour("queue")), None);
         let charts = service_charts(&hour("table"));
-        let costs = Costs { per_day: None, per_million_jobs: None, requests_per_job: None, services: Vec::new() };
-        let page = StoragePage { hottest: Vec::new(), holds: Vec::new(), costs, hours: vec![(hour("table"), charts)] };
+        let costs = Costs {
+            per_day: None,
+            per_million_jobs: None,
+            requests_per_job: None,
+            services: Vec::new(),
+        };
+        let page = StoragePage {
+            hottest: Vec::new(),
+            holds: Vec::new(),
+            costs,
+            hours: vec![(hour("table"), charts)],
+        };
         let text = page.as_now().to_string();
-        assert!(text.contains("1,250") && text.contains("entities/s by this worker"), "{text}");
+        assert!(
+            text.contains("1,250") && text.contains("entities/s by this worker"),
+            "{text}"
+        );
     }
 }

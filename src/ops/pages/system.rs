@@ -35,14 +35,20 @@ pub(super) async fn page(
     Query(before): Query<SystemQuery>,
     Extension(context): Extension<PageContext>,
 ) -> Response {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     let config = api.config();
     let values = config["values"].as_array().into_iter().flatten();
     let body = SystemPage {
         said: !before.log.is_empty(),
         status: status_of(&api.board, names(context.visitor)),
         level: api.log.filter(),
-        values: values.map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part]))).collect(),
+        values: values
+            .map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part])))
+            .collect(),
         visitor: context.visitor,
     };
     layout::page("System", "system", &body, &context)

@@ -32,9 +32,27 @@ struct ViewsPage {
     last: Option<String>,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<ViewsQuery>, Extension(context): Extension<PageContext>) -> Response {
-    let views = seen(api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE), context.visitor);
-    let last = views.last().filter(|_| views.len() == PAGE).map(|last| last.view.clone());
-    let body = ViewsPage { after: which.after, many: api.board.view_count() > PAGE, views, last };
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(which): Query<ViewsQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let views = seen(
+        api.board.views(
+            Some(which.after.as_str()).filter(|after| !after.is_empty()),
+            PAGE,
+        ),
+        context.visitor,
+    );
+    let last = views
+        .last()
+        .filter(|_| views.len() == PAGE)
+        .map(|last| last.view.clone());
+    let body = ViewsPage {
+        after: which.after,
+        many: api.board.view_count() > PAGE,
+        views,
+        last,
+    };
     layout::page("Views", "views", &body, &context)
 }

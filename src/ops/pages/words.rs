@@ -76,12 +76,18 @@ pub(crate) trait Counted {
 
     /// The number of something: "1 job", "2 jobs".
     fn of(&self, noun: &str) -> String {
-        format!("{} {noun}{}", self.grouped(), if self.counted() == Some(1) { "" } else { "s" })
+        format!(
+            "{} {noun}{}",
+            self.grouped(),
+            if self.counted() == Some(1) { "" } else { "s" }
+        )
     }
 
     /// A duration of so many seconds.
     fn lasting(&self) -> String {
-        or_dash(self.counted(), |seconds| lasting(Duration::from_secs(seconds)))
+        or_dash(self.counted(), |seconds| {
+            lasting(Duration::from_secs(seconds))
+        })
     }
 }
 
@@ -123,16 +129,24 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
 
 /// An RFC 3339 time without its fraction of a second.
 pub(super) fn moment(at: &str) -> String {
-    let whole = at.split_once('.').map_or_else(|| at.trim_end_matches('Z'), |(whole, _)| whole);
+    let whole = at
+        .split_once('.')
+        .map_or_else(|| at.trim_end_matches('Z'), |(whole, _)| whole);
     whole.replace('T', " ")
 }
 
 pub(super) fn time_of_day(at: &str) -> String {
     let moment = moment(at);
-    moment.split_once(' ').map_or_else(|| moment.clone(), |(_, time)| time.to_owned())
+    moment
+        .split_once(' ')
+        .map_or_else(|| moment.clone(), |(_, time)| time.to_owned())
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, not negative, and far below 2^64")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, not negative, and far below 2^64"
+)]
 fn whole(number: f64) -> u64 {
     number.round() as u64
 }
@@ -143,18 +157,38 @@ mod tests {
 
     #[test]
     fn figures_have_as_many_digits_as_they_are_worth() {
-        assert_eq!([0.0, 0.1, 12.34, 1_234.5].map(|rate| rate.rate()), ["0", "0.10", "12.3", "1,235"]);
+        assert_eq!(
+            [0.0, 0.1, 12.34, 1_234.5].map(|rate| rate.rate()),
+            ["0", "0.10", "12.3", "1,235"]
+        );
         assert_eq!(
             [0.0, 0.000_25, 0.002, 0.02, 1.0, 45.26, 600.0].map(|seconds| seconds.seconds()),
-            ["0 ms", "250 µs", "2.0 ms", "20 ms", "1.0 s", "45.3 s", "10 min"]
+            [
+                "0 ms", "250 µs", "2.0 ms", "20 ms", "1.0 s", "45.3 s", "10 min"
+            ]
         );
         let dollars = [0.0, 0.000_01, 0.0042, 1.239, 12_345.0].map(|dollars| dollars.dollars());
         assert_eq!(dollars, ["$0", "< $0.0001", "$0.0042", "$1.24", "$12,345"]);
-        assert_eq!([0.0, 0.004, 0.034, 1.5].map(|share| share.percent()), ["0%", "0.4%", "3%", "150%"]);
-        assert_eq!([1_u64, 2_000].map(|number| number.of("job")), ["1 job", "2,000 jobs"]);
-        assert_eq!((None::<f64>.rate(), None.lasting(), Some(121).lasting()), ("–".to_owned(), "–".to_owned(), "2 min".to_owned()));
-        assert_eq!((age(Some(7), Some(0)), age(Some(7), Some(1))), ("–".to_owned(), "7 s".to_owned()));
-        assert_eq!((age(None, Some(452)), age(None, Some(0)), age(None, None)), ("hidden".to_owned(), "–".to_owned(), "–".to_owned()));
+        assert_eq!(
+            [0.0, 0.004, 0.034, 1.5].map(|share| share.percent()),
+            ["0%", "0.4%", "3%", "150%"]
+        );
+        assert_eq!(
+            [1_u64, 2_000].map(|number| number.of("job")),
+            ["1 job", "2,000 jobs"]
+        );
+        assert_eq!(
+            (None::<f64>.rate(), None.lasting(), Some(121).lasting()),
+            ("–".to_owned(), "–".to_owned(), "2 min".to_owned())
+        );
+        assert_eq!(
+            (age(Some(7), Some(0)), age(Some(7), Some(1))),
+            ("–".to_owned(), "7 s".to_owned())
+        );
+        assert_eq!(
+            (age(None, Some(452)), age(None, Some(0)), age(None, None)),
+            ("hidden".to_owned(), "–".to_owned(), "–".to_owned())
+        );
         assert_eq!(moment("2026-11-20T15:00:01.123456Z"), "2026-11-20 15:00:01");
         assert_eq!(time_of_day("2026-11-20T15:00:01Z"), "15:00:01");
     }

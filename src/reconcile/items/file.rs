@@ -22,14 +22,32 @@ pub(super) struct ValueFile {
 
 #[async_trait]
 impl WholeItem for ValueFile {
-    async fn look(&self, from: &LookContext<'_, '_>, addresses: &[&ItemAddress]) -> Result<Vec<Look>, Failure> {
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Vec<Look>, Failure> {
         let found = own_files(from.scope, &self.place)?.find(&self.place).await;
-        let found = found.map_err(|error| storage(format!("looking at {}/{}", self.place.dir, self.place.name), error))?;
-        Ok(vec![found.map_or(Look::Absent, |found| Look::Ours(found.mark)); addresses.len()])
+        let found = found.map_err(|error| {
+            storage(
+                format!("looking at {}/{}", self.place.dir, self.place.name),
+                error,
+            )
+        })?;
+        Ok(vec![
+            found.map_or(Look::Absent, |found| Look::Ours(
+                found.mark
+            ));
+            addresses.len()
+        ])
     }
 
     /// Makes a file where none is, gives the one that is known a new mark, or removes it at its mark. A write returns the new mark.
-    async fn request(&self, by: &WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+    async fn request(
+        &self,
+        by: &WriteContext<'_, '_>,
+        operation: ItemOperation<'_>,
+    ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
         let (files, place) = (own_files(by.scope, &self.place)?, &self.place);
         let write = match operation {
             ItemOperation::Drop(_, mark) => {
@@ -42,17 +60,29 @@ impl WholeItem for ValueFile {
             ItemOperation::Write(write) => write,
         };
         if !matches!(write.content, Content::Value(_)) {
-            return Err(permanent(format!("writing {}", write.address), "what its view derives is no file"));
+            return Err(permanent(
+                format!("writing {}", write.address),
+                "what its view derives is no file",
+            ));
         }
         if let Some(mark) = &write.over {
             // Its content is given by its name. A new mark makes a pending drop of it fail its condition.
             return Ok(files.renew(place, mark).await.map(Some));
         }
-        Ok(by.values.bring_into_file(by.scope, &write.address, place).await?.map(Some))
+        Ok(by
+            .values
+            .bring_into_file(by.scope, &write.address, place)
+            .await?
+            .map(Some))
     }
 
     /// A file is not read again: a different mark means another write.
-    async fn differs(&self, _: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(
+        &self,
+        _: &Scope<'_>,
+        write: &Write,
+        listed: Option<&ETag>,
+    ) -> Result<bool, Failure> {
         Ok(write.over.as_ref() != listed)
     }
 }

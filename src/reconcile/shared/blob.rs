@@ -59,12 +59,18 @@ impl ListBlob<'_> {
     }
 
     fn nonsense(&self, problem: String) -> Failure {
-        let site = Site::Blob { container: self.container.clone(), name: self.name.clone() };
+        let site = Site::Blob {
+            container: self.container.clone(),
+            name: self.name.clone(),
+        };
         permanent(self.step("reading"), Nonsense { site, problem })
     }
 
     async fn get(&self, bytes: u64) -> Result<Option<Blob>, Failure> {
-        let blob = self.blobs.get(self.container, self.name, Some(0..bytes)).await;
+        let blob = self
+            .blobs
+            .get(self.container, self.name, Some(0..bytes))
+            .await;
         blob.map_err(|error| storage(self.step("reading"), error))
     }
 
@@ -72,44 +78,86 @@ impl ListBlob<'_> {
     pub(super) async fn read(&self) -> Result<AtBlob, Failure> {
         let (mut bytes, mut grant) = (BEGINNING, None);
         for _ in 0..ROUNDS {
-            let Some(blob) = self.get(bytes).await? else { return Ok(AtBlob::Nothing) };
+            let Some(blob) = self.get(bytes).await? else {
+                return Ok(AtBlob::Nothing);
+            };
             let owner = Owner::of_blob(&blob.properties.metadata);
-            let Some(view) = blob.properties.metadata.get(VIEW_PROPERTY).filter(|_| owner.is_none()) else {
+            let Some(view) = blob
+                .properties
+                .metadata
+                .get(VIEW_PROPERTY)
+                .filter(|_| owner.is_none())
+            else {
                 return Ok(AtBlob::Other(owner));
             };
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {
-                return Err(self.nonsense(format!("it has {length} bytes; a list has at most {}", limits::LIST_BLOB_BYTES)));
+                return Err(self.nonsense(format!(
+                    "it has {length} bytes; a list has at most {}",
+                    limits::LIST_BLOB_BYTES
+                )));
             }
             if length > bytes {
                 // Given back first: whoever waits holds nothing of the share.
                 drop((blob, grant.take()));
-                grant = Some(self.memory.take(MemoryShare::Documents, length * COPIES).await);
+                grant = Some(
+                    self.memory
+                        .take(MemoryShare::Documents, length * COPIES)
+                        .await,
+                );
                 bytes = length;
                 continue;
             }
             let list = BlobList::parse(&blob.content).map_err(|problem| self.nonsense(problem))?;
             if list.view().as_str() != view {
-                return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
+                return Err(self.nonsense(format!(
+                    "its metadata names the view {view}, and its head {}",
+                    list.view()
+                )));
             }
-            return Ok(AtBlob::List(StoredList { list, etag: blob.properties.etag, grant }));
+            return Ok(AtBlob::List(StoredList {
+                list,
+                etag: blob.properties.etag,
+                grant,
+            }));
         }
         Err(lost_race(self.step("reading"), ROUNDS))
     }
 
     /// Writes the content of a list.
-    pub(super) async fn write(&self, list: &BlobList, content: Vec<u8>, condition: BlobCondition) -> Result<Wrote, Failure> {
-        let condition = if planted(Bug::UnconditionalList) { BlobCondition::None } else { condition };
+    pub(super) async fn write(
+        &self,
+        list: &BlobList,
+        content: Vec<u8>,
+        condition: BlobCondition,
+    ) -> Result<Wrote, Failure> {
+        let condition = if planted(Bug::UnconditionalList) {
+            BlobCondition::None
+        } else {
+            condition
+        };
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
-        let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };
-        let result = self.blobs.put(self.container, self.name, content.into(), &upload).await;
+        let upload = BlobUpload {
+            condition,
+            content_type: Some(CONTENT_TYPE.to_owned()),
+            cache_control: None,
+            metadata,
+        };
+        let result = self
+            .blobs
+            .put(self.container, self.name, content.into(), &upload)
+            .await;
         self.wrote(result.map(drop))
     }
 
     /// Deletes the blob at an ETag; absent is fine.
     pub(super) async fn delete(&self, etag: &ETag) -> Result<Wrote, Failure> {
-        match self.blobs.delete(self.container, self.name, Some(etag)).await {
+        match self
+            .blobs
+            .delete(self.container, self.name, Some(etag))
+            .await
+        {
             Err(error) if error.is_missing_item() => Ok(Wrote::Done),
             result => self.wrote(result.map(drop)),
         }

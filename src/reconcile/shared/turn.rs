@@ -26,14 +26,24 @@ pub(in crate::reconcile) struct HeldTurn<'a> {
 impl DocumentTurns {
     /// Waits for the turn to write a document.
     pub(in crate::reconcile) async fn hold(&self, place: Place) -> HeldTurn<'_> {
-        HeldTurn { _guard: self.0.lock(place).await, _turns: self }
+        HeldTurn {
+            _guard: self.0.lock(place).await,
+            _turns: self,
+        }
     }
 
     /// Has changes made by the next writer of the document, possibly the caller, and returns their results, in order.
-    pub(in crate::reconcile) async fn change(&self, document: &SharedEntity<'_>, changes: Changes) -> Answers {
+    pub(in crate::reconcile) async fn change(
+        &self,
+        document: &SharedEntity<'_>,
+        changes: Changes,
+    ) -> Answers {
         let count = changes.len();
         // A writer that was dropped has sent no answer: its request may be on its way.
-        self.0.ask(document.turn(), changes, document).await.unwrap_or_else(|| vec![Answer::Unanswered; count])
+        self.0
+            .ask(document.turn(), changes, document)
+            .await
+            .unwrap_or_else(|| vec![Answer::Unanswered; count])
     }
 }
 
@@ -45,15 +55,26 @@ impl Serve<Changes, Answers> for SharedEntity<'_> {
             batch.extend(queue.take(|_| true));
             // A caller that was dropped meanwhile is not waited for, and its changes are not made.
             batch.retain(Pending::is_awaited);
-            let changes: Changes = batch.iter().flat_map(|one| one.request.iter().cloned()).collect();
+            let changes: Changes = batch
+                .iter()
+                .flat_map(|one| one.request.iter().cloned())
+                .collect();
             match self.round(&changes).await {
                 Round::Again => {}
                 Round::Over(answers) => return tell(batch, answers),
-                Round::Failed(failure) if failure.is_permanent() && changes.len() > 1 => return serve_each(self, batch).await,
-                Round::Failed(failure) => return tell(batch, vec![Answer::Failed(failure); changes.len()]),
+                Round::Failed(failure) if failure.is_permanent() && changes.len() > 1 => {
+                    return serve_each(self, batch).await;
+                }
+                Round::Failed(failure) => {
+                    return tell(batch, vec![Answer::Failed(failure); changes.len()]);
+                }
             }
         }
-        let lost = batch.iter().flat_map(|one| &one.request).map(|_| Answer::Lost).collect();
+        let lost = batch
+            .iter()
+            .flat_map(|one| &one.request)
+            .map(|_| Answer::Lost)
+            .collect();
         tell(batch, lost);
     }
 }
@@ -64,8 +85,12 @@ async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Ans
     for one in batch.into_iter().filter(Pending::is_awaited) {
         let answers = match rounds(document, &one.request).await {
             // A member that does not fit keeps no other from leaving.
-            Err(failure) if failure.is_permanent() && one.request.len() > 1 => change_each(document, &one.request).await,
-            ended => ended.unwrap_or_else(|failure| vec![Answer::Failed(failure); one.request.len()]),
+            Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
+                change_each(document, &one.request).await
+            }
+            ended => {
+                ended.unwrap_or_else(|failure| vec![Answer::Failed(failure); one.request.len()])
+            }
         };
         one.tell(answers);
     }
@@ -78,12 +103,17 @@ async fn change_each(document: &SharedEntity<'_>, changes: &[PartChange]) -> Ans
     order.sort_by_key(|at| changes[*at].write.token().is_some());
     for at in order {
         let ended = rounds(document, &changes[at..=at]).await;
-        answers[at] = ended.map_or_else(Answer::Failed, |mut answers| answers.pop().unwrap_or(Answer::Lost));
+        answers[at] = ended.map_or_else(Answer::Failed, |mut answers| {
+            answers.pop().unwrap_or(Answer::Lost)
+        });
     }
     answers
 }
 
-async fn rounds(document: &SharedEntity<'_>, changes: &[PartChange]) -> Result<Answers, SharedFailure> {
+async fn rounds(
+    document: &SharedEntity<'_>,
+    changes: &[PartChange],
+) -> Result<Answers, SharedFailure> {
     for _ in 0..ROUNDS {
         match document.round(changes).await {
             Round::Again => {}

@@ -9,12 +9,17 @@ use super::blob::{AtBlob, ListBlob, StoredList, Wrote};
 use crate::catalog::Catalog;
 use crate::model::entity::EntityError;
 use crate::model::item::Owner;
-use crate::model::{AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName, limits};
+use crate::model::{
+    AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName,
+    limits,
+};
 use crate::ports::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::memory::MemoryBudget;
-use crate::shared::{self, AtSite, Becomes, BlobList, ChangeEnd, List, ListFull, Nonsense, Owned, PartChange};
+use crate::shared::{
+    self, AtSite, Becomes, BlobList, ChangeEnd, List, ListFull, Nonsense, Owned, PartChange,
+};
 
 /// A shared entity, and where it lies: a row, or a list in a blob.
 pub(in crate::reconcile) struct SharedEntity<'e> {
@@ -45,7 +50,12 @@ pub(in crate::reconcile) struct SharedFailure(Arc<Failure>);
 impl SharedFailure {
     /// The failure for one of them.
     pub(in crate::reconcile) fn failure(&self) -> Failure {
-        Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0))).of_views(self.0.views.iter().cloned())
+        Failure::new(
+            self.0.class,
+            self.0.step.clone(),
+            Cause(Arc::clone(&self.0)),
+        )
+        .of_views(self.0.views.iter().cloned())
     }
 
     /// Whether the same changes will fail again.
@@ -73,7 +83,9 @@ impl Error for Cause {
 /// The store error behind a failure, shared or not.
 pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError> {
     let cause = failure.cause.as_ref();
-    cause.downcast_ref().or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
+    cause
+        .downcast_ref()
+        .or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
 /// The write that makes the changes of a row, as one of a transaction.
@@ -110,15 +122,28 @@ pub(in crate::reconcile) struct Sight {
 
 impl Sight {
     /// The values of a view's properties on the entity that has them.
-    pub(in crate::reconcile) fn said(&self, address: &ItemAddress) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
-        let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else { return Ok(None) };
-        Ok(Owned::read(&address.site, &row.entity, &address.view)?.map(|owned| owned.said(&row.entity)))
+    pub(in crate::reconcile) fn said(
+        &self,
+        address: &ItemAddress,
+    ) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
+        let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else {
+            return Ok(None);
+        };
+        Ok(Owned::read(&address.site, &row.entity, &address.view)?
+            .map(|owned| owned.said(&row.entity)))
     }
 
     /// The view of the list that was found.
     pub(in crate::reconcile) fn list_view(&self) -> Option<ViewName> {
-        let in_row = || self.row.as_ref().and_then(|row| shared::list_view(&row.entity));
-        self.list.as_ref().map(|(view, _)| view.clone()).or_else(in_row)
+        let in_row = || {
+            self.row
+                .as_ref()
+                .and_then(|row| shared::list_view(&row.entity))
+        };
+        self.list
+            .as_ref()
+            .map(|(view, _)| view.clone())
+            .or_else(in_row)
     }
 
     /// The content at a part's site.
@@ -127,9 +152,11 @@ impl Sight {
             return shared::find(address, self.row.as_ref().map(|row| &row.entity));
         }
         Ok(match (&self.list, &address.part) {
-            (Some((view, list)), Some(Part::Member(member))) if address.view == *view => {
-                list.members.get(member).cloned().map_or(AtSite::Absent, AtSite::Part)
-            }
+            (Some((view, list)), Some(Part::Member(member))) if address.view == *view => list
+                .members
+                .get(member)
+                .cloned()
+                .map_or(AtSite::Absent, AtSite::Part),
             (None, _) if !self.other => AtSite::Absent,
             _ => AtSite::Foreign,
         })
@@ -143,7 +170,12 @@ impl SharedEntity<'_> {
 
     fn blob(&self) -> Option<ListBlob<'_>> {
         let (container, name) = self.site.blob()?;
-        Some(ListBlob { blobs: self.target.blobs.as_ref(), container, name, memory: self.memory })
+        Some(ListBlob {
+            blobs: self.target.blobs.as_ref(),
+            container,
+            name,
+            memory: self.memory,
+        })
     }
 
     fn nonsense(&self, nonsense: Nonsense) -> Failure {
@@ -151,28 +183,55 @@ impl SharedEntity<'_> {
     }
 
     /// Reads as much of the document as these parts need.
-    pub(in crate::reconcile) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
+    pub(in crate::reconcile) async fn look(
+        &self,
+        addresses: &[&ItemAddress],
+    ) -> Result<Sight, Failure> {
         let Some(blob) = self.blob() else {
             let row = self.row().await?;
-            let behind = row.as_ref().map_or(Ok(false), |row| self.is_behind(row, addresses))?;
+            let behind = row
+                .as_ref()
+                .map_or(Ok(false), |row| self.is_behind(row, addresses))?;
             let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
-            return Ok(Sight { row, owner, behind, ..Sight::default() });
+            return Ok(Sight {
+                row,
+                owner,
+                behind,
+                ..Sight::default()
+            });
         };
         Ok(match blob.read().await? {
             AtBlob::Nothing => Sight::default(),
-            AtBlob::Other(owner) => Sight { other: true, owner, ..Sight::default() },
+            AtBlob::Other(owner) => Sight {
+                other: true,
+                owner,
+                ..Sight::default()
+            },
             AtBlob::List(StoredList { list, .. }) => {
-                let members = addresses.iter().filter_map(|address| address.member()).collect();
-                Sight { list: Some((list.view().clone(), list.only(&members))), ..Sight::default() }
+                let members = addresses
+                    .iter()
+                    .filter_map(|address| address.member())
+                    .collect();
+                Sight {
+                    list: Some((list.view().clone(), list.only(&members))),
+                    ..Sight::default()
+                }
             }
         })
     }
 
     /// Whether another program has written over the count or a figure of the list that these are members of.
     fn is_behind(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
-        let members = addresses.iter().filter(|address| address.member().is_some());
-        for view in members.map(|address| &address.view).collect::<BTreeSet<_>>() {
-            if shared::is_behind(self.catalog, &self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))? {
+        let members = addresses
+            .iter()
+            .filter(|address| address.member().is_some());
+        for view in members
+            .map(|address| &address.view)
+            .collect::<BTreeSet<_>>()
+        {
+            if shared::is_behind(self.catalog, &self.site, view, &row.entity)
+                .map_err(|nonsense| self.nonsense(nonsense))?
+            {
                 return Ok(true);
             }
         }
@@ -180,30 +239,55 @@ impl SharedEntity<'_> {
     }
 
     /// The members of a view's list in a row.
-    pub(in crate::reconcile) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
-        let Some(row) = self.row().await? else { return Ok(Vec::new()) };
+    pub(in crate::reconcile) async fn members(
+        &self,
+        view: &ViewName,
+    ) -> Result<Vec<Member>, Failure> {
+        let Some(row) = self.row().await? else {
+            return Ok(Vec::new());
+        };
         shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
     }
 
     /// Reads a row, and decides the write that makes the changes.
-    pub(in crate::reconcile) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
+    pub(in crate::reconcile) async fn prepare(
+        &self,
+        changes: &[PartChange],
+    ) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
-        Ok(PreparedWrite { operation: operation(becomes, row.as_ref(), self.table_and_key()?.1), ended })
+        Ok(PreparedWrite {
+            operation: operation(becomes, row.as_ref(), self.table_and_key()?.1),
+            ended,
+        })
     }
 
-    fn changed(&self, row: Option<&Row>, changes: &[PartChange]) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
+    fn changed(
+        &self,
+        row: Option<&Row>,
+        changes: &[PartChange],
+    ) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
         let step = || format!("changing {}", self.site);
-        let changed = shared::change(self.catalog, &self.site, row.map(|row| &row.entity), changes);
+        let changed = shared::change(
+            self.catalog,
+            &self.site,
+            row.map(|row| &row.entity),
+            changes,
+        );
         let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
         // What only leaves makes the row no larger.
         if let Becomes::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()
         {
-            let is_full = matches!(error, EntityError::TooManyProperties { .. } | EntityError::TooLarge { .. });
+            let is_full = matches!(
+                error,
+                EntityError::TooManyProperties { .. } | EntityError::TooLarge { .. }
+            );
             return Err(match shared::list_view(entity).filter(|_| is_full) {
-                Some(view) => permanent(step(), ListFull::of(self.catalog, &view, error.to_string())),
+                Some(view) => {
+                    permanent(step(), ListFull::of(self.catalog, &view, error.to_string()))
+                }
                 None => permanent(step(), error),
             });
         }
@@ -225,7 +309,9 @@ impl SharedEntity<'_> {
         let row = self.row().await?;
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         let (table, key) = self.table_and_key()?;
-        let Some(operation) = operation(becomes, row.as_ref(), key) else { return Ok(round(&Wrote::Done, &ended)) };
+        let Some(operation) = operation(becomes, row.as_ref(), key) else {
+            return Ok(round(&Wrote::Done, &ended));
+        };
         let wrote = match self.target.tables.apply(table, &operation).await {
             Ok(_) => Wrote::Done,
             Err(error) if error.is_lost_race() => Wrote::Lost,
@@ -236,28 +322,49 @@ impl SharedEntity<'_> {
     }
 
     /// Changes a list that its view keeps in a blob.
-    async fn change_blob(&self, blob: &ListBlob<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
+    async fn change_blob(
+        &self,
+        blob: &ListBlob<'_>,
+        changes: &[PartChange],
+    ) -> Result<Round, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
             // Another program's blob: parts to be written are not written, and parts to be taken out are not there.
             AtBlob::Other(_) => (None, BlobCondition::Absent, None),
-            AtBlob::List(StoredList { list, etag, grant }) => (Some(list), BlobCondition::Matches(etag), grant),
+            AtBlob::List(StoredList { list, etag, grant }) => {
+                (Some(list), BlobCondition::Matches(etag), grant)
+            }
             AtBlob::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
         };
         let Some(before) = before else {
-            let end = |change: &PartChange| if writes(change) { Answer::Lost } else { Answer::Done };
+            let end = |change: &PartChange| {
+                if writes(change) {
+                    Answer::Lost
+                } else {
+                    Answer::Done
+                }
+            };
             return Ok(Round::Over(changes.iter().map(end).collect()));
         };
         let (after, ended) = before.changed(changes);
-        let Some(after) = after else { return Ok(round(&Wrote::Done, &ended)) };
+        let Some(after) = after else {
+            return Ok(round(&Wrote::Done, &ended));
+        };
         let wrote = match condition {
             BlobCondition::Matches(etag) if after.count() == 0 => blob.delete(&etag).await?,
             condition => {
                 drop(before);
                 let content = after.render();
                 if content.len() as u64 > limits::LIST_BLOB_BYTES && changes.iter().any(writes) {
-                    let problem = format!("it would have {} bytes, and at most {} are allowed", content.len(), limits::LIST_BLOB_BYTES);
-                    return Err(permanent(format!("changing {}", self.site), ListFull::of(self.catalog, after.view(), problem)));
+                    let problem = format!(
+                        "it would have {} bytes, and at most {} are allowed",
+                        content.len(),
+                        limits::LIST_BLOB_BYTES
+                    );
+                    return Err(permanent(
+                        format!("changing {}", self.site),
+                        ListFull::of(self.catalog, after.view(), problem),
+                    ));
                 }
                 blob.write(&after, content, condition).await?
             }
@@ -279,7 +386,9 @@ impl SharedEntity<'_> {
     }
 
     fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
-        self.site.row().ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
+        self.site
+            .row()
+            .ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
     }
 }
 
@@ -303,17 +412,26 @@ fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
 
 /// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
-pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
+pub(in crate::reconcile) fn operation(
+    becomes: Becomes,
+    row: Option<&Row>,
+    key: &EntityKey,
+) -> Option<TableOperation> {
     let at = |row: &Row| IfMatch::Matches(row.etag.clone());
     match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,
         (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),
         (Becomes::Entity(mut entity), Some(row)) => {
             let before = &row.entity.properties;
-            if before.keys().any(|name| !entity.properties.contains_key(name)) {
+            if before
+                .keys()
+                .any(|name| !entity.properties.contains_key(name))
+            {
                 return Some(TableOperation::Replace(entity, at(row)));
             }
-            entity.properties.retain(|name, value| before.get(name) != Some(value));
+            entity
+                .properties
+                .retain(|name, value| before.get(name) != Some(value));
             Some(TableOperation::Merge(entity, at(row)))
         }
         (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(key.clone(), at(row))),

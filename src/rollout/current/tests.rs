@@ -58,11 +58,27 @@ impl House {
     async fn new() -> (Self, Arc<Current>) {
         let faults = Arc::new(Meddle::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&faults))), faults, enqueued: clock.now(), clock };
+        let house = Self {
+            world: Arc::new(world(Arc::<Meddle>::clone(&faults))),
+            faults,
+            enqueued: clock.now(),
+            clock,
+        };
         let in_force = house.recorded(&[("name", "{Name}")]).await;
-        let current = Current::new(in_force, true, house.clock.monotonic(), Arc::clone(&house.clock));
-        let before =
-            Delivery { stamp: Stamp { message_id: "before".to_owned(), enqueued: house.enqueued, job: None }, ..house.delivery(1) };
+        let current = Current::new(
+            in_force,
+            true,
+            house.clock.monotonic(),
+            Arc::clone(&house.clock),
+        );
+        let before = Delivery {
+            stamp: Stamp {
+                message_id: "before".to_owned(),
+                enqueued: house.enqueued,
+                job: None,
+            },
+            ..house.delivery(1)
+        };
         current.execute(&put("1", "old"), &before).await.unwrap();
         (house, Arc::new(current))
     }
@@ -78,7 +94,11 @@ impl House {
         let record = migrator.catalog_record().await.unwrap();
         let mut catalog = Catalog::clone(declared);
         catalog.generations = record.generations(&catalog);
-        InForce { engine: self.engine(Arc::new(catalog)), generation: record.generation, version: record.etag }
+        InForce {
+            engine: self.engine(Arc::new(catalog)),
+            generation: record.generation,
+            version: record.etag,
+        }
     }
 
     fn stores(&self) -> Stores {
@@ -97,7 +117,8 @@ impl House {
 
     /// Lets the worker look at the record.
     async fn look(&self, current: &Current) {
-        let (stores, settings, chance) = (self.stores(), settings(Vec::new()), SeededChance::new(1));
+        let (stores, settings, chance) =
+            (self.stores(), settings(Vec::new()), SeededChance::new(1));
         let migrator = migrator(&self.world, &catalog(&[]));
         let means = Means {
             stores: &stores,
@@ -107,20 +128,36 @@ impl House {
             engine: Box::new(|catalog: Arc<Catalog>| self.engine(catalog)),
             told: Box::new(|_: Arc<Engine>| {}),
         };
-        let watch = Watch { means, migrator: &migrator, current, changing: tokio::sync::Mutex::default() };
+        let watch = Watch {
+            means,
+            migrator: &migrator,
+            current,
+            changing: tokio::sync::Mutex::default(),
+        };
         watch.look().await.unwrap();
     }
 
     /// Records the catalog with one view more.
     async fn grown(&self) -> InForce {
-        self.recorded(&[("name", "{Name}"), ("mail", "{Mail}")]).await
+        self.recorded(&[("name", "{Name}"), ("mail", "{Mail}")])
+            .await
     }
 
     /// Puts a catalog into force that has a view of the older view's rows beside.
     async fn force_chained(&self, current: &Current) -> InForce {
         let mut declared = Catalog::clone(&catalog(&[("name", "{Name}"), ("copy", "{RowKey}")]));
-        let rows = declared.tables.values().find(|table| table.table.as_str() == "Byname").unwrap().clone();
-        let copies = declared.views.values_mut().find(|view| view.name.as_str() == "copy").map(Arc::make_mut).unwrap();
+        let rows = declared
+            .tables
+            .values()
+            .find(|table| table.table.as_str() == "Byname")
+            .unwrap()
+            .clone();
+        let copies = declared
+            .views
+            .values_mut()
+            .find(|view| view.name.as_str() == "copy")
+            .map(Arc::make_mut)
+            .unwrap();
         copies.source = rows;
         let next = self.recorded_as(&Arc::new(declared)).await;
         current.exchange(next.clone(), self.clock.monotonic());
@@ -136,7 +173,11 @@ impl House {
         let mut cursor = BackfillCursor::default();
         loop {
             let scope = BackfillScope::Table(TableName::new(table).unwrap());
-            let part = engine.backfill(&Backfill { scope, cursor }, &self.delivery(1)).await.unwrap().unwrap();
+            let part = engine
+                .backfill(&Backfill { scope, cursor }, &self.delivery(1))
+                .await
+                .unwrap()
+                .unwrap();
             if part.ended {
                 return;
             }
@@ -146,7 +187,11 @@ impl House {
 
     fn delivery(&self, dequeue_count: u32) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.enqueued, job: None },
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: self.enqueued,
+                job: None,
+            },
             dequeue_count,
             account: AccountName::main(),
             carry_queue: QueueName::new("jobs-00").unwrap(),
@@ -156,15 +201,32 @@ impl House {
         }
     }
 
-    async fn of_all(&self, table: &str, property: impl Fn(&crate::model::Entity) -> String) -> BTreeSet<String> {
-        let rows = self.world.account().tables.query(&TableName::new(table).unwrap(), &Query::default()).await.unwrap().rows;
+    async fn of_all(
+        &self,
+        table: &str,
+        property: impl Fn(&crate::model::Entity) -> String,
+    ) -> BTreeSet<String> {
+        let rows = self
+            .world
+            .account()
+            .tables
+            .query(&TableName::new(table).unwrap(), &Query::default())
+            .await
+            .unwrap()
+            .rows;
         rows.iter().map(|row| property(&row.entity)).collect()
     }
 
     /// Fails unless the new view agrees with the primaries.
     async fn in_step(&self, story: &str) {
-        let mails = self.of_all("Employees", |entity| entity.text("Mail").unwrap().to_owned()).await;
-        let items = self.of_all("Bymail", |entity| entity.key.rk.to_string()).await;
+        let mails = self
+            .of_all("Employees", |entity| {
+                entity.text("Mail").unwrap().to_owned()
+            })
+            .await;
+        let items = self
+            .of_all("Bymail", |entity| entity.key.rk.to_string())
+            .await;
         assert_eq!(items, mails, "{story}");
     }
 
@@ -199,7 +261,8 @@ fn work(value: &Value) -> Work {
 }
 
 fn put(rk: &str, mail: &str) -> Work {
-    let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Name": format!("Ada {rk}"), "Mail": mail});
+    let entity =
+        json!({"PartitionKey": "Sales", "RowKey": rk, "Name": format!("Ada {rk}"), "Mail": mail});
     work(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
@@ -209,12 +272,17 @@ fn jobs() -> [Work; 4] {
         put("1", "new"),
         put("2", "another"),
         work(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"})),
-        work(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "3"})),
+        work(
+            &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "3"}),
+        ),
     ]
 }
 
 /// Runs each job while its catalog grows, before each of its operations in turn, and checks what is there afterwards.
-async fn grown_amid_each_job(grow: fn(House, Arc<Current>) -> BoxFuture<'static, ()>, check: impl AsyncFn(&House, &str)) {
+async fn grown_amid_each_job(
+    grow: fn(House, Arc<Current>) -> BoxFuture<'static, ()>,
+    check: impl AsyncFn(&House, &str),
+) {
     for job in jobs() {
         let mut at = 1;
         loop {
@@ -232,7 +300,8 @@ async fn grown_amid_each_job(grow: fn(House, Arc<Current>) -> BoxFuture<'static,
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed() {
+async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed()
+ {
     let grow = |house: House, current: Arc<Current>| -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let next = house.grown().await;
@@ -260,7 +329,8 @@ async fn a_run_whose_catalog_grew_by_a_view_of_its_rows_leaves_none_of_their_row
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_new_views_backfill_has_begun() {
+async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_new_views_backfill_has_begun()
+ {
     for job in jobs() {
         let (mut at, mut left) = (1, 0);
         loop {
@@ -294,16 +364,33 @@ async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_n
 
 /// The worker of the older catalog closes at the new content; the new view's row keeps its key, and says what it said before.
 #[tokio::test(start_paused = true)]
-async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one() {
+async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one()
+ {
     for backfilled in [false, true] {
         let (house, current) = House::new().await;
         let older = Arc::clone(&current.in_force().engine);
-        let newer = house.recorded(&[("name", "{Name}"), ("key", "{RowKey}")]).await.engine;
-        newer.execute(&put("1", "first"), &house.delivery(1)).await.unwrap();
+        let newer = house
+            .recorded(&[("name", "{Name}"), ("key", "{RowKey}")])
+            .await
+            .engine;
+        newer
+            .execute(&put("1", "first"), &house.delivery(1))
+            .await
+            .unwrap();
         let employees = TableName::new("Employees").unwrap();
         let tables = house.world.account().tables;
-        let row = tables.get(&employees, &EntityKey::new("Sales", "1").unwrap(), None).await.unwrap().unwrap();
-        tables.apply(&employees, &TableOperation::InsertOrReplace(row.entity.with("Mail", "second"))).await.unwrap();
+        let row = tables
+            .get(&employees, &EntityKey::new("Sales", "1").unwrap(), None)
+            .await
+            .unwrap()
+            .unwrap();
+        tables
+            .apply(
+                &employees,
+                &TableOperation::InsertOrReplace(row.entity.with("Mail", "second")),
+            )
+            .await
+            .unwrap();
         let sync = work(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1"}));
         older.execute(&sync, &house.delivery(1)).await.unwrap();
         if backfilled {
@@ -311,8 +398,14 @@ async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_n
         } else {
             newer.execute(&sync, &house.delivery(1)).await.unwrap();
         }
-        let says = house.of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned()).await;
-        assert_eq!(says, BTreeSet::from(["second".to_owned()]), "backfilled: {backfilled}");
+        let says = house
+            .of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned())
+            .await;
+        assert_eq!(
+            says,
+            BTreeSet::from(["second".to_owned()]),
+            "backfilled: {backfilled}"
+        );
     }
 }
 
@@ -322,15 +415,29 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
     let sent = house.clock.monotonic();
     current.lease().confirm(1, sent);
-    current.execute(&backfill, &house.delivery(1)).await.expect("the first catalog has no older one");
+    current
+        .execute(&backfill, &house.delivery(1))
+        .await
+        .expect("the first catalog has no older one");
 
     let next = house.grown().await;
     current.exchange(next, house.clock.monotonic());
-    let early = current.execute(&backfill, &house.delivery(1)).await.unwrap_err();
-    assert_eq!(early.class, FailureClass::Withheld { retry_after: Some(TRUST) });
+    let early = current
+        .execute(&backfill, &house.delivery(1))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        early.class,
+        FailureClass::Withheld {
+            retry_after: Some(TRUST)
+        }
+    );
     tokio::time::advance(TRUST).await;
     current.lease().confirm(2, house.clock.monotonic());
-    current.execute(&backfill, &house.delivery(2)).await.unwrap();
+    current
+        .execute(&backfill, &house.delivery(2))
+        .await
+        .unwrap();
 
     // A record made before the job was sent is known before the job is begun, however fresh the lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -344,24 +451,44 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease_of_the_older_one_is() {
+async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease_of_the_older_one_is()
+ {
     let (house, current) = House::new().await;
     let of_the_new = work(&json!({"op": "sync", "table": "Bymail", "pk": "p", "rk": "old"}));
     let failure = house.watched(&current, &of_the_new).await.unwrap_err();
-    assert_eq!(failure.class, FailureClass::Permanent, "nobody knows it yet");
+    assert_eq!(
+        failure.class,
+        FailureClass::Permanent,
+        "nobody knows it yet"
+    );
     let next = house.grown().await;
     tokio::time::advance(Duration::from_secs(1)).await;
     let failure = house.watched(&current, &of_the_new).await.unwrap_err();
-    assert_eq!(failure.class, FailureClass::OutdatedCatalog, "the newer catalog does");
-    next.engine.execute(&of_the_new, &house.delivery(2)).await.unwrap();
+    assert_eq!(
+        failure.class,
+        FailureClass::OutdatedCatalog,
+        "the newer catalog does"
+    );
+    next.engine
+        .execute(&of_the_new, &house.delivery(2))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_has_is_left_to_its_workers() {
+async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_has_is_left_to_its_workers()
+ {
     let (house, current) = House::new().await;
-    let of = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+    let of = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: TableName::new(name).unwrap(),
+    };
     let (name, former) = (ViewName::new("former").unwrap(), of("FormerEmployees"));
-    let archive = Archive { name: name.clone(), source: of("Employees"), target: ArchiveTarget::Table(former.clone()) };
+    let archive = Archive {
+        name: name.clone(),
+        source: of("Employees"),
+        target: ArchiveTarget::Table(former.clone()),
+    };
     let mut newer = Catalog::clone(&catalog(&[("name", "{Name}")]));
     newer.tables.insert(former.table.clone(), former);
     newer.archives.insert(name, Arc::new(archive));
@@ -378,30 +505,69 @@ async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_ha
     ];
     let class = async |job: &Value| house.watched(&current, &work(job)).await.unwrap_err().class;
     for job in jobs.iter().chain(&strange) {
-        assert_eq!(class(job).await, FailureClass::Permanent, "{job}: nobody knows it");
+        assert_eq!(
+            class(job).await,
+            FailureClass::Permanent,
+            "{job}: nobody knows it"
+        );
     }
     let next = house.recorded_as(&Arc::new(newer)).await;
     tokio::time::advance(Duration::from_secs(1)).await;
     for job in &jobs {
-        assert_eq!(class(job).await, FailureClass::Transient { retry_after: None }, "{job}");
+        assert_eq!(
+            class(job).await,
+            FailureClass::Transient { retry_after: None },
+            "{job}"
+        );
     }
     for job in &strange {
-        assert_eq!(class(job).await, FailureClass::Permanent, "{job}: nobody knows it yet");
+        assert_eq!(
+            class(job).await,
+            FailureClass::Permanent,
+            "{job}: nobody knows it yet"
+        );
     }
-    assert_eq!((current.in_force().generation, current.lease().newer()), (2, None), "it goes on with all else");
-    next.engine.execute(&work(&jobs[0]), &house.delivery(1)).await.unwrap();
+    assert_eq!(
+        (current.in_force().generation, current.lease().newer()),
+        (2, None),
+        "it goes on with all else"
+    );
+    next.engine
+        .execute(&work(&jobs[0]), &house.delivery(1))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken_for_the_one_in_force() {
+async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken_for_the_one_in_force()
+ {
     let (house, current) = House::new().await;
     let migrations = TableName::new("EvenkeelMigrations").unwrap();
-    let lost = async || assert!(house.world.account().tables.delete_table(&migrations).await.unwrap());
+    let lost = async || {
+        assert!(
+            house
+                .world
+                .account()
+                .tables
+                .delete_table(&migrations)
+                .await
+                .unwrap()
+        )
+    };
     lost().await;
     house.look(&current).await;
     assert_eq!(current.lease().newer(), None, "nothing is recorded");
-    for (views, newer) in [([("mail", "{Mail}")], Some(1)), ([("name", "{Name}")], None)] {
-        assert_eq!((house.recorded(&views).await.generation, current.in_force().generation), (1, 1));
+    for (views, newer) in [
+        ([("mail", "{Mail}")], Some(1)),
+        ([("name", "{Name}")], None),
+    ] {
+        assert_eq!(
+            (
+                house.recorded(&views).await.generation,
+                current.in_force().generation
+            ),
+            (1, 1)
+        );
         house.look(&current).await;
         assert_eq!(current.lease().newer(), newer, "{views:?} are recorded");
         lost().await;
@@ -414,26 +580,60 @@ async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_ow
     let footprints = TableName::new("EvenkeelFootprints").unwrap();
     let key = EntityKey::new("Employees~Sales", "1").unwrap();
     let tables = house.world.account().tables;
-    let strange = tables.get(&footprints, &key, None).await.unwrap().unwrap().entity;
-    let items = strange.text("Items").unwrap().replacen("\"name\",1,", "\"name\",3,", 1);
-    tables.apply(&footprints, &TableOperation::InsertOrReplace(strange.with("Items", items))).await.unwrap();
+    let strange = tables
+        .get(&footprints, &key, None)
+        .await
+        .unwrap()
+        .unwrap()
+        .entity;
+    let items = strange
+        .text("Items")
+        .unwrap()
+        .replacen("\"name\",1,", "\"name\",3,", 1);
+    tables
+        .apply(
+            &footprints,
+            &TableOperation::InsertOrReplace(strange.with("Items", items)),
+        )
+        .await
+        .unwrap();
 
-    let failure = current.execute(&put("1", "new"), &house.delivery(1)).await.unwrap_err();
+    let failure = current
+        .execute(&put("1", "new"), &house.delivery(1))
+        .await
+        .unwrap_err();
     assert_eq!(failure.class, FailureClass::OutdatedCatalog);
-    current.execute(&put("2", "another"), &house.delivery(1)).await.expect("it is not about the others");
+    current
+        .execute(&put("2", "another"), &house.delivery(1))
+        .await
+        .expect("it is not about the others");
     let met = current.take_met();
-    assert_eq!(met.into_iter().map(|(view, generation)| (view.to_string(), generation)).collect::<Vec<_>>(), [("name".to_owned(), 3)]);
+    assert_eq!(
+        met.into_iter()
+            .map(|(view, generation)| (view.to_string(), generation))
+            .collect::<Vec<_>>(),
+        [("name".to_owned(), 3)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_counts_the_items_that_it_lacks() {
+async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_counts_the_items_that_it_lacks()
+ {
     let (house, _) = House::new().await;
-    let in_parts = |in_force: InForce| Arc::into_inner(in_force.engine).unwrap().in_parts_of(Duration::ZERO);
+    let in_parts = |in_force: InForce| {
+        Arc::into_inner(in_force.engine)
+            .unwrap()
+            .in_parts_of(Duration::ZERO)
+    };
     let older = in_parts(house.recorded(&[("name", "{Name}")]).await);
     let newer = in_parts(house.grown().await);
     let delivery = house.delivery(1);
     let audit = async |engine: &Engine, cursor: AuditCursor| {
-        let audit = Audit { table: TableName::new("Employees").unwrap(), repair: false, cursor };
+        let audit = Audit {
+            table: TableName::new("Employees").unwrap(),
+            repair: false,
+            cursor,
+        };
         engine.audit(&audit, &delivery).await.unwrap().unwrap()
     };
     let mut pass = audit(&older, AuditCursor::default()).await;
@@ -441,9 +641,17 @@ async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_cou
     while !pass.ended {
         pass = audit(&newer, pass.cursor).await;
     }
-    let records = audit_records(house.world.account().tables.as_ref(), newer.catalog()).await.unwrap();
-    let drift: Vec<_> = records.iter().map(|record| (record.view.as_str(), record.drift)).collect();
-    assert_eq!((drift, pass.cursor.primaries), (vec![("mail", 1), ("name", 0)], 1));
+    let records = audit_records(house.world.account().tables.as_ref(), newer.catalog())
+        .await
+        .unwrap();
+    let drift: Vec<_> = records
+        .iter()
+        .map(|record| (record.view.as_str(), record.drift))
+        .collect();
+    assert_eq!(
+        (drift, pass.cursor.primaries),
+        (vec![("mail", 1), ("name", 0)], 1)
+    );
 }
 
 /// A clock that may be set on.
@@ -467,19 +675,37 @@ impl Clock for Ahead {
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
-    for (job, engine_asks) in [(put("1", "new"), true), (put("1", "new"), false), (backfill, true)] {
+    for (job, engine_asks) in [
+        (put("1", "new"), true),
+        (put("1", "new"), false),
+        (backfill, true),
+    ] {
         let (house, first) = House::new().await;
-        let ahead = Arc::new(Ahead { clock: SystemClock::new(), seconds: AtomicU64::new(0) });
+        let ahead = Arc::new(Ahead {
+            clock: SystemClock::new(),
+            seconds: AtomicU64::new(0),
+        });
         let clock: Arc<dyn Clock> = Arc::<Ahead>::clone(&ahead);
         let mut in_force = first.in_force();
         if engine_asks {
             in_force.engine = house.engine(Arc::clone(in_force.engine.catalog()));
         }
-        let current = Current::new(in_force.clone(), true, clock.monotonic(), Arc::clone(&clock));
+        let current = Current::new(
+            in_force.clone(),
+            true,
+            clock.monotonic(),
+            Arc::clone(&clock),
+        );
         ahead.seconds.store(60, Ordering::SeqCst);
         let failure = current.execute(&job, &house.delivery(1)).await.unwrap_err();
-        assert!(matches!(failure.class, FailureClass::Withheld { .. }), "{}", failure.chain());
-        current.lease().confirm(in_force.generation, clock.monotonic());
+        assert!(
+            matches!(failure.class, FailureClass::Withheld { .. }),
+            "{}",
+            failure.chain()
+        );
+        current
+            .lease()
+            .confirm(in_force.generation, clock.monotonic());
         if matches!(&job, Work::Job(job) if job.key().is_some()) {
             current.execute(&job, &house.delivery(2)).await.unwrap();
         }

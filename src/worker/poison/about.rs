@@ -49,7 +49,14 @@ impl LeftMessages {
 }
 
 impl std::ops::AddAssign for LeftMessages {
-    fn add_assign(&mut self, Self { about_many, unclear, in_errors }: Self) {
+    fn add_assign(
+        &mut self,
+        Self {
+            about_many,
+            unclear,
+            in_errors,
+        }: Self,
+    ) {
         self.about_many += about_many;
         self.unclear += unclear;
         self.in_errors += in_errors;
@@ -90,16 +97,28 @@ impl PoisonQueue {
     /// again after two minutes at most.
     ///
     /// Discards before a failure are told as well.
-    pub(crate) async fn discard_about(&self, account: &AccountName, sought: &Sought<'_>) -> (Discarded, Result<(), StoreError>) {
+    pub(crate) async fn discard_about(
+        &self,
+        account: &AccountName,
+        sought: &Sought<'_>,
+    ) -> (Discarded, Result<(), StoreError>) {
         let mut pages = match PoisonPages::of(self).await {
             Ok(Some(pages)) => pages,
             Ok(None) => return (Discarded::default(), Ok(())),
             Err(error) => return (Discarded::default(), Err(error)),
         };
         let mut walk = DiscardWalk::default();
-        let ended = self.discard_pages(&mut pages, (account, sought), &mut walk).await;
+        let ended = self
+            .discard_pages(&mut pages, (account, sought), &mut walk)
+            .await;
         self.show_again(walk.others.values()).await;
-        (Discarded { hidden: pages.left() + walk.failed, ..walk.done }, ended)
+        (
+            Discarded {
+                hidden: pages.left() + walk.failed,
+                ..walk.done
+            },
+            ended,
+        )
     }
 
     async fn discard_pages(
@@ -109,7 +128,9 @@ impl PoisonQueue {
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
         while pages.left() + walk.failed > 0 && !self.stop.is_cancelled() {
-            let Some(page) = pages.next_page().await? else { break };
+            let Some(page) = pages.next_page().await? else {
+                break;
+            };
             self.discard_of(page.messages, of, walk).await?;
         }
         Ok(())
@@ -127,7 +148,9 @@ impl PoisonQueue {
             let bearing = match self.body(message).await {
                 // No body of a worker's: nothing that large was ever a message.
                 Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
-                body => body?.map_or(Bearing::Other, |body| sought.bearing(&body, message.first_enqueued, account, &self.recheck)),
+                body => body?.map_or(Bearing::Other, |body| {
+                    sought.bearing(&body, message.first_enqueued, account, &self.recheck)
+                }),
             };
             let bearing = if let Bearing::About(staged) = &bearing {
                 let (deleted, all) = self.unstage(staged).await?;
@@ -138,11 +161,20 @@ impl PoisonQueue {
             };
             if !matches!(bearing, Bearing::About(_)) {
                 // A page may come around again.
-                if held.copies.iter().filter(|copy| walk.seen.insert(hashed(&copy.id))).count() == held.copies.len() {
+                if held
+                    .copies
+                    .iter()
+                    .filter(|copy| walk.seen.insert(hashed(&copy.id)))
+                    .count()
+                    == held.copies.len()
+                {
                     match bearing {
                         Bearing::Several => walk.done.left.about_many += 1,
                         Bearing::Unclear => walk.done.left.unclear += 1,
-                        _ => walk.done.left.in_errors += u64::from(sought.is_named_in(&message.error)),
+                        _ => {
+                            walk.done.left.in_errors +=
+                                u64::from(sought.is_named_in(&message.error))
+                        }
                     }
                 }
                 held.copies.into_iter().for_each(|copy| walk.keep(copy));
@@ -162,7 +194,9 @@ impl PoisonQueue {
     /// Deletes the staged blobs of a job: how many, and whether none is left that may be one of them. The job has not run, so its hashes say
     /// which those are.
     async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
-        let Ok(container) = ContainerName::new(STAGING) else { return Ok((0, true)) };
+        let Ok(container) = ContainerName::new(STAGING) else {
+            return Ok((0, true));
+        };
         let (mut deleted, mut all) = (0, true);
         for blob in staged {
             match unstage(self.blobs.as_ref(), &container, blob, None).await? {

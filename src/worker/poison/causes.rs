@@ -50,7 +50,8 @@ pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonC
         if at < cause.first {
             cause.sample.clone_from(&message.message_id);
         }
-        (cause.count, cause.first, cause.last) = (cause.count + 1, cause.first.min(at), cause.last.max(at));
+        (cause.count, cause.first, cause.last) =
+            (cause.count + 1, cause.first.min(at), cause.last.max(at));
     }
     let mut causes: Vec<PoisonCause> = causes.into_values().collect();
     causes.sort_by_key(|cause| (std::cmp::Reverse(cause.count), cause.first));
@@ -59,7 +60,11 @@ pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonC
 
 /// The id of a message's cause.
 pub fn cause_id(message: &PoisonMessage) -> String {
-    let mut id = hex::encode(Sha256::digest(format!("{}\n{}", message.reason, without_values(&message.error))));
+    let mut id = hex::encode(Sha256::digest(format!(
+        "{}\n{}",
+        message.reason,
+        without_values(&message.error)
+    )));
     id.truncate(ID_CHARS);
     id
 }
@@ -100,10 +105,16 @@ fn without_value(word: &str) -> String {
     let end = &word[whole.len()..];
     let is_id = whole.len() >= HEX_CHARS
         && whole.contains(|char: char| char.is_ascii_digit())
-        && whole.chars().all(|char| char == '-' || char.is_ascii_hexdigit());
+        && whole
+            .chars()
+            .all(|char| char == '-' || char.is_ascii_hexdigit());
     match whole.split_once('/') {
-        Some((head, rest)) if !head.is_empty() && !rest.is_empty() => format!("{head}/{VALUE}{end}"),
-        _ if is_id || whole.starts_with(|char: char| char.is_ascii_digit()) => format!("{VALUE}{end}"),
+        Some((head, rest)) if !head.is_empty() && !rest.is_empty() => {
+            format!("{head}/{VALUE}{end}")
+        }
+        _ if is_id || whole.starts_with(|char: char| char.is_ascii_digit()) => {
+            format!("{VALUE}{end}")
+        }
         _ => word.to_owned(),
     }
 }
@@ -114,8 +125,16 @@ mod tests {
     use super::*;
 
     fn entry(id: &str, error: &str, second: i64) -> PoisonEntry {
-        let message = PoisonMessage { error: error.to_owned(), poisoned: Timestamp::from_second(second).unwrap(), ..poisoned(id, "{}") };
-        PoisonEntry { inserted: message.poisoned, message, ids: vec![format!("p-{id}")] }
+        let message = PoisonMessage {
+            error: error.to_owned(),
+            poisoned: Timestamp::from_second(second).unwrap(),
+            ..poisoned(id, "{}")
+        };
+        PoisonEntry {
+            inserted: message.poisoned,
+            message,
+            ids: vec![format!("p-{id}")],
+        }
     }
 
     #[test]
@@ -129,9 +148,18 @@ mod tests {
                 "the message has 70000 bytes; at most 49,152 (48 KiB) are allowed",
                 "the message has … bytes; at most …,… (… KiB) are allowed",
             ),
-            ("employees/Sales/7.json of view as_json: gone.", "employees/… of view as_json: gone."),
-            ("request 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0 failed at 2026-11-28T12:00:00Z: try again", "request … failed at …: try again"),
-            ("view orders_2026 and x86 stay", "view orders_2026 and x86 stay"),
+            (
+                "employees/Sales/7.json of view as_json: gone.",
+                "employees/… of view as_json: gone.",
+            ),
+            (
+                "request 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0 failed at 2026-11-28T12:00:00Z: try again",
+                "request … failed at …: try again",
+            ),
+            (
+                "view orders_2026 and x86 stay",
+                "view orders_2026 and x86 stay",
+            ),
             ("an open \"quote", "an open \"…"),
         ] {
             assert_eq!(without_values(error), cause);
@@ -140,13 +168,27 @@ mod tests {
 
     #[test]
     fn messages_of_one_cause_are_counted_together() {
-        let entries =
-            [entry("a", "no row \"1\"", 5), entry("b", "no row \"2\"", 3), entry("c", "no table", 9), entry("d", "no row \"3\"", 7)];
+        let entries = [
+            entry("a", "no row \"1\"", 5),
+            entry("b", "no row \"2\"", 3),
+            entry("c", "no table", 9),
+            entry("d", "no row \"3\"", 7),
+        ];
         let found = causes(entries.iter());
-        let told: Vec<_> = found.iter().map(|cause| (cause.error.as_str(), cause.count, cause.sample.as_str())).collect();
+        let told: Vec<_> = found
+            .iter()
+            .map(|cause| (cause.error.as_str(), cause.count, cause.sample.as_str()))
+            .collect();
         assert_eq!(told, [("no row \"…\"", 3, "b"), ("no table", 1, "c")]);
-        assert_eq!((found[0].first.as_second(), found[0].last.as_second()), (3, 7));
-        assert!(entries.iter().all(|entry| found.iter().any(|cause| cause.id == cause_id(&entry.message))));
+        assert_eq!(
+            (found[0].first.as_second(), found[0].last.as_second()),
+            (3, 7)
+        );
+        assert!(entries.iter().all(|entry| {
+            found
+                .iter()
+                .any(|cause| cause.id == cause_id(&entry.message))
+        }));
     }
 
     proptest::proptest! {

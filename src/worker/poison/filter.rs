@@ -38,7 +38,16 @@ pub struct PoisonCriteria {
 impl PoisonCriteria {
     /// Each criterion that says something, with its name.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { reason, cause, view, table, key, text, since, before } = self;
+        let Self {
+            reason,
+            cause,
+            view,
+            table,
+            key,
+            text,
+            since,
+            before,
+        } = self;
         let all = [
             ("reason", reason),
             ("cause", cause),
@@ -49,12 +58,16 @@ impl PoisonCriteria {
             ("since", since),
             ("before", before),
         ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value.as_deref().filter(|value| !value.is_empty())?)))
+        all.into_iter().filter_map(|(name, value)| {
+            Some((name, value.as_deref().filter(|value| !value.is_empty())?))
+        })
     }
 
     /// The value of a criterion; empty where it says nothing.
     pub fn get(&self, name: &str) -> &str {
-        self.pairs().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+        self.pairs()
+            .find(|(known, _)| *known == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// Sets a criterion. A name that none has says nothing.
@@ -95,9 +108,13 @@ impl PoisonCriteria {
 /// A time, or the time so long before now.
 fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonError> {
     text.parse().or_else(|_| {
-        let ago = parse_duration(text).ok().and_then(|ago| now.checked_sub(ago).ok());
+        let ago = parse_duration(text)
+            .ok()
+            .and_then(|ago| now.checked_sub(ago).ok());
         ago.ok_or_else(|| {
-            PoisonError::new(format_args!("{name}: a time such as 2026-11-28T12:00:00Z or a duration such as 2h is expected"))
+            PoisonError::new(format_args!(
+                "{name}: a time such as 2026-11-28T12:00:00Z or a duration such as 2h is expected"
+            ))
         })
     })
 }
@@ -112,11 +129,22 @@ pub struct SoughtKey {
 
 impl SoughtKey {
     fn parse(text: &str) -> Result<Self, PoisonError> {
-        let key =
-            |text: &str| Key::new(text).map_err(|error| PoisonError::new(format_args!("key: PartitionKey/RowKey is expected: {error}")));
+        let key = |text: &str| {
+            Key::new(text).map_err(|error| {
+                PoisonError::new(format_args!(
+                    "key: PartitionKey/RowKey is expected: {error}"
+                ))
+            })
+        };
         match text.split_once('/') {
-            Some((pk, rk)) => Ok(Self { pk: key(pk)?, rk: Some(key(rk)?) }),
-            None => Ok(Self { pk: key(text)?, rk: None }),
+            Some((pk, rk)) => Ok(Self {
+                pk: key(pk)?,
+                rk: Some(key(rk)?),
+            }),
+            None => Ok(Self {
+                pk: key(text)?,
+                rk: None,
+            }),
         }
     }
 
@@ -129,7 +157,11 @@ impl SoughtKey {
     fn is_in(&self, error: &str, table: Option<&str>) -> bool {
         let table = table.unwrap_or_default();
         let key = match &self.rk {
-            Some(rk) => EntityKey { pk: self.pk.clone(), rk: rk.clone() }.to_string(),
+            Some(rk) => EntityKey {
+                pk: self.pk.clone(),
+                rk: rk.clone(),
+            }
+            .to_string(),
             None => format!("({:?}, ", self.pk.as_str()),
         };
         error.contains(&format!("{table}{key}"))
@@ -170,8 +202,14 @@ impl PoisonFilter {
             && self.reason.is_none_or(|reason| reason == message.reason)
             && self.since.is_none_or(|since| message.poisoned >= since)
             && self.before.is_none_or(|before| message.poisoned < before)
-            && self.cause.as_ref().is_none_or(|cause| *cause == cause_id(message))
-            && self.view.as_ref().is_none_or(|view| names_view(message, view))
+            && self
+                .cause
+                .as_ref()
+                .is_none_or(|cause| *cause == cause_id(message))
+            && self
+                .view
+                .as_ref()
+                .is_none_or(|view| names_view(message, view))
             && self.text.as_ref().is_none_or(|text| has_text(entry, text))
             && self.is_about(message)
     }
@@ -181,10 +219,18 @@ impl PoisonFilter {
         if self.table.is_none() && self.key.is_none() {
             return true;
         }
-        let named = message.body.as_deref().and_then(|body| names_entity(body, self.table.as_deref(), self.key.as_ref()));
+        let named = message
+            .body
+            .as_deref()
+            .and_then(|body| names_entity(body, self.table.as_deref(), self.key.as_ref()));
         named.unwrap_or_else(|| match (&self.key, &self.table) {
-            (Some(key), table) => key.is_in(&message.error, table.as_deref()) || key.is_in(&message.step, table.as_deref()),
-            (None, Some(table)) => [&message.error, &message.step].into_iter().any(|text| text.contains(&format!("{table}("))),
+            (Some(key), table) => {
+                key.is_in(&message.error, table.as_deref())
+                    || key.is_in(&message.step, table.as_deref())
+            }
+            (None, Some(table)) => [&message.error, &message.step]
+                .into_iter()
+                .any(|text| text.contains(&format!("{table}("))),
             (None, None) => true,
         })
     }
@@ -194,25 +240,59 @@ impl PoisonFilter {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {
             let claimants = || all().filter(|entry| entry.has(id));
-            one.has(id) && claimants().count() > 1 && claimants().any(|entry| entry.message.message_id == **id)
+            one.has(id)
+                && claimants().count() > 1
+                && claimants().any(|entry| entry.message.message_id == **id)
         };
         let named = one.ids.iter().any(|id| self.ids.contains(id));
         let id = self.ids.iter().find(claimed).filter(|_| !named)?;
-        Some(format!("different messages claim the id {id}: name this one by its own on the poison queue, {}", one.ids.join(" or ")))
+        Some(format!(
+            "different messages claim the id {id}: name this one by its own on the poison queue, {}",
+            one.ids.join(" or ")
+        ))
     }
 }
 
 /// Whether the error, the step or the job of a message names a view.
 fn names_view(message: &PoisonMessage, view: &str) -> bool {
-    let is_word = |text: &str| text.split(|char: char| !(char.is_alphanumeric() || "_-".contains(char))).any(|word| word == view);
-    let in_job = || message.body.as_deref().is_some_and(|body| body.contains(&format!("\"{view}\"")));
+    let is_word = |text: &str| {
+        text.split(|char: char| !(char.is_alphanumeric() || "_-".contains(char)))
+            .any(|word| word == view)
+    };
+    let in_job = || {
+        message
+            .body
+            .as_deref()
+            .is_some_and(|body| body.contains(&format!("\"{view}\"")))
+    };
     is_word(&message.error) || is_word(&message.step) || in_job()
 }
 
 fn has_text(entry: &PoisonEntry, text: &str) -> bool {
-    let PoisonMessage { error, step, message_id, id, op, worker, body, .. } = &entry.message;
-    let texts = [Some(error), Some(step), Some(message_id), id.as_ref(), op.as_ref(), Some(worker), body.as_ref()];
-    texts.into_iter().flatten().chain(&entry.ids).any(|one| one.to_lowercase().contains(text))
+    let PoisonMessage {
+        error,
+        step,
+        message_id,
+        id,
+        op,
+        worker,
+        body,
+        ..
+    } = &entry.message;
+    let texts = [
+        Some(error),
+        Some(step),
+        Some(message_id),
+        id.as_ref(),
+        op.as_ref(),
+        Some(worker),
+        body.as_ref(),
+    ];
+    texts
+        .into_iter()
+        .flatten()
+        .chain(&entry.ids)
+        .any(|one| one.to_lowercase().contains(text))
 }
 
 #[cfg(test)]
@@ -221,8 +301,15 @@ mod tests {
     use super::*;
 
     fn entry(body: &str, error: &str) -> PoisonEntry {
-        let message = PoisonMessage { error: error.to_owned(), ..poisoned("m1", body) };
-        PoisonEntry { inserted: message.poisoned, message, ids: vec!["p1".to_owned()] }
+        let message = PoisonMessage {
+            error: error.to_owned(),
+            ..poisoned("m1", body)
+        };
+        PoisonEntry {
+            inserted: message.poisoned,
+            message,
+            ids: vec!["p1".to_owned()],
+        }
     }
 
     fn criteria(name: &str, value: &str) -> PoisonCriteria {
@@ -230,7 +317,10 @@ mod tests {
     }
 
     fn matches(name: &str, value: &str, entry: &PoisonEntry) -> bool {
-        criteria(name, value).filter("2026-11-20T16:00:00Z".parse().unwrap()).unwrap().matches(entry)
+        criteria(name, value)
+            .filter("2026-11-20T16:00:00Z".parse().unwrap())
+            .unwrap()
+            .matches(entry)
     }
 
     #[test]
@@ -258,17 +348,30 @@ mod tests {
             assert!(matches(name, "", &entry), "{name}");
         }
         let now = Timestamp::UNIX_EPOCH;
-        for (name, value) in [("reason", "because"), ("since", "soon"), ("before", "-1h"), ("key", "a/b/c")] {
+        for (name, value) in [
+            ("reason", "because"),
+            ("since", "soon"),
+            ("before", "-1h"),
+            ("key", "a/b/c"),
+        ] {
             assert!(criteria(name, value).filter(now).is_err(), "{name} {value}");
         }
     }
 
     #[test]
-    fn a_message_of_many_entities_is_about_each_and_one_without_a_body_about_what_its_error_names() {
-        let many = entry(r#"{"op":"sync","table":"Employees","keys":[["Sales","7"],["Ops","8"]]}"#, "");
+    fn a_message_of_many_entities_is_about_each_and_one_without_a_body_about_what_its_error_names()
+    {
+        let many = entry(
+            r#"{"op":"sync","table":"Employees","keys":[["Sales","7"],["Ops","8"]]}"#,
+            "",
+        );
         assert!(matches("key", "Ops/8", &many) && !matches("key", "Sales/8", &many));
         let blob = entry("{}", r#"reconciling Employees("Sales", "7"): no"#);
-        assert!(matches("key", "Sales/7", &blob) && matches("key", "Sales", &blob) && matches("table", "Employees", &blob));
+        assert!(
+            matches("key", "Sales/7", &blob)
+                && matches("key", "Sales", &blob)
+                && matches("table", "Employees", &blob)
+        );
         assert!(!matches("key", "Sales/8", &blob) && !matches("table", "Orders", &blob));
         let spoilt = entry("no job at all", "it is not JSON");
         assert!(!matches("table", "Employees", &spoilt) && matches("text", "at ALL", &spoilt));

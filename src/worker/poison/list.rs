@@ -32,17 +32,34 @@ impl PoisonQueue {
         let hidden = total.saturating_sub(seen);
         // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
         if hidden == 0 || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_listed(hidden)) {
-            return Ok(PoisonListing { entries: meant(front, filter), hidden, interrupted: false });
+            return Ok(PoisonListing {
+                entries: meant(front, filter),
+                hidden,
+                interrupted: false,
+            });
         }
         let (held, interrupted) = self.hold_all(total, filter.reason).await?;
-        self.show_few_again(held.iter().flat_map(|held| &held.copies)).await;
+        self.show_few_again(held.iter().flat_map(|held| &held.copies))
+            .await;
         let entries: Vec<PoisonEntry> = held.into_iter().map(|held| held.entry).collect();
-        let hidden = if interrupted { 0 } else { total.saturating_sub(copies(&entries)) };
-        Ok(PoisonListing { entries: meant(entries, filter), hidden, interrupted })
+        let hidden = if interrupted {
+            0
+        } else {
+            total.saturating_sub(copies(&entries))
+        };
+        Ok(PoisonListing {
+            entries: meant(entries, filter),
+            hidden,
+            interrupted,
+        })
     }
 
     /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
-    async fn hold_all(&self, total: u64, meant: Option<Reason>) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
+    async fn hold_all(
+        &self,
+        total: u64,
+        meant: Option<Reason>,
+    ) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
         let mut pages = PoisonPages::expecting(self, total, PagesFor::Reading);
         while pages.may_have_more() {
@@ -51,7 +68,11 @@ impl PoisonQueue {
             }
             match pages.next_pages().await {
                 // One that came again replaces its older receipt.
-                Ok(Some(page)) => got.extend(page.messages.into_iter().map(|message| (message.id.clone(), message))),
+                Ok(Some(page)) => got.extend(
+                    page.messages
+                        .into_iter()
+                        .map(|message| (message.id.clone(), message)),
+                ),
                 Ok(None) => break,
                 Err(error) => {
                     self.show_few_again(got.values()).await;
@@ -76,5 +97,8 @@ fn copies(entries: &[PoisonEntry]) -> u64 {
 }
 
 fn meant(entries: Vec<PoisonEntry>, filter: &PoisonFilter) -> Vec<PoisonEntry> {
-    entries.into_iter().filter(|entry| filter.matches(entry)).collect()
+    entries
+        .into_iter()
+        .filter(|entry| filter.matches(entry))
+        .collect()
 }

@@ -22,8 +22,9 @@ const LEAST_OPAQUE: usize = 16;
 /// How gzip begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-const LENIENT: GeneralPurposeConfig =
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
 
 /// The spellings of a message's text.
 #[derive(Debug, Default)]
@@ -59,7 +60,11 @@ impl Spellings {
     pub(super) fn mention(&self, key: &EntityKey) -> Mention {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
         let tells = |word: &str| word.contains(char::is_alphanumeric);
-        let stands = |word: &str, times: usize| self.texts.iter().any(|text| words(text, word).nth(times - 1).is_some());
+        let stands = |word: &str, times: usize| {
+            self.texts
+                .iter()
+                .any(|text| words(text, word).nth(times - 1).is_some())
+        };
         if !stands(rk, 1) {
             return Mention::Neither;
         }
@@ -94,7 +99,9 @@ impl Spellings {
     fn add_bytes(&mut self, bytes: &[u8], deep: u8, whole: bool) {
         if bytes.starts_with(&GZIP) {
             let mut expanded = Vec::new();
-            let read = flate2::read::GzDecoder::new(bytes).take(limits::EXPANDED_BODY_BYTES as u64 + 1).read_to_end(&mut expanded);
+            let read = flate2::read::GzDecoder::new(bytes)
+                .take(limits::EXPANDED_BODY_BYTES as u64 + 1)
+                .read_to_end(&mut expanded);
             // What comes before the break of a broken stream is there.
             self.opaque |= whole && (read.is_err() || expanded.len() > limits::EXPANDED_BODY_BYTES);
             if !expanded.is_empty() && !expanded.starts_with(&GZIP) {
@@ -102,7 +109,11 @@ impl Spellings {
             }
             return;
         }
-        let text = std::str::from_utf8(bytes).map(str::to_owned).ok().filter(|text| !text.contains('\0')).or_else(|| utf16(bytes));
+        let text = std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .ok()
+            .filter(|text| !text.contains('\0'))
+            .or_else(|| utf16(bytes));
         if let Some(text) = text {
             self.add(text, deep, whole);
         } else if whole {
@@ -115,7 +126,10 @@ impl Spellings {
 /// Where a text has this word, with no letter or digit that goes on from it.
 fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let goes_on = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
-    let (first, last) = (goes_on(word.chars().next()), goes_on(word.chars().next_back()));
+    let (first, last) = (
+        goes_on(word.chars().next()),
+        goes_on(word.chars().next_back()),
+    );
     let is_one = move |(at, found): &(usize, &str)| {
         let before = first && goes_on(text[..*at].chars().next_back());
         let after = last && goes_on(text[*at + found.len()..].chars().next());
@@ -126,17 +140,28 @@ fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
 
 /// The runs of Base64 in a text.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
-    let is_base64 = |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '/' | '-' | '_' | '=');
-    text.split(move |char| !is_base64(char)).filter(|run| run.len() >= SHORTEST_RUN)
+    let is_base64 =
+        |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '/' | '-' | '_' | '=');
+    text.split(move |char| !is_base64(char))
+        .filter(|run| run.len() >= SHORTEST_RUN)
 }
 
 fn decoded(text: &str) -> Option<Vec<u8>> {
-    [&alphabet::STANDARD, &alphabet::URL_SAFE].into_iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
+    [&alphabet::STANDARD, &alphabet::URL_SAFE]
+        .into_iter()
+        .find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
 /// The text of UTF-16: with a byte order mark, or with every other byte zero as far as letters are Latin.
 fn utf16(bytes: &[u8]) -> Option<String> {
-    let zeros = |odd: usize| bytes.iter().skip(odd).step_by(2).filter(|byte| **byte == 0).count();
+    let zeros = |odd: usize| {
+        bytes
+            .iter()
+            .skip(odd)
+            .step_by(2)
+            .filter(|byte| **byte == 0)
+            .count()
+    };
     let big = match bytes {
         [0xff, 0xfe, ..] => false,
         [0xfe, 0xff, ..] => true,
@@ -144,7 +169,13 @@ fn utf16(bytes: &[u8]) -> Option<String> {
         _ if zeros(0) * 4 > bytes.len() => true,
         _ => return None,
     };
-    let unit = |pair: &[u8; 2]| if big { u16::from_be_bytes(*pair) } else { u16::from_le_bytes(*pair) };
+    let unit = |pair: &[u8; 2]| {
+        if big {
+            u16::from_be_bytes(*pair)
+        } else {
+            u16::from_le_bytes(*pair)
+        }
+    };
     let units: Vec<u16> = bytes.as_chunks::<2>().0.iter().map(unit).collect();
     String::from_utf16(&units).ok()
 }
@@ -157,7 +188,10 @@ fn unescaped(text: &str) -> Option<String> {
             plain.extend(before.encode_utf16());
             let mut chars = escape.chars();
             rest = match chars.next() {
-                Some('u') => match escape.get(1..5).and_then(|hex| u16::from_str_radix(hex, 16).ok()) {
+                Some('u') => match escape
+                    .get(1..5)
+                    .and_then(|hex| u16::from_str_radix(hex, 16).ok())
+                {
                     Some(unit) => {
                         plain.push(unit);
                         &escape[5..]
@@ -202,8 +236,16 @@ mod tests {
     fn keys_are_found_in_every_spelling() {
         let json = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"한 \"7\""#;
         let utf16: Vec<u8> = json.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let escaped: String =
-            json.chars().map(|char| if char == '"' { char.to_string() } else { format!("\\u{:04x}", u32::from(char)) }).collect();
+        let escaped: String = json
+            .chars()
+            .map(|char| {
+                if char == '"' {
+                    char.to_string()
+                } else {
+                    format!("\\u{:04x}", u32::from(char))
+                }
+            })
+            .collect();
         for text in [
             json.to_owned(),
             format!("{{\"data\":{}", serde_json::to_string(json).unwrap()),
@@ -215,11 +257,24 @@ mod tests {
             STANDARD.encode(gzip(json)),
             STANDARD.encode(&gzip(json)[..gzip(json).len() - 4]),
             STANDARD.encode(utf16),
-            format!(r#"{{"specversion":"1.0","data_base64":"{}"}}"#, URL_SAFE_NO_PAD.encode(json)),
-            STANDARD.encode(json).as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect::<Vec<_>>().join("\r\n"),
+            format!(
+                r#"{{"specversion":"1.0","data_base64":"{}"}}"#,
+                URL_SAFE_NO_PAD.encode(json)
+            ),
+            STANDARD
+                .encode(json)
+                .as_bytes()
+                .chunks(20)
+                .map(|line| std::str::from_utf8(line).unwrap())
+                .collect::<Vec<_>>()
+                .join("\r\n"),
         ] {
             assert_eq!(mention(&text, "Sales", "한 \"7\""), Mention::Both, "{text}");
-            assert_eq!(mention(&text, "Marketing", "한 \"7\""), Mention::RowKey, "{text}");
+            assert_eq!(
+                mention(&text, "Marketing", "한 \"7\""),
+                Mention::RowKey,
+                "{text}"
+            );
             assert_eq!(mention(&text, "Sales", "8"), Mention::Neither, "{text}");
         }
     }
@@ -230,8 +285,15 @@ mod tests {
         assert_eq!(mention(text, "Sales", "7"), Mention::Neither);
         assert_eq!(mention(text, "force", "17"), Mention::RowKey);
         assert_eq!(mention("the row (a, -1)", "a", "-1"), Mention::Both);
-        assert_eq!(mention("anything", "", "anything"), Mention::RowKey, "an empty key is in every text");
-        assert_eq!((mention("a 7", "7", "7"), mention("7: 7", "7", "7")), (Mention::RowKey, Mention::Both));
+        assert_eq!(
+            mention("anything", "", "anything"),
+            Mention::RowKey,
+            "an empty key is in every text"
+        );
+        assert_eq!(
+            (mention("a 7", "7", "7"), mention("7: 7", "7", "7")),
+            (Mention::RowKey, Mention::Both)
+        );
     }
 
     #[test]
@@ -239,7 +301,10 @@ mod tests {
         assert!(!Spellings::of("hello").opaque);
         assert!(Spellings::of(&STANDARD.encode([0xff, 0xd8, 0xff, 0xe0].repeat(5))).opaque);
         let picture = format!(r#"{{"Photo":"{}"}}"#, STANDARD.encode([0xff; 100]));
-        assert!(!Spellings::of(&picture).opaque, "a value in a text is none of the message's own");
+        assert!(
+            !Spellings::of(&picture).opaque,
+            "a value in a text is none of the message's own"
+        );
     }
 
     proptest::proptest! {

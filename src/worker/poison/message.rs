@@ -61,10 +61,21 @@ impl fmt::Display for Reason {
 impl std::str::FromStr for Reason {
     type Err = PoisonError;
     fn from_str(name: &str) -> Result<Self, PoisonError> {
-        [Self::Exhausted, Self::Permanent, Self::Undecodable, Self::Expired, Self::Foreign]
-            .into_iter()
-            .find(|reason| reason.name() == name)
-            .ok_or_else(|| PoisonError(format!("{} is not a reason: exhausted, permanent, undecodable, expired or foreign", Quoted(name))))
+        [
+            Self::Exhausted,
+            Self::Permanent,
+            Self::Undecodable,
+            Self::Expired,
+            Self::Foreign,
+        ]
+        .into_iter()
+        .find(|reason| reason.name() == name)
+        .ok_or_else(|| {
+            PoisonError(format!(
+                "{} is not a reason: exhausted, permanent, undecodable, expired or foreign",
+                Quoted(name)
+            ))
+        })
     }
 }
 
@@ -131,7 +142,15 @@ impl PoisonMessage {
         wire.v = VERSION;
         // In its middle: what ends it is the first of its causes.
         wire.error = quoted::cut(&wire.error, ERROR_BYTES);
-        for text in [Some(&mut wire.step), Some(&mut wire.worker), wire.op.as_mut(), wire.id.as_mut()].into_iter().flatten() {
+        for text in [
+            Some(&mut wire.step),
+            Some(&mut wire.worker),
+            wire.op.as_mut(),
+            wire.id.as_mut(),
+        ]
+        .into_iter()
+        .flatten()
+        {
             *text = cause::shortened(text, TEXT_BYTES);
         }
         // Strings and numbers always serialise.
@@ -148,20 +167,28 @@ impl PoisonMessage {
         // Never written compressed.
         let body = body::excerpt(text, limits::QUEUE_TEXT_BYTES);
         if body.cut {
-            return Err(PoisonError("it is compressed, which poison messages never are".to_owned()));
+            return Err(PoisonError(
+                "it is compressed, which poison messages never are".to_owned(),
+            ));
         }
-        let message: Self = serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
+        let message: Self =
+            serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
         if message.v == VERSION {
             Ok(message)
         } else {
-            Err(PoisonError(format!("\"v\" is {}; this program reads version {VERSION}", message.v)))
+            Err(PoisonError(format!(
+                "\"v\" is {}; this program reads version {VERSION}",
+                message.v
+            )))
         }
     }
 
     /// The body as it is kept, from a message's text: readable where it can be, and never expanded.
     pub fn keep_body(text: &str) -> String {
         match body::decode(text) {
-            Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => body.text,
+            Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => {
+                body.text
+            }
             Ok(_) | Err(_) => text.to_owned(),
         }
     }
@@ -170,14 +197,21 @@ impl PoisonMessage {
     /// note.
     pub fn requeued_text(kept: &str) -> String {
         let text = note::without_note(kept);
-        if text.starts_with('{') { body::pack(&text).unwrap_or_else(|| body::encode(&text)) } else { text }
+        if text.starts_with('{') {
+            body::pack(&text).unwrap_or_else(|| body::encode(&text))
+        } else {
+            text
+        }
     }
 
     /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue
     /// than its own, and to no other blob than its own body's.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {
-            return Some(format!("it names the queue {}, which is not this poison queue's", self.queue));
+            return Some(format!(
+                "it names the queue {}, which is not this poison queue's",
+                self.queue
+            ));
         }
         if self.message_id.len() > MESSAGE_ID_BYTES {
             return Some(format!(
@@ -193,21 +227,39 @@ impl PoisonMessage {
             return Some("it has a body, and names a blob for another".to_owned());
         }
         let digest = |rest: &str| rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
-        let own = self.blob_prefix().is_some_and(|prefix| blob.name.as_str().strip_prefix(prefix.as_str()).is_some_and(digest));
-        (blob.container.as_str() != BODY_CONTAINER || !own)
-            .then(|| format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
+        let own = self.blob_prefix().is_some_and(|prefix| {
+            blob.name
+                .as_str()
+                .strip_prefix(prefix.as_str())
+                .is_some_and(digest)
+        });
+        (blob.container.as_str() != BODY_CONTAINER || !own).then(|| {
+            format!(
+                "it names the blob {}/{}, which is not where its body would lie",
+                blob.container, blob.name
+            )
+        })
     }
 
     /// Where the body lies when it does not fit: the same for every copy, and not found by the id alone.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
         let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
         let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;
-        Some(BodyBlob { container: ContainerName::new(BODY_CONTAINER).ok()?, name })
+        Some(BodyBlob {
+            container: ContainerName::new(BODY_CONTAINER).ok()?,
+            name,
+        })
     }
 
     fn blob_prefix(&self) -> Option<BlobName> {
         BlobName::new(format!("{}/{}", self.queue, self.message_id))
-            .or_else(|_| BlobName::new(format!("{}/{}", self.queue, hex::encode(Sha256::digest(&self.message_id)))))
+            .or_else(|_| {
+                BlobName::new(format!(
+                    "{}/{}",
+                    self.queue,
+                    hex::encode(Sha256::digest(&self.message_id))
+                ))
+            })
             .ok()
     }
 }
@@ -241,8 +293,15 @@ pub(crate) mod tests {
         assert_eq!(PoisonMessage::decode(&message.encode()), Ok(message));
         assert!(PoisonMessage::decode("hello").is_err());
         assert!(PoisonMessage::decode(r#"{"v":1}"#).is_err());
-        let other = serde_json::json!(PoisonMessage { v: 2, ..poisoned("m1", "") }).to_string();
-        assert_eq!(PoisonMessage::decode(&other).unwrap_err().to_string(), "\"v\" is 2; this program reads version 1");
+        let other = serde_json::json!(PoisonMessage {
+            v: 2,
+            ..poisoned("m1", "")
+        })
+        .to_string();
+        assert_eq!(
+            PoisonMessage::decode(&other).unwrap_err().to_string(),
+            "\"v\" is 2; this program reads version 1"
+        );
     }
 
     #[test]
@@ -252,7 +311,12 @@ pub(crate) mod tests {
         message.id = Some("i".repeat(48_000));
         message.op = Some("o".repeat(48_000));
         assert!(message.fits());
-        assert!(PoisonMessage::decode(&message.encode()).unwrap().error.contains('…'));
+        assert!(
+            PoisonMessage::decode(&message.encode())
+                .unwrap()
+                .error
+                .contains('…')
+        );
     }
 
     #[test]
@@ -260,14 +324,25 @@ pub(crate) mod tests {
         let json = r#"{"op":"sync","ek":{"id":"m1","free":2}}"#;
         let kept = PoisonMessage::keep_body(&body::encode(json));
         assert_eq!(kept, json);
-        assert_eq!(body::decode(&PoisonMessage::requeued_text(&kept)).unwrap().text, r#"{"op":"sync"}"#);
+        assert_eq!(
+            body::decode(&PoisonMessage::requeued_text(&kept))
+                .unwrap()
+                .text,
+            r#"{"op":"sync"}"#
+        );
         assert_eq!(PoisonMessage::keep_body("no job"), "no job");
         assert_eq!(PoisonMessage::requeued_text("no job"), "no job");
     }
 
     #[test]
     fn every_reason_is_read_as_it_is_written() {
-        for reason in [Reason::Exhausted, Reason::Permanent, Reason::Undecodable, Reason::Expired, Reason::Foreign] {
+        for reason in [
+            Reason::Exhausted,
+            Reason::Permanent,
+            Reason::Undecodable,
+            Reason::Expired,
+            Reason::Foreign,
+        ] {
             assert_eq!(reason.to_string().parse(), Ok(reason));
         }
         assert!("other".parse::<Reason>().is_err());

@@ -90,7 +90,14 @@ impl<'q> PoisonPages<'q> {
 
     /// Begins a walk over a queue of about so many messages.
     pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagesFor) -> Self {
-        Self { queue, most, hidden: purpose.hidden(most), met: BTreeSet::new(), again: 0, patience: None }
+        Self {
+            queue,
+            most,
+            hidden: purpose.hidden(most),
+            met: BTreeSet::new(),
+            again: 0,
+            patience: None,
+        }
     }
 
     /// The next page. `None` at the end: nothing is left to be got, or all of it comes around for ever.
@@ -110,7 +117,11 @@ impl<'q> PoisonPages<'q> {
             if came_around || self.again > self.most / u64::from(limits::QUEUE_BATCH) {
                 return Ok(None);
             }
-            let get = |_| self.queue.queues.get(&self.queue.poison, limits::QUEUE_BATCH, self.hidden);
+            let get = |_| {
+                self.queue
+                    .queues
+                    .get(&self.queue.poison, limits::QUEUE_BATCH, self.hidden)
+            };
             let (mut messages, mut failed) = (Vec::new(), None);
             for page in join_all((0..pages).map(get)).await {
                 match page {
@@ -125,7 +136,8 @@ impl<'q> PoisonPages<'q> {
             }
             if !messages.is_empty() {
                 let before = self.met.len();
-                self.met.extend(messages.iter().map(|message| hashed(&message.id)));
+                self.met
+                    .extend(messages.iter().map(|message| hashed(&message.id)));
                 let is_new = self.met.len() > before;
                 self.again += u64::from(!is_new);
                 return Ok(Some(WalkPage { messages, is_new }));

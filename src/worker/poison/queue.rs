@@ -14,7 +14,10 @@ use super::{PoisonFilter, PoisonMessage, Reason};
 use crate::model::allowed::JobAllowance;
 use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
-use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
+use crate::ports::{
+    Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject,
+    Ttl, What,
+};
 use crate::settings::QueueSettings;
 use crate::worker::note;
 
@@ -53,7 +56,9 @@ pub struct PoisonEntry {
 impl PoisonEntry {
     /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
     pub fn has(&self, id: &String) -> bool {
-        self.message.message_id == *id || self.message.id.as_ref() == Some(id) || self.ids.contains(id)
+        self.message.message_id == *id
+            || self.message.id.as_ref() == Some(id)
+            || self.ids.contains(id)
     }
 }
 
@@ -87,10 +92,26 @@ pub(super) struct PoisonCopies {
 
 /// Key shared by all copies of one original, which say the same: ids can be borrowed. Where one reason is meant, it is a part.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
-    let PoisonMessage { queue, message_id, id, first_enqueued, body, body_blob, .. } = message;
+    let PoisonMessage {
+        queue,
+        message_id,
+        id,
+        first_enqueued,
+        body,
+        body_blob,
+        ..
+    } = message;
     let reason = meant.map(|_| message.reason);
     let body = body.as_deref().map(note::compared);
-    let said = serde_json::json!([queue, message_id, id, reason, first_enqueued, body, body_blob]);
+    let said = serde_json::json!([
+        queue,
+        message_id,
+        id,
+        reason,
+        first_enqueued,
+        body,
+        body_blob
+    ]);
     hex::encode(Sha256::digest(said.to_string()))
 }
 
@@ -102,7 +123,10 @@ impl PoisonQueue {
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             origin: shards.first().unwrap_or(&queue.name).clone(),
-            own: shards.into_iter().chain([queue.name.clone(), recheck.clone()]).collect(),
+            own: shards
+                .into_iter()
+                .chain([queue.name.clone(), recheck.clone()])
+                .collect(),
             recheck,
             allowed: queue.allowed.clone(),
             poison: queue.name.with_suffix("-poison")?,
@@ -114,7 +138,10 @@ impl PoisonQueue {
     /// messages handled until then are reported.
     #[must_use]
     pub fn until(self, stop: &CancellationToken) -> Self {
-        Self { stop: stop.clone(), ..self }
+        Self {
+            stop: stop.clone(),
+            ..self
+        }
     }
 
     /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
@@ -136,20 +163,35 @@ impl PoisonQueue {
 
     /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
     pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
-        let Some(blob) = &message.body_blob else { return Ok(message.body.clone()) };
+        let Some(blob) = &message.body_blob else {
+            return Ok(message.body.clone());
+        };
         let found = self.blobs.properties(&blob.container, &blob.name).await?;
         if found.is_some_and(|found| found.length > BODY_BYTES) {
-            let subject = Subject { account: AccountName::main(), what: What::Blob(blob.container.clone(), blob.name.clone()) };
-            return Err(StoreError::new(ErrorClass::TooLarge, "Get Blob", subject, "it is larger than any message: it is no body"));
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Blob(blob.container.clone(), blob.name.clone()),
+            };
+            return Err(StoreError::new(
+                ErrorClass::TooLarge,
+                "Get Blob",
+                subject,
+                "it is larger than any message: it is no body",
+            ));
         }
         let blob = self.blobs.get(&blob.container, &blob.name, None).await?;
         Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
     }
 
     /// The first messages, and how many there are.
-    pub(super) async fn peek(&self, meant: Option<Reason>) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+    pub(super) async fn peek(
+        &self,
+        meant: Option<Reason>,
+    ) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok((Vec::new(), 0)),
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok((Vec::new(), 0));
+            }
             peeked => peeked?,
         };
         let total = self.queues.approximate_count(&self.poison).await?;
@@ -162,18 +204,34 @@ impl PoisonQueue {
             expires: peeked.expires,
             next_visible: peeked.inserted,
         });
-        Ok((self.gather(messages, meant).into_iter().map(|held| held.entry).collect(), total))
+        Ok((
+            self.gather(messages, meant)
+                .into_iter()
+                .map(|held| held.entry)
+                .collect(),
+            total,
+        ))
     }
 
     /// Groups copies by their original, oldest first.
-    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>, meant: Option<Reason>) -> Vec<PoisonCopies> {
+    pub(super) fn gather(
+        &self,
+        messages: impl Iterator<Item = Message>,
+        meant: Option<Reason>,
+    ) -> Vec<PoisonCopies> {
         let mut originals: BTreeMap<String, PoisonCopies> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
-            let held = originals.entry(original(&message, meant)).or_insert_with(|| PoisonCopies {
-                entry: PoisonEntry { message, ids: Vec::new(), inserted: copy.inserted },
-                copies: Vec::new(),
-            });
+            let held = originals
+                .entry(original(&message, meant))
+                .or_insert_with(|| PoisonCopies {
+                    entry: PoisonEntry {
+                        message,
+                        ids: Vec::new(),
+                        inserted: copy.inserted,
+                    },
+                    copies: Vec::new(),
+                });
             held.entry.inserted = held.entry.inserted.max(copy.inserted);
             held.entry.ids.push(copy.id.clone());
             held.copies.push(copy);
@@ -216,19 +274,29 @@ impl PoisonQueue {
 
     pub(super) async fn requeue_one(&self, held: &PoisonCopies) -> Result<(), String> {
         let message = &held.entry.message;
-        let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
+        let body = self
+            .body(message)
+            .await
+            .map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
         self.refuse_disallowed(&message.queue, &body)?;
         let text = PoisonMessage::requeued_text(&body);
-        let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
+        let put = self
+            .queues
+            .put(&message.queue, &text, Duration::ZERO, Ttl::Never)
+            .await;
         put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
-        self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
+        self.delete_copies(held)
+            .await
+            .map_err(|error| format!("it was put back, but {error}"))
     }
 
     /// Refuses a job that its queue would poison again at once.
     fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
         match job::decode_kept(body) {
-            Ok(envelope) if *queue != self.recheck => self.allowed.refuses(&envelope.job).map_or(Ok(()), Err),
+            Ok(envelope) if *queue != self.recheck => {
+                self.allowed.refuses(&envelope.job).map_or(Ok(()), Err)
+            }
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -237,10 +305,17 @@ impl PoisonQueue {
     pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
         let mut lost = false;
         for copy in &held.copies {
-            match self.queues.delete(&self.poison, &copy.id, &copy.pop_receipt).await {
+            match self
+                .queues
+                .delete(&self.poison, &copy.id, &copy.pop_receipt)
+                .await
+            {
                 Err(error) if error.class == ErrorClass::LeaseLost => lost = true,
                 Err(error) if !matches!(error.class, ErrorClass::NotFound(_)) => {
-                    return Err(format!("a poison message cannot be deleted: {}", cause::chain(&error)));
+                    return Err(format!(
+                        "a poison message cannot be deleted: {}",
+                        cause::chain(&error)
+                    ));
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -250,7 +325,14 @@ impl PoisonQueue {
         }
         if let Some(blob) = &held.entry.message.body_blob {
             let deleted = self.blobs.delete(&blob.container, &blob.name, None).await;
-            deleted.map_err(|error| format!("the blob {}/{} cannot be deleted: {}", blob.container, blob.name, cause::chain(&error)))?;
+            deleted.map_err(|error| {
+                format!(
+                    "the blob {}/{} cannot be deleted: {}",
+                    blob.container,
+                    blob.name,
+                    cause::chain(&error)
+                )
+            })?;
         }
         Ok(())
     }

@@ -19,11 +19,19 @@ pub(crate) async fn send(
         && let Some(body) = message.body.take()
     {
         let content = Bytes::from(body);
-        let upload = BlobUpload { content_type: Some("text/plain; charset=utf-8".to_owned()), ..BlobUpload::default() };
-        match blobs.put(&blob.container, &blob.name, content.clone(), &upload).await {
+        let upload = BlobUpload {
+            content_type: Some("text/plain; charset=utf-8".to_owned()),
+            ..BlobUpload::default()
+        };
+        match blobs
+            .put(&blob.container, &blob.name, content.clone(), &upload)
+            .await
+        {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
                 blobs.create_container(&blob.container).await?;
-                blobs.put(&blob.container, &blob.name, content, &upload).await?;
+                blobs
+                    .put(&blob.container, &blob.name, content, &upload)
+                    .await?;
             }
             put => {
                 put?;
@@ -32,10 +40,15 @@ pub(crate) async fn send(
         message.body_blob = Some(blob);
     }
     let text = message.encode();
-    match queues.put(poison, &text, std::time::Duration::ZERO, Ttl::Never).await {
+    match queues
+        .put(poison, &text, std::time::Duration::ZERO, Ttl::Never)
+        .await
+    {
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
             queues.create_queue(poison).await?;
-            queues.put(poison, &text, std::time::Duration::ZERO, Ttl::Never).await?;
+            queues
+                .put(poison, &text, std::time::Duration::ZERO, Ttl::Never)
+                .await?;
         }
         put => {
             put?;

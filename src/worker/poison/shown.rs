@@ -29,14 +29,22 @@ impl ShownBody {
     /// Of a body as it was kept, expanded to at most `most` bytes.
     pub fn of(kept: &str, most: usize) -> Self {
         let body::Excerpt { text, cut } = body::excerpt(kept, most);
-        let value = if cut { None } else { serde_json::from_str(&text).ok() };
+        let value = if cut {
+            None
+        } else {
+            serde_json::from_str(&text).ok()
+        };
         Self { value, text, cut }
     }
 
     /// Of a value that was measured before.
     #[must_use]
     pub fn whole(value: Value) -> Self {
-        Self { text: value.to_string(), value: Some(value), cut: false }
+        Self {
+            text: value.to_string(),
+            value: Some(value),
+            cut: false,
+        }
     }
 
     /// For machines: the value, else the text.
@@ -47,14 +55,24 @@ impl ShownBody {
 
     /// For people: indented where that is not out of proportion, else as it is.
     pub fn laid_out(&self) -> String {
-        let most = self.text.len().saturating_mul(LAID_OUT_TIMES).saturating_add(1_024);
-        self.value.as_ref().and_then(|value| indented(value, most)).unwrap_or_else(|| self.text.clone())
+        let most = self
+            .text
+            .len()
+            .saturating_mul(LAID_OUT_TIMES)
+            .saturating_add(1_024);
+        self.value
+            .as_ref()
+            .and_then(|value| indented(value, most))
+            .unwrap_or_else(|| self.text.clone())
     }
 }
 
 /// JSON with indentation; `None` where that takes more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
-    let mut bounded = Bounded { bytes: Vec::new(), most };
+    let mut bounded = Bounded {
+        bytes: Vec::new(),
+        most,
+    };
     serde_json::to_writer_pretty(&mut bounded, value).ok()?;
     String::from_utf8(bounded.bytes).ok()
 }
@@ -86,7 +104,11 @@ mod tests {
     /// A job of a few hundred bytes that is a megabyte of zeros, as deep as the parser goes.
     fn bomb() -> String {
         let zeros = vec!["0"; 500_000].join(",");
-        let json = format!("{{\"op\":\"nope\",\"a\":{}{zeros}{}}}", "[".repeat(120), "]".repeat(120));
+        let json = format!(
+            "{{\"op\":\"nope\",\"a\":{}{zeros}{}}}",
+            "[".repeat(120),
+            "]".repeat(120)
+        );
         body::pack(&json).unwrap()
     }
 
@@ -102,12 +124,20 @@ mod tests {
 
     #[test]
     fn what_indentation_would_blow_up_is_shown_as_it_is() {
-        let deep = format!("{{\"a\":{}{}{}}}", "[".repeat(120), vec!["0"; 3_000].join(","), "]".repeat(120));
+        let deep = format!(
+            "{{\"a\":{}{}{}}}",
+            "[".repeat(120),
+            vec!["0"; 3_000].join(","),
+            "]".repeat(120)
+        );
         let shown = ShownBody::of(&deep, SHOWN_BYTES);
         assert!(!shown.cut && shown.value.is_some());
         assert_eq!(shown.laid_out(), deep);
         let flat = ShownBody::of(r#"{"op":"sync","table":"T"}"#, SHOWN_BYTES);
-        assert_eq!(flat.laid_out(), "{\n  \"op\": \"sync\",\n  \"table\": \"T\"\n}");
+        assert_eq!(
+            flat.laid_out(),
+            "{\n  \"op\": \"sync\",\n  \"table\": \"T\"\n}"
+        );
     }
 
     #[test]
@@ -115,6 +145,9 @@ mod tests {
         let shown = ShownBody::of("한 no job", 6);
         assert_eq!((shown.text.as_str(), shown.cut), ("한 no", true));
         assert_eq!(ShownBody::of("한", 2).text, "", "no half of a character");
-        assert_eq!(ShownBody::of("no job", 100).into_value(), Value::from("no job"));
+        assert_eq!(
+            ShownBody::of("no job", 100).into_value(),
+            Value::from("no job")
+        );
     }
 }

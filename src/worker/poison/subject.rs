@@ -90,14 +90,27 @@ enum Match {
 
 impl Sought<'_> {
     /// The bearing of a message with this body that was first put at this time, on the poison queue of this account and recheck queue.
-    pub(super) fn bearing(&self, kept: &str, put: Timestamp, account: &AccountName, recheck: &QueueName) -> Bearing {
+    pub(super) fn bearing(
+        &self,
+        kept: &str,
+        put: Timestamp,
+        account: &AccountName,
+        recheck: &QueueName,
+    ) -> Bearing {
         let of_all = self.bearing_of(kept, account, recheck);
         let is_older = |erased: &&ErasedPrimary| erased.sent.is_none_or(|sent| put <= sent);
-        if !matches!(of_all, Bearing::About(_)) || self.erased.iter().all(|erased| is_older(&erased)) {
+        if !matches!(of_all, Bearing::About(_))
+            || self.erased.iter().all(|erased| is_older(&erased))
+        {
             return of_all;
         }
         let erased: Vec<ErasedPrimary> = self.erased.iter().filter(is_older).cloned().collect();
-        match (Sought { erased: &erased, ..*self }).bearing_of(kept, account, recheck) {
+        match (Sought {
+            erased: &erased,
+            ..*self
+        })
+        .bearing_of(kept, account, recheck)
+        {
             about @ Bearing::About(_) => about,
             _ => Bearing::Unclear,
         }
@@ -105,16 +118,22 @@ impl Sought<'_> {
 
     fn bearing_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Bearing {
         let is_own = |reach: &ErasureReach| reach.account == *account && reach.recheck == *recheck;
-        let Ok(object) = job::kept_object(kept) else { return self.bearing_of_text(kept, &is_own) };
+        let Ok(object) = job::kept_object(kept) else {
+            return self.bearing_of_text(kept, &is_own);
+        };
         if is_withheld(&object) {
             return Bearing::Unclear;
         }
         let jobs = self.jobs_in(&object);
         match self.judged(&jobs, &is_own) {
             // Some of its entities cannot be told.
-            Some(Bearing::Other) if jobs.iter().any(Vec::is_empty) => self.at_most_unclear(&Spellings::of(kept), &is_own),
+            Some(Bearing::Other) if jobs.iter().any(Vec::is_empty) => {
+                self.at_most_unclear(&Spellings::of(kept), &is_own)
+            }
             // It has items to look at that no footprint lists: it is to be requeued.
-            Some(Bearing::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => Bearing::Unclear,
+            Some(Bearing::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
+                Bearing::Unclear
+            }
             Some(Bearing::About(_)) => Bearing::About(staged(object)),
             Some(found) => found,
             None => {
@@ -147,7 +166,11 @@ impl Sought<'_> {
     }
 
     /// The bearing of a message that names other primaries, and this one perhaps.
-    fn at_most_unclear(&self, spellings: &Spellings, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+    fn at_most_unclear(
+        &self,
+        spellings: &Spellings,
+        is_own: &dyn Fn(&ErasureReach) -> bool,
+    ) -> Bearing {
         match self.mentioned(spellings, is_own) {
             Bearing::About(_) => Bearing::Unclear,
             found => found,
@@ -168,10 +191,16 @@ impl Sought<'_> {
 
     /// The bearing of a text by the keys that it names anywhere.
     fn mentioned(&self, spellings: &Spellings, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
-        let mut found = if spellings.opaque { Bearing::Unclear } else { Bearing::Other };
+        let mut found = if spellings.opaque {
+            Bearing::Unclear
+        } else {
+            Bearing::Other
+        };
         for erased in self.erased {
             match spellings.mention(&erased.primary.key) {
-                Mention::Both if erased.reach.as_ref().is_none_or(is_own) => return Bearing::About(Vec::new()),
+                Mention::Both if erased.reach.as_ref().is_none_or(is_own) => {
+                    return Bearing::About(Vec::new());
+                }
                 Mention::Both | Mention::RowKey => found = Bearing::Unclear,
                 Mention::Neither => {}
             }
@@ -181,7 +210,9 @@ impl Sought<'_> {
 
     /// Whether an error of another message names an erased primary.
     pub(super) fn is_named_in(&self, error: &str) -> bool {
-        self.erased.iter().any(|erased| error.contains(&erased.primary.to_string()))
+        self.erased
+            .iter()
+            .any(|erased| error.contains(&erased.primary.to_string()))
     }
 
     /// The jobs that a value names: one, those of a batch, those of a list of jobs.
@@ -189,7 +220,16 @@ impl Sought<'_> {
         match value {
             Value::Array(values) => {
                 let jobs = values.iter().map(|value| self.jobs(value));
-                told(jobs.flat_map(|jobs| if jobs.is_empty() { vec![NamedJob::new()] } else { jobs }).collect())
+                told(
+                    jobs.flat_map(|jobs| {
+                        if jobs.is_empty() {
+                            vec![NamedJob::new()]
+                        } else {
+                            jobs
+                        }
+                    })
+                    .collect(),
+                )
             }
             Value::Object(object) => self.jobs_in(object),
             _ => Vec::new(),
@@ -198,7 +238,10 @@ impl Sought<'_> {
 
     fn jobs_in(&self, object: &Map<String, Value>) -> Vec<NamedJob> {
         match ForeignEvent::of(object) {
-            Some(event) => event.and_then(|event| self.events.map(&event)).map(|mapped| jobs_of(&mapped.job)).unwrap_or_default(),
+            Some(event) => event
+                .and_then(|event| self.events.map(&event))
+                .map(|mapped| jobs_of(&mapped.job))
+                .unwrap_or_default(),
             None => jobs_of(object),
         }
     }
@@ -206,13 +249,25 @@ impl Sought<'_> {
     fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> Match {
         let forms: Vec<Vec<Primary>> = job.iter().map(|named| self.forms_of(named)).collect();
         let of_one = |named: &NamedKey, of: &[Primary], erased: &ErasedPrimary| {
-            let ErasedPrimary { primary: Primary { table, key: EntityKey { pk, rk } }, reach, .. } = erased;
+            let ErasedPrimary {
+                primary:
+                    Primary {
+                        table,
+                        key: EntityKey { pk, rk },
+                    },
+                reach,
+                ..
+            } = erased;
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
                 return Match::Other;
             }
             // An erasure takes archived forms along.
-            let as_erased =
-                |of: &'_ [Primary]| of.iter().find(|form| form.table == *table).or_else(|| of.first()).map(|form| form.table.clone());
+            let as_erased = |of: &'_ [Primary]| {
+                of.iter()
+                    .find(|form| form.table == *table)
+                    .or_else(|| of.first())
+                    .map(|form| form.table.clone())
+            };
             let primary = as_erased(of);
             let known: BTreeSet<TableName> = forms.iter().filter_map(|of| as_erased(of)).collect();
             let may_reach = reach.as_ref().is_none_or(|reach| match primary {
@@ -224,20 +279,38 @@ impl Sought<'_> {
                 (Some(_), _) | (None, None) if may_reach => Match::About,
                 (Some(_), _) => Match::Other,
                 // Misspelt.
-                (None, Some(of)) if may_reach && named.field == "table" && nearest(of, [table.as_str()]).is_some() => Match::About,
+                (None, Some(of))
+                    if may_reach
+                        && named.field == "table"
+                        && nearest(of, [table.as_str()]).is_some() =>
+                {
+                    Match::About
+                }
                 (None, _) => Match::Unclear,
             }
         };
-        let each = job.iter().zip(&forms).flat_map(|(named, of)| self.erased.iter().map(move |erased| of_one(named, of, erased)));
+        let each = job.iter().zip(&forms).flat_map(|(named, of)| {
+            self.erased
+                .iter()
+                .map(move |erased| of_one(named, of, erased))
+        });
         each.max().unwrap_or(Match::Other)
     }
 
     /// The primary of a key, its table spelled as declared; then, of an archived one, those that it was. None if no such table or archive is
     /// known.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
-        let op = if *field == "archive" { "archive" } else { "sync" };
-        let Value::Object(plain) = json!({"op": op, *field: of, "pk": pk, "rk": rk}) else { return Vec::new() };
-        job::decode_job(plain).map(|envelope| (self.key_of)(&envelope.job)).unwrap_or_default()
+        let op = if *field == "archive" {
+            "archive"
+        } else {
+            "sync"
+        };
+        let Value::Object(plain) = json!({"op": op, *field: of, "pk": pk, "rk": rk}) else {
+            return Vec::new();
+        };
+        job::decode_job(plain)
+            .map(|envelope| (self.key_of)(&envelope.job))
+            .unwrap_or_default()
     }
 }
 
@@ -266,7 +339,11 @@ fn lenient(text: &str) -> Option<Value> {
             }
         }
     }
-    if values.len() == 1 { values.pop() } else { Some(Value::Array(values)) }
+    if values.len() == 1 {
+        values.pop()
+    } else {
+        Some(Value::Array(values))
+    }
 }
 
 /// Whether nothing is kept of a body but its size.
@@ -285,16 +362,26 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
 
 /// The jobs of a list, as far as one of them tells its keys.
 fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
-    if jobs.iter().all(Vec::is_empty) { Vec::new() } else { jobs }
+    if jobs.iter().all(Vec::is_empty) {
+        Vec::new()
+    } else {
+        jobs
+    }
 }
 
 /// Whether a body names an entity of this table, of any case, and key. `None` where it names nothing to judge that by.
-pub(super) fn names_entity(kept: &str, table: Option<&str>, key: Option<&SoughtKey>) -> Option<bool> {
+pub(super) fn names_entity(
+    kept: &str,
+    table: Option<&str>,
+    key: Option<&SoughtKey>,
+) -> Option<bool> {
     let object = job::kept_object(kept).ok()?;
     let is_of = |of: &str| table.is_none_or(|table| table.eq_ignore_ascii_case(of));
     let jobs = jobs_of(&object);
     if jobs.is_empty() {
-        return text(&object, "table").filter(|_| key.is_none()).map(|of| is_of(&of));
+        return text(&object, "table")
+            .filter(|_| key.is_none())
+            .map(|of| is_of(&of));
     }
     let is_meant = |named: &NamedKey| {
         let of = named.of.as_deref().map_or_else(|| table.is_none(), is_of);
@@ -304,38 +391,74 @@ pub(super) fn names_entity(kept: &str, table: Option<&str>, key: Option<&SoughtK
 }
 
 fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
-    let field = if object.contains_key("archive") { "archive" } else { "table" };
+    let field = if object.contains_key("archive") {
+        "archive"
+    } else {
+        "table"
+    };
     let of = text(object, field);
-    let named = |pk, rk| NamedKey { field, of: of.clone(), pk, rk };
+    let named = |pk, rk| NamedKey {
+        field,
+        of: of.clone(),
+        pk,
+        rk,
+    };
     let of_entity = |entity: &Value| {
         // Some senders encode an entity twice.
         let read = entity.as_str().and_then(lenient);
         let entity = read.as_ref().unwrap_or(entity).as_object()?;
-        Some(vec![named(text(entity, "PartitionKey")?, text(entity, "RowKey")?)])
+        Some(vec![named(
+            text(entity, "PartitionKey")?,
+            text(entity, "RowKey")?,
+        )])
     };
     let list = |name: &str| object.get(name).and_then(Value::as_array);
     let each = |items: &Vec<Value>, key: &dyn Fn(&Value) -> Option<NamedJob>| {
-        told(items.iter().map(|item| key(item).unwrap_or_default()).collect())
+        told(
+            items
+                .iter()
+                .map(|item| key(item).unwrap_or_default())
+                .collect(),
+        )
     };
     if let Some(entities) = list("entities") {
         return each(entities, &of_entity);
     }
     if let Some((pk, rks)) = text(object, "pk").zip(list("rks")) {
-        return each(rks, &|rk| Some(vec![named(pk.clone(), rk.as_str()?.to_owned())]));
+        return each(rks, &|rk| {
+            Some(vec![named(pk.clone(), rk.as_str()?.to_owned())])
+        });
     }
     if let Some(keys) = list("keys") {
-        return each(keys, &|key| Some(vec![named(key.get(0)?.as_str()?.to_owned(), key.get(1)?.as_str()?.to_owned())]));
+        return each(keys, &|key| {
+            Some(vec![named(
+                key.get(0)?.as_str()?.to_owned(),
+                key.get(1)?.as_str()?.to_owned(),
+            )])
+        });
     }
     if let Some(rechecks) = list(job::RECHECKS) {
-        return each(rechecks, &|one| Some(vec![named(text(one.as_object()?, "pk")?, text(one.as_object()?, "rk")?)]));
+        return each(rechecks, &|one| {
+            Some(vec![named(
+                text(one.as_object()?, "pk")?,
+                text(one.as_object()?, "rk")?,
+            )])
+        });
     }
     if let Some(job) = object.get("entity").and_then(of_entity) {
         return vec![job];
     }
-    let Some((pk, rk)) = text(object, "pk").zip(text(object, "rk")) else { return Vec::new() };
+    let Some((pk, rk)) = text(object, "pk").zip(text(object, "rk")) else {
+        return Vec::new();
+    };
     let to = text(object, "to_pk").zip(text(object, "to_rk"));
     let of_target = text(object, "to_table").or_else(|| of.clone());
-    let moved = to.map(|(pk, rk)| NamedKey { field: "table", of: of_target, pk, rk });
+    let moved = to.map(|(pk, rk)| NamedKey {
+        field: "table",
+        of: of_target,
+        pk,
+        rk,
+    });
     vec![[named(pk, rk)].into_iter().chain(moved).collect()]
 }
 
@@ -353,16 +476,26 @@ mod tests {
     /// Knows the tables Employees and Partners, and the archive `former` of the first, with its table FormerEmployees.
     fn key_of() -> KeyOf {
         Arc::new(|job| {
-            let of = |name: &str, key: &EntityKey| Primary { table: TableName::new(name).unwrap(), key: key.clone() };
+            let of = |name: &str, key: &EntityKey| Primary {
+                table: TableName::new(name).unwrap(),
+                key: key.clone(),
+            };
             match job.operation().subject() {
-                JobSubject::Primary(table, key) if ["employees", "partners"].contains(&&*table.canonical()) => {
-                    vec![Primary { table: table.clone(), key: key.clone() }]
+                JobSubject::Primary(table, key)
+                    if ["employees", "partners"].contains(&&*table.canonical()) =>
+                {
+                    vec![Primary {
+                        table: table.clone(),
+                        key: key.clone(),
+                    }]
                 }
                 JobSubject::Primary(table, key) if table.canonical() == "formeremployees" => {
                     vec![of("FormerEmployees", key), of("Employees", key)]
                 }
                 JobSubject::Moved(from, _) => vec![from.clone()],
-                JobSubject::Archived(archive, key) if archive.as_str() == "former" => vec![of("Employees", key)],
+                JobSubject::Archived(archive, key) if archive.as_str() == "former" => {
+                    vec![of("Employees", key)]
+                }
                 _ => Vec::new(),
             }
         })
@@ -375,18 +508,32 @@ mod tests {
             unreachable!("it is an object")
         };
         let when = crate::model::condition::Condition::parse(r#"type == "Hired""#).unwrap();
-        EventMappings(vec![EventMapping::new(ViewName::new("hired").unwrap(), Some(when), put).unwrap()])
+        EventMappings(vec![
+            EventMapping::new(ViewName::new("hired").unwrap(), Some(when), put).unwrap(),
+        ])
     }
 
     fn erased(table: &str, reach: Option<ErasureReach>) -> ErasedPrimary {
-        let primary = Primary { table: TableName::new(table).unwrap(), key: EntityKey::new("Sales", "007").unwrap() };
-        ErasedPrimary { primary, sent: None, reach }
+        let primary = Primary {
+            table: TableName::new(table).unwrap(),
+            key: EntityKey::new("Sales", "007").unwrap(),
+        };
+        ErasedPrimary {
+            primary,
+            sent: None,
+            reach,
+        }
     }
 
     fn bearing(kept: &str, erased: ErasedPrimary) -> Bearing {
         let (key_of, events) = (key_of(), events());
         let recheck = QueueName::new("jobs-recheck").unwrap();
-        Sought { erased: &[erased], key_of: &key_of, events: &events }.bearing(kept, put_at(0), &AccountName::main(), &recheck)
+        Sought {
+            erased: &[erased],
+            key_of: &key_of,
+            events: &events,
+        }
+        .bearing(kept, put_at(0), &AccountName::main(), &recheck)
     }
 
     fn put_at(second: i64) -> Timestamp {
@@ -395,22 +542,39 @@ mod tests {
 
     #[test]
     fn a_message_that_was_put_after_the_erasure_was_sent_is_of_an_entity_put_anew_perhaps() {
-        let text = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
-        let (about, of) = (Bearing::About(Vec::new()), |sent| ErasedPrimary { sent, ..erased("Employees", None) });
+        let text =
+            r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
+        let (about, of) = (Bearing::About(Vec::new()), |sent| ErasedPrimary {
+            sent,
+            ..erased("Employees", None)
+        });
         assert_eq!(bearing(text, of(None)), about);
-        assert_eq!((bearing(text, of(Some(put_at(0)))), bearing(text, of(Some(put_at(1))))), (about.clone(), about));
+        assert_eq!(
+            (
+                bearing(text, of(Some(put_at(0)))),
+                bearing(text, of(Some(put_at(1))))
+            ),
+            (about.clone(), about)
+        );
         assert_eq!(bearing(text, of(Some(put_at(-1)))), Bearing::Unclear);
-        assert_eq!(bearing(&text.replace("007", "008"), of(Some(put_at(-1)))), Bearing::Other);
+        assert_eq!(
+            bearing(&text.replace("007", "008"), of(Some(put_at(-1)))),
+            Bearing::Other
+        );
     }
 
     #[test]
     fn a_message_is_about_an_entity_whatever_else_is_wrong_with_it() {
         let put = |more: Value| {
             let mut put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "007", "Email": "a@b"}});
-            put.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            put.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             put.to_string()
         };
-        let entities = |entities: [Value; 2]| json!({"op": "put", "table": "Employees", "entities": entities}).to_string();
+        let entities = |entities: [Value; 2]| {
+            json!({"op": "put", "table": "Employees", "entities": entities}).to_string()
+        };
         let hired = |department: &str| {
             let data = json!({"department": department, "number": "007", "email": "a@b"});
             json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Hired", "data": data, "subject": "Sales/007"}).to_string()
@@ -494,9 +658,23 @@ mod tests {
             ("1", "1", Bearing::Unclear),
             ("Sales - West", "008", Bearing::About(Vec::new())),
         ] {
-            let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, rk).unwrap() };
+            let primary = Primary {
+                table: TableName::new("Employees").unwrap(),
+                key: EntityKey::new(pk, rk).unwrap(),
+            };
             for text in [broken.to_owned(), body::encode(broken)] {
-                assert_eq!(bearing(&text, ErasedPrimary { primary: primary.clone(), sent: None, reach: None }), wanted, "{pk:?} {rk:?}");
+                assert_eq!(
+                    bearing(
+                        &text,
+                        ErasedPrimary {
+                            primary: primary.clone(),
+                            sent: None,
+                            reach: None
+                        }
+                    ),
+                    wanted,
+                    "{pk:?} {rk:?}"
+                );
             }
         }
     }
@@ -505,16 +683,33 @@ mod tests {
     fn an_erasure_of_a_queue_of_some_tables_reaches_no_message_about_others() {
         let reach = |recheck: &str| {
             let tables = AllowedTables::new(vec![AllowedTable::parse("Partners").unwrap()]);
-            Some(ErasureReach { tables, account: AccountName::main(), recheck: QueueName::new(recheck).unwrap() })
+            Some(ErasureReach {
+                tables,
+                account: AccountName::main(),
+                recheck: QueueName::new(recheck).unwrap(),
+            })
         };
         let arrives = |to: &str| {
             json!({"op": "move", "table": to, "pk": "x", "rk": "y", "to_table": "Partners", "to_pk": "Sales", "to_rk": "007"}).to_string()
         };
-        let former = json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2}).to_string();
-        assert_eq!(bearing(&former, erased("FormerEmployees", None)), Bearing::About(Vec::new()), "itself");
-        assert_eq!(bearing(&former, erased("Employees", reach("jobs-recheck"))), Bearing::Other, "another team's");
-        let put = r#"{"op":"put","table":"Partners","entity":{"PartitionKey":"Sales","RowKey":"007"#;
-        let sync = |table: &str| json!({"op": "sync", "table": table, "pk": "Sales", "rk": "007", "v": 2}).to_string();
+        let former =
+            json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2})
+                .to_string();
+        assert_eq!(
+            bearing(&former, erased("FormerEmployees", None)),
+            Bearing::About(Vec::new()),
+            "itself"
+        );
+        assert_eq!(
+            bearing(&former, erased("Employees", reach("jobs-recheck"))),
+            Bearing::Other,
+            "another team's"
+        );
+        let put =
+            r#"{"op":"put","table":"Partners","entity":{"PartitionKey":"Sales","RowKey":"007"#;
+        let sync = |table: &str| {
+            json!({"op": "sync", "table": table, "pk": "Sales", "rk": "007", "v": 2}).to_string()
+        };
         let about = Bearing::About(Vec::new());
         for (text, elsewhere, here) in [
             (sync("Partners"), &about, &about),
@@ -524,8 +719,16 @@ mod tests {
             (sync("Partner"), &Bearing::Unclear, &about),
             (put.to_owned(), &Bearing::Unclear, &about),
         ] {
-            assert_eq!(&bearing(&text, erased("Partners", reach("partners-recheck"))), elsewhere, "{text}");
-            assert_eq!(&bearing(&text, erased("Partners", reach("jobs-recheck"))), here, "{text}");
+            assert_eq!(
+                &bearing(&text, erased("Partners", reach("partners-recheck"))),
+                elsewhere,
+                "{text}"
+            );
+            assert_eq!(
+                &bearing(&text, erased("Partners", reach("jobs-recheck"))),
+                here,
+                "{text}"
+            );
         }
     }
 }

@@ -56,7 +56,10 @@ pub(crate) struct Stored {
 impl Stored {
     fn shown(&self) -> MessageText {
         if self.unreadable {
-            MessageText::Unreadable { reason: "its XML is broken".to_owned(), raw: format!("<MessageText>{}", self.text) }
+            MessageText::Unreadable {
+                reason: "its XML is broken".to_owned(),
+                raw: format!("<MessageText>{}", self.text),
+            }
         } else {
             MessageText::Readable(self.text.clone())
         }
@@ -64,7 +67,10 @@ impl Stored {
 
     /// Deliveries written off by the note inside.
     pub(crate) fn free(&self) -> u32 {
-        job::decode_object(&self.text).ok().and_then(|object| job::note(&object, &self.id)).map_or(0, |note| note.free)
+        job::decode_object(&self.text)
+            .ok()
+            .and_then(|object| job::note(&object, &self.id))
+            .map_or(0, |note| note.free)
     }
 }
 
@@ -91,7 +97,11 @@ impl Storm {
     }
 
     fn delay(&self) -> Duration {
-        if self.chance.unit() < self.failing / 4.0 { SECOND.mul_f64(self.chance.between(0.0, 45.0)) } else { Duration::ZERO }
+        if self.chance.unit() < self.failing / 4.0 {
+            SECOND.mul_f64(self.chance.between(0.0, 45.0))
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -132,16 +142,44 @@ pub(crate) struct FakeQueues {
 
 impl FakeQueues {
     pub(super) fn new(clock: Arc<TestClock>) -> Self {
-        Self { clock, state: Mutex::new(State { latency: Duration::from_millis(2), ..State::default() }) }
+        Self {
+            clock,
+            state: Mutex::new(State {
+                latency: Duration::from_millis(2),
+                ..State::default()
+            }),
+        }
     }
 
-    pub(crate) fn fail(&self, op: Op, queue: &str, times: usize, class: ErrorClass, effect: Effect) {
+    pub(crate) fn fail(
+        &self,
+        op: Op,
+        queue: &str,
+        times: usize,
+        class: ErrorClass,
+        effect: Effect,
+    ) {
         self.fail_after(0, op, queue, times, class, effect);
     }
 
-    pub(crate) fn fail_after(&self, spared: usize, op: Op, queue: &str, times: usize, class: ErrorClass, effect: Effect) {
+    pub(crate) fn fail_after(
+        &self,
+        spared: usize,
+        op: Op,
+        queue: &str,
+        times: usize,
+        class: ErrorClass,
+        effect: Effect,
+    ) {
         let queue = Some(queue.to_owned());
-        self.state.lock().unwrap().faults.push(Fault { op, queue, spared, left: times, class, effect });
+        self.state.lock().unwrap().faults.push(Fault {
+            op,
+            queue,
+            spared,
+            left: times,
+            class,
+            effect,
+        });
     }
 
     pub(crate) fn outage(&self, during: Range<Duration>) {
@@ -165,13 +203,24 @@ impl FakeQueues {
 
     /// Makes the texts of a queue unreadable, as in a page of broken XML.
     pub(crate) fn garble(&self, queue: &str) {
-        for message in self.state.lock().unwrap().queues.entry(queue.to_owned()).or_default() {
+        for message in self
+            .state
+            .lock()
+            .unwrap()
+            .queues
+            .entry(queue.to_owned())
+            .or_default()
+        {
             message.unreadable = true;
         }
     }
 
     pub(crate) fn storm(&self, seed: u64, failing: f64, until: Duration) {
-        self.state.lock().unwrap().storm = Some(Storm { until, chance: Seeded(AtomicU64::new(seed)), failing });
+        self.state.lock().unwrap().storm = Some(Storm {
+            until,
+            chance: Seeded(AtomicU64::new(seed)),
+            failing,
+        });
     }
 
     pub(crate) fn latency(&self, latency: Duration) {
@@ -187,7 +236,14 @@ impl FakeQueues {
     }
 
     pub(crate) fn calls(&self, op: Op, queue: &str) -> Vec<Call> {
-        self.state.lock().unwrap().calls.iter().filter(|call| call.op == op && call.queue == queue).cloned().collect()
+        self.state
+            .lock()
+            .unwrap()
+            .calls
+            .iter()
+            .filter(|call| call.op == op && call.queue == queue)
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn exists(&self, queue: &str) -> bool {
@@ -210,7 +266,11 @@ impl FakeQueues {
             unreadable: false,
         };
         let id = stored.id.clone();
-        state.queues.entry(queue.to_owned()).or_default().push(stored);
+        state
+            .queues
+            .entry(queue.to_owned())
+            .or_default()
+            .push(stored);
         id
     }
 
@@ -228,7 +288,14 @@ impl FakeQueues {
 
     /// As if the queue's clock had been set back since all of these messages were put.
     pub(crate) fn set_back(&self, queue: &str, by: Duration) {
-        for message in self.state.lock().unwrap().queues.entry(queue.to_owned()).or_default() {
+        for message in self
+            .state
+            .lock()
+            .unwrap()
+            .queues
+            .entry(queue.to_owned())
+            .or_default()
+        {
             message.inserted += by;
         }
     }
@@ -243,18 +310,34 @@ impl FakeQueues {
     ) -> Result<T, StoreError> {
         let (latency, fault) = {
             let state = self.state.lock().unwrap();
-            let storm = state.storm.as_ref().filter(|storm| self.clock.monotonic() < storm.until);
-            (state.latency + storm.map(Storm::delay).unwrap_or_default(), storm.and_then(Storm::fault))
+            let storm = state
+                .storm
+                .as_ref()
+                .filter(|storm| self.clock.monotonic() < storm.until);
+            (
+                state.latency + storm.map(Storm::delay).unwrap_or_default(),
+                storm.and_then(Storm::fault),
+            )
         };
         sleep(latency / 2).await;
         let result = {
             let mut state = self.state.lock().unwrap();
             let now = self.clock.monotonic();
-            let refused = state.outage.as_ref().is_some_and(|outage| outage.contains(&now));
+            let refused = state
+                .outage
+                .as_ref()
+                .is_some_and(|outage| outage.contains(&now));
             let ordered = state
                 .faults
                 .iter_mut()
-                .find(|fault| fault.left > 0 && fault.op == op && fault.queue.as_deref().is_none_or(|name| name == queue.as_str()))
+                .find(|fault| {
+                    fault.left > 0
+                        && fault.op == op
+                        && fault
+                            .queue
+                            .as_deref()
+                            .is_none_or(|name| name == queue.as_str())
+                })
                 .and_then(|fault| {
                     if fault.spared > 0 {
                         fault.spared -= 1;
@@ -263,8 +346,9 @@ impl FakeQueues {
                     fault.left -= 1;
                     Some((fault.class, fault.effect))
                 });
-            let unheard = (op == Op::Get && (now < state.unheard || state.heard.is_some_and(|heard| max > heard)))
-                .then_some((ErrorClass::Ambiguous, Effect::Taken));
+            let unheard = (op == Op::Get
+                && (now < state.unheard || state.heard.is_some_and(|heard| max > heard)))
+            .then_some((ErrorClass::Ambiguous, Effect::Taken));
             let fault = ordered.or(unheard).or(fault);
             for messages in state.queues.values_mut() {
                 messages.retain(|message| message.expires.is_none_or(|expires| expires > now));
@@ -278,18 +362,46 @@ impl FakeQueues {
                 None => effect(&mut state, now),
             };
             let failed = result.is_err();
-            state.calls.push(Call { at: now, op, queue: queue.to_string(), max, visibility, failed });
+            state.calls.push(Call {
+                at: now,
+                op,
+                queue: queue.to_string(),
+                max,
+                visibility,
+                failed,
+            });
             result
         };
         sleep(latency / 2).await;
-        let subject = Subject { account: AccountName::main(), what: What::Queue(queue.clone()) };
-        result.map_err(|class| StoreError::new(class, "Queue Operation", subject, format!("{op:?} was told to fail")))
+        let subject = Subject {
+            account: AccountName::main(),
+            what: What::Queue(queue.clone()),
+        };
+        result.map_err(|class| {
+            StoreError::new(
+                class,
+                "Queue Operation",
+                subject,
+                format!("{op:?} was told to fail"),
+            )
+        })
     }
 }
 
-fn find<'a>(state: &'a mut State, queue: &QueueName, id: &str, receipt: &str) -> Result<&'a mut Stored, ErrorClass> {
-    let messages = state.queues.get_mut(queue.as_str()).ok_or(ErrorClass::NotFound(Missing::Container))?;
-    messages.iter_mut().find(|message| message.id == id && message.receipt.to_string() == receipt).ok_or(ErrorClass::LeaseLost)
+fn find<'a>(
+    state: &'a mut State,
+    queue: &QueueName,
+    id: &str,
+    receipt: &str,
+) -> Result<&'a mut Stored, ErrorClass> {
+    let messages = state
+        .queues
+        .get_mut(queue.as_str())
+        .ok_or(ErrorClass::NotFound(Missing::Container))?;
+    messages
+        .iter_mut()
+        .find(|message| message.id == id && message.receipt.to_string() == receipt)
+        .ok_or(ErrorClass::LeaseLost)
 }
 
 #[async_trait]
@@ -304,10 +416,22 @@ impl QueueStore for FakeQueues {
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        Ok(self.state.lock().unwrap().queues.remove(queue.as_str()).is_some())
+        Ok(self
+            .state
+            .lock()
+            .unwrap()
+            .queues
+            .remove(queue.as_str())
+            .is_some())
     }
 
-    async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError> {
+    async fn put(
+        &self,
+        queue: &QueueName,
+        text: &str,
+        delay: Duration,
+        ttl: Ttl,
+    ) -> Result<SentMessage, StoreError> {
         assert!(text.len() <= 65_536, "too large for a queue");
         self.call(Op::Put, queue, 0, delay, |state, now| {
             state.next += 1;
@@ -317,21 +441,47 @@ impl QueueStore for FakeQueues {
                 Ttl::After(ttl) => Some(now + ttl),
             };
             let (visible, text) = (now + delay, text.to_owned());
-            let stored = Stored { id: id.clone(), text, count: 0, receipt, visible, inserted: now, expires, unreadable: false };
-            state.queues.entry(queue.to_string()).or_default().push(stored);
-            Ok(SentMessage { id, pop_receipt: receipt.to_string() })
+            let stored = Stored {
+                id: id.clone(),
+                text,
+                count: 0,
+                receipt,
+                visible,
+                inserted: now,
+                expires,
+                unreadable: false,
+            };
+            state
+                .queues
+                .entry(queue.to_string())
+                .or_default()
+                .push(stored);
+            Ok(SentMessage {
+                id,
+                pop_receipt: receipt.to_string(),
+            })
         })
         .await
     }
 
-    async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError> {
+    async fn get(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<Message>, StoreError> {
         assert!((1..=32).contains(&max), "asked for {max}");
         self.call(Op::Get, queue, max, visibility, |state, now| {
-            let State { queues, next, page, .. } = state;
+            let State {
+                queues, next, page, ..
+            } = state;
             let most = page.map_or(max, |page| page.min(max));
             let messages = queues.entry(queue.to_string()).or_default();
             messages.sort_by_key(|message| message.visible);
-            let visible = messages.iter_mut().filter(|message| message.visible <= now).take(most as usize);
+            let visible = messages
+                .iter_mut()
+                .filter(|message| message.visible <= now)
+                .take(most as usize);
             Ok(visible
                 .map(|message| {
                     *next += 1;
@@ -366,21 +516,36 @@ impl QueueStore for FakeQueues {
             state.next += 1;
             let next = state.next;
             let message = find(state, queue, id, pop_receipt)?;
-            if message.expires.is_some_and(|expires| now + visibility > expires) {
+            if message
+                .expires
+                .is_some_and(|expires| now + visibility > expires)
+            {
                 return Err(ErrorClass::Permanent);
             }
             message.receipt = next;
             message.text = text.to_owned();
             message.visible = now + visibility;
-            Ok(UpdatedMessage { pop_receipt: next.to_string(), next_visible: at(message.visible) })
+            Ok(UpdatedMessage {
+                pop_receipt: next.to_string(),
+                next_visible: at(message.visible),
+            })
         })
         .await
     }
 
-    async fn delete(&self, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+    ) -> Result<(), StoreError> {
         self.call(Op::Delete, queue, 0, Duration::ZERO, |state, _| {
             find(state, queue, id, pop_receipt)?;
-            state.queues.entry(queue.to_string()).or_default().retain(|message| message.id != id);
+            state
+                .queues
+                .entry(queue.to_string())
+                .or_default()
+                .retain(|message| message.id != id);
             Ok(())
         })
         .await
@@ -406,6 +571,9 @@ impl QueueStore for FakeQueues {
     }
 
     async fn approximate_count(&self, queue: &QueueName) -> Result<u64, StoreError> {
-        self.call(Op::Count, queue, 0, Duration::ZERO, |state, _| Ok(state.queues.entry(queue.to_string()).or_default().len() as u64)).await
+        self.call(Op::Count, queue, 0, Duration::ZERO, |state, _| {
+            Ok(state.queues.entry(queue.to_string()).or_default().len() as u64)
+        })
+        .await
     }
 }

@@ -16,8 +16,13 @@ pub(crate) fn gzip(json: &str) -> String {
 pub(crate) fn random_text(length: usize) -> String {
     let mut state = 1_u64;
     std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        char::from(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"[usize::try_from(state >> 58).unwrap()])
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(
+            b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"
+                [usize::try_from(state >> 58).unwrap()],
+        )
     })
     .take(length)
     .collect()
@@ -26,5 +31,8 @@ pub(crate) fn random_text(length: usize) -> String {
 /// The largest message with these fields: not even compressed is there room for more.
 pub(crate) fn full(fields: &str) -> String {
     let compressed = |length| gzip(&format!(r#"{{{fields},"x":"{}"}}"#, random_text(length)));
-    (0..1_000).map(|step| compressed(66_000 - 16 * step)).find(|text| text.len() <= 65_536).unwrap()
+    (0..1_000)
+        .map(|step| compressed(66_000 - 16 * step))
+        .find(|text| text.len() <= 65_536)
+        .unwrap()
 }

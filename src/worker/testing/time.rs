@@ -28,7 +28,11 @@ impl Clock for TestClock {
 }
 
 pub(crate) fn at(monotonic: Duration) -> Timestamp {
-    "2026-11-20T12:00:00Z".parse::<Timestamp>().unwrap().checked_add(monotonic).unwrap()
+    "2026-11-20T12:00:00Z"
+        .parse::<Timestamp>()
+        .unwrap()
+        .checked_add(monotonic)
+        .unwrap()
 }
 
 /// SplitMix64.
@@ -45,5 +49,7 @@ impl Chance for Seeded {
 
 /// From one moment to a later one.
 pub(crate) fn from_to(earlier: Duration, later: Duration) -> Duration {
-    later.checked_sub(earlier).expect("the moments are in order")
+    later
+        .checked_sub(earlier)
+        .expect("the moments are in order")
 }

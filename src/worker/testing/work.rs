@@ -35,7 +35,8 @@ impl Drop for Ending<'_> {
 }
 
 pub(crate) type Answer = Result<Outcome, Failure>;
-pub(super) type Script = dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
+pub(super) type Script =
+    dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
 
 /// Executor that follows a script, and records its runs.
 pub(crate) struct Scripted {
@@ -50,7 +51,13 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(super) fn new(clock: Arc<TestClock>, script: Arc<Script>) -> Self {
-        Self { clock, script: Mutex::new(script), runs: Mutex::default(), giving_up: Mutex::default(), given_up: Mutex::default() }
+        Self {
+            clock,
+            script: Mutex::new(script),
+            runs: Mutex::default(),
+            giving_up: Mutex::default(),
+            given_up: Mutex::default(),
+        }
     }
 
     pub(crate) fn runs(&self) -> Vec<Ran> {
@@ -70,8 +77,12 @@ impl Scripted {
     /// Most runs at one time.
     pub(crate) fn most_at_once(&self, of: impl Fn(&Ran) -> bool) -> usize {
         let runs: Vec<Ran> = self.runs().into_iter().filter(of).collect();
-        let live = |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
-        runs.iter().map(|run| runs.iter().filter(|other| live(other, run.from)).count()).max().unwrap_or(0)
+        let live =
+            |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
+        runs.iter()
+            .map(|run| runs.iter().filter(|other| live(other, run.from)).count())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -86,7 +97,14 @@ impl Execute for Scripted {
             let mut runs = self.runs.lock().unwrap();
             let message = delivery.stamp.message_id.clone();
             let dequeue_count = delivery.dequeue_count;
-            runs.push(Ran { message, dequeue_count, rk, from: self.clock.monotonic(), to: None, ended: None });
+            runs.push(Ran {
+                message,
+                dequeue_count,
+                rk,
+                from: self.clock.monotonic(),
+                to: None,
+                ended: None,
+            });
             runs.len() - 1
         };
         let ending = Ending(self, number);
@@ -98,7 +116,10 @@ impl Execute for Scripted {
     }
 
     async fn give_up(&self, _: &Work, delivery: &Delivery) -> Result<(), Failure> {
-        self.given_up.lock().unwrap().push(delivery.stamp.message_id.clone());
+        self.given_up
+            .lock()
+            .unwrap()
+            .push(delivery.stamp.message_id.clone());
         self.giving_up.lock().unwrap().pop_front().unwrap_or(Ok(()))
     }
 
@@ -113,14 +134,28 @@ pub(crate) fn done() -> Answer {
 }
 
 pub(crate) fn transient() -> Answer {
-    Err(Failure::new(FailureClass::Transient { retry_after: None }, "writing the copy", std::io::Error::other("503")))
+    Err(Failure::new(
+        FailureClass::Transient { retry_after: None },
+        "writing the copy",
+        std::io::Error::other("503"),
+    ))
 }
 
 pub(crate) fn withheld() -> Answer {
-    let class = FailureClass::Withheld { retry_after: Some(Duration::from_secs(30)) };
-    Err(Failure::new(class, "writing the copy", std::io::Error::other("not sent")))
+    let class = FailureClass::Withheld {
+        retry_after: Some(Duration::from_secs(30)),
+    };
+    Err(Failure::new(
+        class,
+        "writing the copy",
+        std::io::Error::other("not sent"),
+    ))
 }
 
 pub(crate) fn permanent() -> Answer {
-    Err(Failure::new(FailureClass::Permanent, "reading the primary", std::io::Error::other("no such table")))
+    Err(Failure::new(
+        FailureClass::Permanent,
+        "reading the primary",
+        std::io::Error::other("no such table"),
+    ))
 }

@@ -25,12 +25,16 @@ pub(crate) const RECHECK: &str = "evenkeel-jobs-recheck";
 
 /// A sync job of one of many primaries.
 pub(crate) fn sync(rk: impl std::fmt::Display) -> String {
-    body::encode(&format!(r#"{{"op":"sync","table":"Employees","pk":"p","rk":"{rk}"}}"#))
+    body::encode(&format!(
+        r#"{{"op":"sync","table":"Employees","pk":"p","rk":"{rk}"}}"#
+    ))
 }
 
 /// A put job, which is never folded.
 pub(crate) fn put(rk: impl std::fmt::Display) -> String {
-    body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{{"PartitionKey":"p","RowKey":"{rk}"}}}}"#))
+    body::encode(&format!(
+        r#"{{"op":"put","table":"Employees","entity":{{"PartitionKey":"p","RowKey":"{rk}"}}}}"#
+    ))
 }
 
 /// One account, one worker.
@@ -50,7 +54,11 @@ impl World {
         let queues = Arc::new(FakeQueues::new(Arc::clone(&clock)));
         let script: Arc<Script> = Arc::new(|_, _, _| Box::pin(async { done() }));
         let work = Arc::new(Scripted::new(Arc::clone(&clock), script));
-        let backoff = Backoff { min: 2 * SECOND, base: 2 * SECOND, max: Duration::from_mins(10) };
+        let backoff = Backoff {
+            min: 2 * SECOND,
+            base: 2 * SECOND,
+            max: Duration::from_mins(10),
+        };
         let settings = WorkerSettings {
             lease: Duration::from_mins(1),
             max_dequeue_count: 5,
@@ -59,12 +67,26 @@ impl World {
             recheck_after: Duration::from_mins(26),
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
-            poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
+            poll: PollInterval {
+                min: Duration::from_millis(100),
+                max: Duration::from_secs(5),
+            },
             storage_retry: RetryPolicy::growing(backoff, 6),
             memory: DEFAULT_MEMORY,
         };
-        let queue = QueueSettings { concurrency: 64_usize.into(), ..QueueSettings::plain(QueueName::new(JOBS).unwrap()) };
-        Self { clock, queues, blobs: Arc::default(), health: Arc::default(), work, settings, queue }
+        let queue = QueueSettings {
+            concurrency: 64_usize.into(),
+            ..QueueSettings::plain(QueueName::new(JOBS).unwrap())
+        };
+        Self {
+            clock,
+            queues,
+            blobs: Arc::default(),
+            health: Arc::default(),
+            work,
+            settings,
+            queue,
+        }
     }
 
     /// Sets the script of runs: a function of the run's number (from 0), the work and its delivery.
@@ -73,12 +95,18 @@ impl World {
         F: Fn(usize, &Work, &Delivery) -> R + Send + Sync + 'static,
         R: Future<Output = Answer> + Send + 'static,
     {
-        *self.work.script.lock().unwrap() = Arc::new(move |number, work, delivery| Box::pin(script(number, work, delivery)));
+        *self.work.script.lock().unwrap() =
+            Arc::new(move |number, work, delivery| Box::pin(script(number, work, delivery)));
     }
 
     pub(crate) fn account(&self) -> Account {
         let (queues, blobs) = (Arc::clone(&self.queues), Arc::clone(&self.blobs));
-        Account { tables: Arc::new(NoTables), queues, blobs, clocks: Arc::default() }
+        Account {
+            tables: Arc::new(NoTables),
+            queues,
+            blobs,
+            clocks: Arc::default(),
+        }
     }
 
     pub(crate) fn worker(&self) -> Worker {
@@ -93,7 +121,10 @@ impl World {
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
             key_of: Arc::new(|job| match job.operation().subject() {
-                JobSubject::Primary(table, key) => vec![Primary { table: table.clone(), key: key.clone() }],
+                JobSubject::Primary(table, key) => vec![Primary {
+                    table: table.clone(),
+                    key: key.clone(),
+                }],
                 JobSubject::Moved(from, _) => vec![from.clone()],
                 _ => Vec::new(),
             }),
@@ -103,7 +134,10 @@ impl World {
 
     /// Runs until nothing is left.
     pub(crate) async fn until_idle(&self) -> Result<RunReport, WorkerError> {
-        let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+        let mode = Mode::UntilIdle {
+            quiet: SECOND,
+            rechecks: Rechecks::Ignored,
+        };
         self.worker().run(mode, CancellationToken::new()).await
     }
 
@@ -115,19 +149,29 @@ impl World {
             sleep(duration).await;
             shutdown.cancel();
         };
-        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), stop).0.unwrap()
+        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), stop)
+            .0
+            .unwrap()
     }
 
     /// Runs for so long, then crashes.
     pub(crate) async fn crash_after(&self, duration: Duration) {
         let worker = self.worker();
-        let crashed = tokio::time::timeout(duration, worker.run(Mode::Forever, CancellationToken::new())).await;
+        let crashed = tokio::time::timeout(
+            duration,
+            worker.run(Mode::Forever, CancellationToken::new()),
+        )
+        .await;
         assert!(crashed.is_err(), "the worker ended by itself");
     }
 
     /// Poison messages as tools show them.
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {
         let poison = poison::PoisonQueue::new(&self.account(), &self.queue).unwrap();
-        poison.list(&poison::PoisonFilter::default()).await.unwrap().entries
+        poison
+            .list(&poison::PoisonFilter::default())
+            .await
+            .unwrap()
+            .entries
     }
 }

@@ -30,7 +30,11 @@ async fn drain_releases_with_visibility_zero_and_burns_no_attempt() {
     world.script(|_, _, _| pending());
     let report = world.run_for(SECOND).await;
     assert_eq!(report.released, 40);
-    assert!(world.clock.monotonic() < Duration::from_secs(27), "{:?}", world.clock.monotonic());
+    assert!(
+        world.clock.monotonic() < Duration::from_secs(27),
+        "{:?}",
+        world.clock.monotonic()
+    );
     for message in world.queues.messages(JOBS) {
         assert_eq!((message.count, message.free()), (1, 1));
         assert!(message.visible <= world.clock.monotonic());
@@ -50,7 +54,11 @@ async fn jobs_that_wait_for_their_turn_are_released_at_once() {
     let report = world.run_for(SECOND).await;
     assert_eq!((report.done, report.released), (1, 2));
     let released = world.queues.calls(Op::Update, JOBS);
-    assert!(released.iter().all(|call| call.at < 2 * SECOND && call.visibility == Duration::ZERO));
+    assert!(
+        released
+            .iter()
+            .all(|call| call.at < 2 * SECOND && call.visibility == Duration::ZERO)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,10 +94,20 @@ async fn a_store_that_refuses_does_not_keep_the_program_from_ending() {
         world.queues.seed(JOBS, &sync(rk), None);
     }
     world.script(|_, _, _| pending());
-    world.queues.fail(Op::Update, JOBS, usize::MAX, ErrorClass::Refused, Effect::None);
+    world.queues.fail(
+        Op::Update,
+        JOBS,
+        usize::MAX,
+        ErrorClass::Refused,
+        Effect::None,
+    );
     let report = world.run_for(SECOND).await;
     assert_eq!(report.lost, 10);
-    assert!(world.clock.monotonic() < Duration::from_secs(31), "{:?}", world.clock.monotonic());
+    assert!(
+        world.clock.monotonic() < Duration::from_secs(31),
+        "{:?}",
+        world.clock.monotonic()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +123,13 @@ async fn a_crash_loses_nothing() {
     world.crash_after(Duration::from_millis(450)).await;
     assert!(!world.queues.messages(JOBS).is_empty());
     world.until_idle().await.unwrap();
-    let mut done: Vec<String> = world.work.runs().into_iter().filter(|run| run.to.is_some()).map(|run| run.rk).collect();
+    let mut done: Vec<String> = world
+        .work
+        .runs()
+        .into_iter()
+        .filter(|run| run.to.is_some())
+        .map(|run| run.rk)
+        .collect();
     done.sort();
     done.dedup();
     assert_eq!(done.len(), 100);

@@ -25,9 +25,22 @@ async fn company(jobs: usize) -> Daemon {
             .with("FirstName", "Ann")
             .with("Email", format!("{number}@contoso.com"))
             .with("IsManager", false);
-        daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+        daemon
+            .bare
+            .tables
+            .apply(
+                &company::table("Employees"),
+                &TableOperation::Insert(entity),
+            )
+            .await
+            .unwrap();
         let job = format!(r#"{{"op":"sync","table":"Employees","pk":"{pk}","rk":"{rk}"}}"#);
-        daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
+        daemon
+            .bare
+            .queues
+            .put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never)
+            .await
+            .unwrap();
     }
     daemon
 }
@@ -35,7 +48,11 @@ async fn company(jobs: usize) -> Daemon {
 /// How long an answer is on its way, beyond the 5 ms that every operation takes here.
 fn late(chance: &SeededChance) -> Duration {
     let rank = chance.unit();
-    let milliseconds = if rank < 0.5 { 1.0 } else { 25_f64.powf((rank - 0.5) / 0.49).min(60.0) };
+    let milliseconds = if rank < 0.5 {
+        1.0
+    } else {
+        25_f64.powf((rank - 0.5) / 0.49).min(60.0)
+    };
     Duration::from_secs_f64(milliseconds / 1_000.0)
 }
 
@@ -44,12 +61,22 @@ async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
     let daemon = company(jobs as usize).await;
     let (chance, requests) = (SeededChance::new(11), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&requests);
-    let worker = daemon.worker_of(company::catalog(Shape::default()), concurrency, move |_, _: &OperationInfo| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        FaultDecision::AnswerLate { answers: late(&chance), patience: Duration::from_mins(1) }
-    });
+    let worker = daemon.worker_of(
+        company::catalog(Shape::default()),
+        concurrency,
+        move |_, _: &OperationInfo| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            FaultDecision::AnswerLate {
+                answers: late(&chance),
+                patience: Duration::from_mins(1),
+            }
+        },
+    );
     let report = until_idle(&worker).await;
-    assert_eq!((report.done, report.released, report.poisoned), (u64::from(jobs), 0, 0));
+    assert_eq!(
+        (report.done, report.released, report.poisoned),
+        (u64::from(jobs), 0, 0)
+    );
     let rate = f64::from(jobs) / report.working.as_secs_f64();
     let each = f64::from(requests.load(Ordering::Relaxed)) / f64::from(jobs);
     eprintln!("concurrency {concurrency}: {rate:.0} jobs/s, {each:.2} requests for each");
@@ -60,7 +87,10 @@ async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
 async fn as_many_jobs_are_in_flight_as_bring_more_jobs_a_second() {
     let fixed = measured(500, Concurrency::Fixed(64)).await;
     let adapted = measured(3_000, Concurrency::Auto).await;
-    assert!(adapted > 1.6 * fixed, "{adapted:.0} jobs/s with auto, {fixed:.0} with 64");
+    assert!(
+        adapted > 1.6 * fixed,
+        "{adapted:.0} jobs/s with auto, {fixed:.0} with 64"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,13 +99,27 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
     let requests = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&requests);
     let request = Duration::from_millis(10);
-    let worker = daemon.worker_of(company::catalog(Shape::default()), Concurrency::Auto, move |_, operation: &OperationInfo| {
-        let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
-        counted.fetch_add(u64::from(table), Ordering::Relaxed);
-        FaultDecision::AnswerLate { answers: request.saturating_sub(Duration::from_millis(5)), patience: Duration::from_mins(1) }
-    });
+    let worker = daemon.worker_of(
+        company::catalog(Shape::default()),
+        Concurrency::Auto,
+        move |_, operation: &OperationInfo| {
+            let table = matches!(
+                operation.what,
+                What::Table(_) | What::Partition(..) | What::Entity(..)
+            );
+            counted.fetch_add(u64::from(table), Ordering::Relaxed);
+            FaultDecision::AnswerLate {
+                answers: request.saturating_sub(Duration::from_millis(5)),
+                patience: Duration::from_mins(1),
+            }
+        },
+    );
     let report = until_idle(&worker).await;
     // Those to tables, the one that got the message and the one that deleted it; a timer may be a millisecond late, or two.
     let requests = u32::try_from(requests.load(Ordering::Relaxed)).unwrap() + 2;
-    assert!(report.working <= (request + Duration::from_millis(2)) * requests, "{:?} for {requests} requests", report.working);
+    assert!(
+        report.working <= (request + Duration::from_millis(2)) * requests,
+        "{:?} for {requests} requests",
+        report.working
+    );
 }

@@ -15,15 +15,20 @@ use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
 use crate::catalog::{
-    Archive, ArchiveTarget, Catalog, DenormalizeRange, LargeEntity, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind,
+    Archive, ArchiveTarget, Catalog, DenormalizeRange, LargeEntity, OnConflict, RangeRows,
+    SecondaryIndex, TableRef, View, ViewKind,
 };
 use crate::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use crate::model::claim;
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, Filter, Key, ViewName, body};
-use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Query, Stores, TableOperation, Ttl, What};
+use crate::ports::{
+    Account, BlobUpload, Chance, Clock, ErrorClass, Query, Stores, TableOperation, Ttl, What,
+};
 use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts, SealSecret};
-use crate::settings::{Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
+use crate::settings::{
+    Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings,
+};
 use crate::worker::testing::{SECOND, TestClock, sync};
 use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
 use evenkeel_simulation::company::{self, Shape};
@@ -59,13 +64,29 @@ impl Daemon {
     /// A company with so many employees, each with a job.
     pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
-        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::NoFaults));
+        let world = SimWorld::new(
+            AccountName::main(),
+            Arc::clone(&clock),
+            Arc::new(crate::adapters::sim::NoFaults),
+        );
         let bare = world.account();
-        for table in ["Employees", "ByEmail", "Managers", "EvenkeelFootprints", "FormerEmployees"] {
-            bare.tables.create_table(&company::table(table)).await.unwrap();
+        for table in [
+            "Employees",
+            "ByEmail",
+            "Managers",
+            "EvenkeelFootprints",
+            "FormerEmployees",
+        ] {
+            bare.tables
+                .create_table(&company::table(table))
+                .await
+                .unwrap();
         }
         for queue in ["jobs", "jobs-poison", "jobs-recheck"] {
-            bare.queues.create_queue(&company::queue(queue)).await.unwrap();
+            bare.queues
+                .create_queue(&company::queue(queue))
+                .await
+                .unwrap();
         }
         for number in 0..jobs {
             let entity = Entity::new(EntityKey::new("p", number.to_string()).unwrap())
@@ -73,22 +94,60 @@ impl Daemon {
                 .with("FirstName", "Ann")
                 .with("Email", format!("{number}@contoso.com"))
                 .with("IsManager", false);
-            bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
-            bare.queues.put(&company::queue("jobs"), &sync(number), Duration::ZERO, Ttl::Never).await.unwrap();
+            bare.tables
+                .apply(
+                    &company::table("Employees"),
+                    &TableOperation::Insert(entity),
+                )
+                .await
+                .unwrap();
+            bare.queues
+                .put(
+                    &company::queue("jobs"),
+                    &sync(number),
+                    Duration::ZERO,
+                    Ttl::Never,
+                )
+                .await
+                .unwrap();
         }
         let secret = Arc::default();
-        let (stores, chance) = (Stores::new([(AccountName::main(), bare.clone())].into()), Arc::new(SeededChance::new(7)));
-        let parts = EngineParts { stores, catalog: Arc::default(), clock: Arc::clone(&clock), chance, recheck_after: RECHECK_AFTER };
-        Engine::new(parts).sealing_by(Arc::clone(&secret)).read_secret().await;
-        Self { clock, bare, world, secret }
+        let (stores, chance) = (
+            Stores::new([(AccountName::main(), bare.clone())].into()),
+            Arc::new(SeededChance::new(7)),
+        );
+        let parts = EngineParts {
+            stores,
+            catalog: Arc::default(),
+            clock: Arc::clone(&clock),
+            chance,
+            recheck_after: RECHECK_AFTER,
+        };
+        Engine::new(parts)
+            .sealing_by(Arc::clone(&secret))
+            .read_secret()
+            .await;
+        Self {
+            clock,
+            bare,
+            world,
+            secret,
+        }
     }
 
     /// The daemon, with the settings that it has where nothing is configured.
-    fn worker(&self, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+    fn worker(
+        &self,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
+    ) -> Worker {
         self.worker_by(company::catalog(Shape::default()), schedule)
     }
 
-    fn worker_by(&self, catalog: Catalog, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+    fn worker_by(
+        &self,
+        catalog: Catalog,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
+    ) -> Worker {
         self.worker_of(catalog, Concurrency::Fixed(64), schedule)
     }
 
@@ -99,7 +158,14 @@ impl Daemon {
         concurrency: Concurrency,
         schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
-        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, schedule)
+        self.worker_from(
+            QueueSettings {
+                concurrency,
+                ..QueueSettings::plain(company::queue("jobs"))
+            },
+            catalog,
+            schedule,
+        )
     }
 
     fn worker_from(
@@ -109,9 +175,16 @@ impl Daemon {
         schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
-        let faults = Arc::new(ScheduledFaults { clock: Arc::clone(&self.clock), schedule: Box::new(schedule) });
+        let faults = Arc::new(ScheduledFaults {
+            clock: Arc::clone(&self.clock),
+            schedule: Box::new(schedule),
+        });
         let backoff = |min, base, max| Backoff { min, base, max };
-        let storage = backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * SECOND);
+        let storage = backoff(
+            Duration::from_millis(50),
+            Duration::from_millis(100),
+            5 * SECOND,
+        );
         let settings = WorkerSettings {
             lease: Duration::from_mins(1),
             max_dequeue_count: 5,
@@ -120,12 +193,22 @@ impl Daemon {
             recheck_after: RECHECK_AFTER,
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
-            poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
+            poll: PollInterval {
+                min: Duration::from_millis(100),
+                max: Duration::from_secs(5),
+            },
             storage_retry: RetryPolicy::growing(storage, 6),
             memory: DEFAULT_MEMORY,
         };
         let account = self.world.seen_by(2, faults).account();
-        let decorated = decorate(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
+        let decorated = decorate(
+            &AccountName::main(),
+            &account,
+            Grouping::Together,
+            settings.storage_retry,
+            &self.clock,
+            &chance,
+        );
         let stores = Stores::new([(AccountName::main(), decorated.account)].into());
         let engine = Engine::new(EngineParts {
             stores: stores.clone(),
@@ -151,40 +234,74 @@ impl Daemon {
     }
 
     async fn poisoned(&self) -> u64 {
-        self.bare.queues.approximate_count(&company::queue("jobs-poison")).await.unwrap()
+        self.bare
+            .queues
+            .approximate_count(&company::queue("jobs-poison"))
+            .await
+            .unwrap()
     }
 
     /// How many copies a partition has.
     async fn in_partition(&self, pk: &str) -> usize {
         let filter = Some(Filter::partition(&Key::new(pk).unwrap()));
-        self.bare.tables.query(&company::table("ByEmail"), &Query { filter, ..Query::default() }).await.unwrap().rows.len()
+        self.bare
+            .tables
+            .query(
+                &company::table("ByEmail"),
+                &Query {
+                    filter,
+                    ..Query::default()
+                },
+            )
+            .await
+            .unwrap()
+            .rows
+            .len()
     }
 
     async fn in_step(&self, jobs: usize) -> bool {
         let mut found = 0;
         for number in 0..jobs {
             let key = EntityKey::new("email_p", format!("{number}@contoso.com")).unwrap();
-            found += usize::from(self.bare.tables.get(&company::table("ByEmail"), &key, None).await.unwrap().is_some());
+            found += usize::from(
+                self.bare
+                    .tables
+                    .get(&company::table("ByEmail"), &key, None)
+                    .await
+                    .unwrap()
+                    .is_some(),
+            );
         }
         found == jobs
     }
 }
 
 pub(super) async fn until_idle(worker: &Worker) -> RunReport {
-    let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+    let mode = Mode::UntilIdle {
+        quiet: SECOND,
+        rechecks: Rechecks::Ignored,
+    };
     worker.run(mode, CancellationToken::new()).await.unwrap()
 }
 
 /// Photos of employees lie in blobs.
 fn photos() -> Catalog {
-    let employees = TableRef { account: AccountName::main(), table: company::table("Employees") };
+    let employees = TableRef {
+        account: AccountName::main(),
+        table: company::table("Employees"),
+    };
     let container = company::container("photos");
     let properties = ["Photo".to_owned()].into();
     let view = View {
         name: ViewName::new("photos").unwrap(),
         source: employees.clone(),
         when: None,
-        kind: ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16 }),
+        kind: ViewKind::LargeEntity(LargeEntity {
+            account: AccountName::main(),
+            container,
+            properties,
+            threshold: 16,
+        }),
         on_conflict: OnConflict::Reject,
     };
     Catalog {
@@ -204,23 +321,41 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     for number in 0..16 {
         let name = BlobName::new(format!("photo-{number}")).unwrap();
         let content = bytes::Bytes::from(vec![u8::try_from(number).unwrap(); 1_000]);
-        daemon.bare.blobs.put(&staging, &name, content, &BlobUpload::default()).await.unwrap();
+        daemon
+            .bare
+            .blobs
+            .put(&staging, &name, content, &BlobUpload::default())
+            .await
+            .unwrap();
         let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{number}"}}"#);
         let blobs = format!(r#"{{"Photo":{{"blob":"evenkeel-staging/photo-{number}"}}}}"#);
-        let put = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity},"blobs":{blobs}}}"#));
-        daemon.bare.queues.put(&company::queue("jobs"), &put, Duration::ZERO, Ttl::Never).await.unwrap();
+        let put = body::encode(&format!(
+            r#"{{"op":"put","table":"Employees","entity":{entity},"blobs":{blobs}}}"#
+        ));
+        daemon
+            .bare
+            .queues
+            .put(&company::queue("jobs"), &put, Duration::ZERO, Ttl::Never)
+            .await
+            .unwrap();
     }
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
         What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             let minutes = Duration::from_mins;
-            FaultDecision::AnswerLate { answers: minutes(2), patience: minutes(5) }
+            FaultDecision::AnswerLate {
+                answers: minutes(2),
+                patience: minutes(5),
+            }
         }
         _ => FaultDecision::Execute,
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (16, 0, 0));
     let took = daemon.clock.monotonic();
-    assert!((15..=18).contains(&(took.as_secs() / 60)), "16 uploads of two minutes, two at a time: {took:?}");
+    assert!(
+        (15..=18).contains(&(took.as_secs() / 60)),
+        "16 uploads of two minutes, two at a time: {took:?}"
+    );
 }
 
 /// Each block takes a minute, and so does the list that commits them.
@@ -232,19 +367,46 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
         daemon.bare.blobs.create_container(container).await.unwrap();
     }
     let content = bytes::Bytes::from(vec![7; 32 << 20]);
-    daemon.bare.blobs.put(&staging, &BlobName::new("photo").unwrap(), content, &BlobUpload::default()).await.unwrap();
+    daemon
+        .bare
+        .blobs
+        .put(
+            &staging,
+            &BlobName::new("photo").unwrap(),
+            content,
+            &BlobUpload::default(),
+        )
+        .await
+        .unwrap();
     let put = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"p","RowKey":"1"},"blobs":{"Photo":{"blob":"evenkeel-staging/photo"}}}"#;
-    daemon.bare.queues.put(&company::queue("jobs"), &body::encode(put), Duration::ZERO, Ttl::Never).await.unwrap();
+    daemon
+        .bare
+        .queues
+        .put(
+            &company::queue("jobs"),
+            &body::encode(put),
+            Duration::ZERO,
+            Ttl::Never,
+        )
+        .await
+        .unwrap();
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
         What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
-            FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: Duration::from_mins(5) }
+            FaultDecision::AnswerLate {
+                answers: Duration::from_mins(1),
+                patience: Duration::from_mins(5),
+            }
         }
         _ => FaultDecision::Execute,
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (1, 0, 0));
     let took = daemon.clock.monotonic();
-    assert_eq!(took.as_secs() / 60, 3, "eight blocks of 4 MiB in two rounds, then the list: {took:?}");
+    assert_eq!(
+        took.as_secs() / 60,
+        3,
+        "eight blocks of 4 MiB in two rounds, then the list: {took:?}"
+    );
 }
 
 /// A job that queues a sync of another primary does so where its queue carries none, too.
@@ -252,26 +414,57 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
 async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
     let daemon = Daemon::with_jobs(0).await;
     let put = async |rk: &str, mail: &str| {
-        let entity =
-            format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#);
-        let job = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity}}}"#));
-        daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
-        let allowed = JobAllowance { ops: Some(["put".to_owned()].into()), tables: None };
-        let queue = QueueSettings { allowed, ..QueueSettings::plain(company::queue("jobs")) };
-        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| FaultDecision::Execute);
+        let entity = format!(
+            r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#
+        );
+        let job = body::encode(&format!(
+            r#"{{"op":"put","table":"Employees","entity":{entity}}}"#
+        ));
+        daemon
+            .bare
+            .queues
+            .put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never)
+            .await
+            .unwrap();
+        let allowed = JobAllowance {
+            ops: Some(["put".to_owned()].into()),
+            tables: None,
+        };
+        let queue = QueueSettings {
+            allowed,
+            ..QueueSettings::plain(company::queue("jobs"))
+        };
+        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| {
+            FaultDecision::Execute
+        });
         let shutdown = CancellationToken::new();
         let enough = async {
             sleep(Duration::from_mins(1)).await;
             shutdown.cancel();
         };
-        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough).0.unwrap()
+        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough)
+            .0
+            .unwrap()
     };
     put("1", "info@contoso.com").await;
-    assert_eq!(put("2", "info@contoso.com").await.poisoned, 1, "the first one has the key");
+    assert_eq!(
+        put("2", "info@contoso.com").await.poisoned,
+        1,
+        "the first one has the key"
+    );
     assert_eq!(put("1", "other@contoso.com").await.poisoned, 0);
     let key = EntityKey::new("email_p", "info@contoso.com").unwrap();
-    let row = daemon.bare.tables.get(&company::table("ByEmail"), &key, None).await.unwrap().expect("the other one gets the key");
-    assert!(row.entity.text("ek_source").unwrap().contains(r#""p","2""#), "{row:?}");
+    let row = daemon
+        .bare
+        .tables
+        .get(&company::table("ByEmail"), &key, None)
+        .await
+        .unwrap()
+        .expect("the other one gets the key");
+    assert!(
+        row.entity.text("ek_source").unwrap().contains(r#""p","2""#),
+        "{row:?}"
+    );
     assert_eq!(daemon.poisoned().await, 1);
 }
 
@@ -281,12 +474,22 @@ async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours(
     sleep(Duration::from_hours(7)).await;
     let until = daemon.clock.monotonic() + Duration::from_mins(2);
     let worker = daemon.worker(move |now, operation| {
-        let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
+        let table = matches!(
+            operation.what,
+            What::Table(_) | What::Partition(..) | What::Entity(..)
+        );
         let throttled = now < until && table && operation.writes && operation.number % 10 > 0;
-        if throttled { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) } else { FaultDecision::Execute }
+        if throttled {
+            FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
+        } else {
+            FaultDecision::Execute
+        }
     });
     let report = until_idle(&worker).await;
-    assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (500, 0, 0));
+    assert_eq!(
+        (report.done, report.poisoned, daemon.poisoned().await),
+        (500, 0, 0)
+    );
     assert!(report.released > 0, "there was something to bear");
     assert!(daemon.in_step(500).await);
 }
@@ -296,8 +499,14 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let daemon = Daemon::with_jobs(20).await;
     let until = daemon.clock.monotonic() + Duration::from_mins(10);
     let worker = daemon.worker(move |now, operation| {
-        if now < until && operation.name == "Get Messages" && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs") {
-            FaultDecision::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
+        if now < until
+            && operation.name == "Get Messages"
+            && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs")
+        {
+            FaultDecision::AnswerLate {
+                answers: Duration::from_secs(90),
+                patience: Duration::from_secs(30),
+            }
         } else {
             FaultDecision::Execute
         }
@@ -311,13 +520,19 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     };
     let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
     let report = report.unwrap();
-    assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (20, 0, 0));
+    assert_eq!(
+        (report.done, report.poisoned, daemon.poisoned().await),
+        (20, 0, 0)
+    );
     assert!(daemon.in_step(20).await);
 }
 
 /// Employees are found by their e-mail address, in one partition.
 fn by_email() -> Catalog {
-    let table = |name: &str| TableRef { account: AccountName::main(), table: company::table(name) };
+    let table = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: company::table(name),
+    };
     let (employees, copies) = (table("Employees"), table("ByEmail"));
     let template = |text| Template::parse(text).unwrap();
     let view = View {
@@ -333,9 +548,16 @@ fn by_email() -> Catalog {
         on_conflict: OnConflict::Reject,
     };
     let name = ViewName::new("former").unwrap();
-    let archive = Archive { name: name.clone(), source: employees.clone(), target: ArchiveTarget::Table(table("FormerEmployees")) };
+    let archive = Archive {
+        name: name.clone(),
+        source: employees.clone(),
+        target: ArchiveTarget::Table(table("FormerEmployees")),
+    };
     Catalog {
-        tables: [employees, copies, table("FormerEmployees")].into_iter().map(|table| (table.table.clone(), table)).collect(),
+        tables: [employees, copies, table("FormerEmployees")]
+            .into_iter()
+            .map(|table| (table.table.clone(), table))
+            .collect(),
         views: [(view.name.clone(), Arc::new(view))].into(),
         archives: [(name, Arc::new(archive))].into(),
         ..Catalog::default()
@@ -349,7 +571,11 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     let worker = daemon.worker_by(catalog, move |_, operation| {
         let [tables, rechecks] = &*counted;
         match &operation.what {
-            What::Queue(queue) if operation.name == "Put Message" && queue.as_str() == "jobs-recheck" => rechecks,
+            What::Queue(queue)
+                if operation.name == "Put Message" && queue.as_str() == "jobs-recheck" =>
+            {
+                rechecks
+            }
             What::Queue(_) => return FaultDecision::Execute,
             _ => tables,
         }
@@ -357,11 +583,23 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
         FaultDecision::Execute
     });
     let text = body::encode(&message.to_string());
-    daemon.bare.queues.put(&company::queue("jobs"), &text, Duration::ZERO, Ttl::Never).await.unwrap();
+    daemon
+        .bare
+        .queues
+        .put(&company::queue("jobs"), &text, Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap();
     let report = until_idle(&worker).await;
-    assert_eq!((report.done, report.released, report.poisoned), (100, 0, 0), "{message}");
+    assert_eq!(
+        (report.done, report.released, report.poisoned),
+        (100, 0, 0),
+        "{message}"
+    );
     let [tables, rechecks] = &*requests;
-    (tables.load(Ordering::Relaxed), rechecks.load(Ordering::Relaxed))
+    (
+        tables.load(Ordering::Relaxed),
+        rechecks.load(Ordering::Relaxed),
+    )
 }
 
 /// A hundred employees of one partition, and the messages about them of these operations.
@@ -370,17 +608,41 @@ async fn a_hundred(messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::V
 }
 
 /// A hundred employees of so many partitions.
-async fn a_hundred_over(partitions: usize, messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
-    a_hundred_under(|number| [format!("p{:02}", number % partitions), format!("{number:03}")], messages).await
+async fn a_hundred_over(
+    partitions: usize,
+    messages: &[serde_json::Value],
+) -> (Daemon, Vec<serde_json::Value>) {
+    a_hundred_under(
+        |number| {
+            [
+                format!("p{:02}", number % partitions),
+                format!("{number:03}"),
+            ]
+        },
+        messages,
+    )
+    .await
 }
 
 /// A hundred employees under these keys.
-async fn a_hundred_under(key: impl Fn(usize) -> [String; 2], messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
+async fn a_hundred_under(
+    key: impl Fn(usize) -> [String; 2],
+    messages: &[serde_json::Value],
+) -> (Daemon, Vec<serde_json::Value>) {
     let daemon = Daemon::with_jobs(0).await;
     let keys: Vec<[String; 2]> = (0..100).map(key).collect();
     for [pk, rk] in &keys {
-        let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
-        daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+        let entity =
+            Entity::new(EntityKey::new(pk, rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
+        daemon
+            .bare
+            .tables
+            .apply(
+                &company::table("Employees"),
+                &TableOperation::Insert(entity),
+            )
+            .await
+            .unwrap();
     }
     let mut messages = messages.to_vec();
     for message in &mut messages {
@@ -395,16 +657,27 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
     let archive = serde_json::json!({"op": "archive", "archive": "former"});
     let mut found = Vec::new();
-    for (catalog, messages) in
-        [(by_email(), vec![sync.clone(), sync, archive.clone()]), (Catalog { views: BTreeMap::new(), ..by_email() }, vec![archive])]
-    {
+    for (catalog, messages) in [
+        (by_email(), vec![sync.clone(), sync, archive.clone()]),
+        (
+            Catalog {
+                views: BTreeMap::new(),
+                ..by_email()
+            },
+            vec![archive],
+        ),
+    ] {
         let (daemon, messages) = a_hundred(&messages).await;
         for message in messages {
             found.push(requests_of(&daemon, catalog.clone(), &message).await);
         }
     }
     // The first sync into one index, one that changes nothing, an archive job that takes the copies with it, one without views.
-    assert_eq!(found, [(6, 0), (3, 0), (9, 2), (4, 0)], "primaries that leave with their items are looked at again");
+    assert_eq!(
+        found,
+        [(6, 0), (3, 0), (9, 2), (4, 0)],
+        "primaries that leave with their items are looked at again"
+    );
 }
 
 /// Blanks, quotes and letters of any script in keys cost hardly a request more than plain keys.
@@ -412,18 +685,41 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
 async fn keys_of_every_kind_take_as_many_requests_as_plain_ones() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
     let mut found = BTreeMap::new();
-    for kind in ["plain", "dept 001", "O'Brien", "50%", "Müller", "부서", "\u{1f600}", "a'b %ü", "\u{20bb7}한", "+&;="] {
-        let (daemon, messages) =
-            a_hundred_under(|number| [kind.to_owned(), format!("{kind}{number:03}")], &[sync.clone(), sync.clone()]).await;
+    for kind in [
+        "plain",
+        "dept 001",
+        "O'Brien",
+        "50%",
+        "Müller",
+        "부서",
+        "\u{1f600}",
+        "a'b %ü",
+        "\u{20bb7}한",
+        "+&;=",
+    ] {
+        let (daemon, messages) = a_hundred_under(
+            |number| [kind.to_owned(), format!("{kind}{number:03}")],
+            &[sync.clone(), sync.clone()],
+        )
+        .await;
         let mut requests = 0;
         for message in messages {
             requests += requests_of(&daemon, by_email(), &message).await.0;
         }
-        assert!(daemon.in_partition(&format!("email_{kind}").replace('%', "%25")).await == 100, "{kind}");
+        assert!(
+            daemon
+                .in_partition(&format!("email_{kind}").replace('%', "%25"))
+                .await
+                == 100,
+            "{kind}"
+        );
         found.insert(kind, requests);
     }
     let most = found["plain"] * 5 / 4;
-    assert!(found.values().all(|requests| *requests <= most), "at most {most}: {found:?}");
+    assert!(
+        found.values().all(|requests| *requests <= most),
+        "at most {most}: {found:?}"
+    );
 }
 
 /// What share a partition share requests: primaries and footprints are read, announced, written and closed in each.
@@ -442,7 +738,11 @@ async fn primaries_of_several_partitions_take_requests_for_each() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
     let delete = serde_json::json!({"op": "delete", "table": "Employees"});
-    let (daemon, asked) = a_hundred(&[serde_json::json!({"op": "sync", "table": "Employees"}), delete]).await;
+    let (daemon, asked) = a_hundred(&[
+        serde_json::json!({"op": "sync", "table": "Employees"}),
+        delete,
+    ])
+    .await;
     let mut rechecks = 0;
     for message in &asked {
         rechecks = requests_of(&daemon, by_email(), message).await.1;
@@ -452,20 +752,41 @@ async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
     let requests = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&requests);
     let worker = daemon.worker_by(by_email(), move |_, operation| {
-        counted.fetch_add(u64::from(!matches!(operation.what, What::Queue(_))), Ordering::Relaxed);
+        counted.fetch_add(
+            u64::from(!matches!(operation.what, What::Queue(_))),
+            Ordering::Relaxed,
+        );
         FaultDecision::Execute
     });
-    let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Awaited };
-    assert_eq!(worker.run(mode, CancellationToken::new()).await.unwrap().done, 100);
+    let mode = Mode::UntilIdle {
+        quiet: SECOND,
+        rechecks: Rechecks::Awaited,
+    };
+    assert_eq!(
+        worker
+            .run(mode, CancellationToken::new())
+            .await
+            .unwrap()
+            .done,
+        100
+    );
     let requests = requests.load(Ordering::Relaxed);
     assert!(requests <= 5, "{requests} requests to tables");
-    let footprints = daemon.bare.tables.query(&company::table("EvenkeelFootprints"), &Query::default()).await.unwrap();
+    let footprints = daemon
+        .bare
+        .tables
+        .query(&company::table("EvenkeelFootprints"), &Query::default())
+        .await
+        .unwrap();
     assert!(footprints.rows.is_empty(), "nothing is left of them");
 }
 
 /// Departments say their name to everybody of their partition.
 fn departments() -> Catalog {
-    let of = |name: &str| TableRef { account: AccountName::main(), table: company::table(name) };
+    let of = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: company::table(name),
+    };
     let template = |text| Template::parse(text).unwrap();
     let view = View {
         name: ViewName::new("department_name").unwrap(),
@@ -480,7 +801,9 @@ fn departments() -> Catalog {
         on_conflict: OnConflict::Reject,
     };
     Catalog {
-        tables: ["Departments", "Employees"].map(|name| (company::table(name), of(name))).into(),
+        tables: ["Departments", "Employees"]
+            .map(|name| (company::table(name), of(name)))
+            .into(),
         views: [(view.name.clone(), Arc::new(view))].into(),
         ..Catalog::default()
     }
@@ -494,35 +817,87 @@ async fn a_queue_of_some_tables_has_no_range_of_another_written_but_by_its_views
         daemon.bare.tables.create_table(&table).await.unwrap();
     }
     for number in 0..3 {
-        let entity = Entity::new(EntityKey::new("Sales", number.to_string()).unwrap()).with("LastName", "King");
-        daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+        let entity = Entity::new(EntityKey::new("Sales", number.to_string()).unwrap())
+            .with("LastName", "King");
+        daemon
+            .bare
+            .tables
+            .apply(
+                &company::table("Employees"),
+                &TableOperation::Insert(entity),
+            )
+            .await
+            .unwrap();
     }
     let employees = async || {
-        let query = Query { filter: Some(Filter::partition(&Key::new("Sales").unwrap())), ..Query::default() };
-        daemon.bare.tables.query(&company::table("Employees"), &query).await.unwrap().rows
+        let query = Query {
+            filter: Some(Filter::partition(&Key::new("Sales").unwrap())),
+            ..Query::default()
+        };
+        daemon
+            .bare
+            .tables
+            .query(&company::table("Employees"), &query)
+            .await
+            .unwrap()
+            .rows
     };
     let run = async |job: &str, ops: Option<&str>, table: &str| {
-        daemon.bare.queues.put(&company::queue("jobs"), &body::encode(job), Duration::ZERO, Ttl::Never).await.unwrap();
-        let tables = Some(AllowedTables::new(vec![AllowedTable::parse(table).unwrap()]));
-        let allowed = JobAllowance { ops: ops.map(|op| [op.to_owned()].into()), tables };
-        let queue = QueueSettings { allowed, ..QueueSettings::plain(company::queue("jobs")) };
+        daemon
+            .bare
+            .queues
+            .put(
+                &company::queue("jobs"),
+                &body::encode(job),
+                Duration::ZERO,
+                Ttl::Never,
+            )
+            .await
+            .unwrap();
+        let tables = Some(AllowedTables::new(vec![
+            AllowedTable::parse(table).unwrap(),
+        ]));
+        let allowed = JobAllowance {
+            ops: ops.map(|op| [op.to_owned()].into()),
+            tables,
+        };
+        let queue = QueueSettings {
+            allowed,
+            ..QueueSettings::plain(company::queue("jobs"))
+        };
         let worker = daemon.worker_from(queue, departments(), |_, _| FaultDecision::Execute);
         let shutdown = CancellationToken::new();
         let enough = async {
             sleep(Duration::from_mins(2)).await;
             shutdown.cancel();
         };
-        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough).0.unwrap()
+        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough)
+            .0
+            .unwrap()
     };
     let before = employees().await;
     let forged = r#"{"op":"carry","view":"department_name","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
-    for (ops, table) in [(Some("sync"), "Employees"), (Some("carry"), "Employees"), (None, "Departments"), (None, "ByEmail")] {
+    for (ops, table) in [
+        (Some("sync"), "Employees"),
+        (Some("carry"), "Employees"),
+        (None, "Departments"),
+        (None, "ByEmail"),
+    ] {
         let report = run(forged, ops, table).await;
         assert_eq!((report.done, report.poisoned), (0, 1), "{ops:?} {table}");
         assert_eq!(employees().await, before, "nothing is read or written");
     }
     let put = r#"{"op":"put","table":"Departments","entity":{"PartitionKey":"Sales","RowKey":"department","Name":"Sales and more"}}"#;
     let report = run(put, Some("put"), "Departments").await;
-    assert_eq!((report.done, report.poisoned), (2, 0), "the put, and the carry that it asks for");
-    assert!(employees().await.iter().all(|row| row.entity.text("DepartmentName") == Some("Sales and more")));
+    assert_eq!(
+        (report.done, report.poisoned),
+        (2, 0),
+        "the put, and the carry that it asks for"
+    );
+    assert!(
+        employees()
+            .await
+            .iter()
+            .all(|row| row.entity.text("DepartmentName") == Some("Sales and more"))
+    );
 }

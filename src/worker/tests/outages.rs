@@ -19,7 +19,11 @@ fn refused_during_the_outage(world: &World, until: Duration) {
         let clock = std::sync::Arc::clone(&clock);
         async move {
             sleep(SECOND).await;
-            if clock.monotonic() < until { transient() } else { done() }
+            if clock.monotonic() < until {
+                transient()
+            } else {
+                done()
+            }
         }
     });
 }
@@ -35,15 +39,29 @@ async fn an_outage_of_ten_minutes_poisons_nothing_and_costs_no_attempt() {
     refused_during_the_outage(&world, until);
     let watch = async {
         sleep(Duration::from_secs(599)).await;
-        world.queues.messages(JOBS).iter().map(|message| message.count).max()
+        world
+            .queues
+            .messages(JOBS)
+            .iter()
+            .map(|message| message.count)
+            .max()
     };
     let (report, most) = tokio::join!(world.until_idle(), watch);
     let report = report.unwrap();
     assert_eq!((report.done, report.poisoned, report.lost), (200, 0, 0));
     assert_eq!(most, Some(1), "nothing was got again during the outage");
     assert!(world.queues.messages(POISON).is_empty());
-    assert!(world.clock.monotonic() < Duration::from_mins(12), "it went on soon: {:?}", world.clock.monotonic());
-    let polls = world.queues.calls(Op::Get, JOBS).iter().filter(|call| call.failed).count();
+    assert!(
+        world.clock.monotonic() < Duration::from_mins(12),
+        "it went on soon: {:?}",
+        world.clock.monotonic()
+    );
+    let polls = world
+        .queues
+        .calls(Op::Get, JOBS)
+        .iter()
+        .filter(|call| call.failed)
+        .count();
     assert!(polls < 60, "{polls} polls of a store that refuses");
 }
 
@@ -73,8 +91,15 @@ async fn while_a_circuit_is_open_nothing_is_received_and_it_is_probed_less_and_l
     let watch = async {
         sleep(Duration::from_mins(9)).await;
         assert!(world.queues.calls(Op::Get, JOBS).is_empty());
-        assert_eq!(status.snapshot().queues[0].state, ReceiverState::PausedByStore);
-        assert!((15..30).contains(&world.health.probes.load(Ordering::SeqCst)), "{:?}", world.health.probes);
+        assert_eq!(
+            status.snapshot().queues[0].state,
+            ReceiverState::PausedByStore
+        );
+        assert!(
+            (15..30).contains(&world.health.probes.load(Ordering::SeqCst)),
+            "{:?}",
+            world.health.probes
+        );
         sleep(Duration::from_mins(2)).await;
         assert_eq!(status.snapshot().queues[0].state, ReceiverState::Receiving);
         assert_eq!(world.work.runs().len(), 1);
@@ -101,7 +126,11 @@ async fn a_circuit_that_opens_while_all_slots_are_taken_is_heeded_when_one_is_fr
     tokio::join!(world.run_for(Duration::from_mins(7)), opened);
     let runs = world.work.runs();
     assert_eq!(runs.len(), 2);
-    assert!(runs[1].from > Duration::from_mins(5), "received at {:?}", runs[1].from);
+    assert!(
+        runs[1].from > Duration::from_mins(5),
+        "received at {:?}",
+        runs[1].from
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +151,10 @@ async fn a_timeout_while_a_store_refuses_costs_no_attempt() {
         }
     });
     let report = world.until_idle().await.unwrap();
-    assert_eq!((report.done, report.poisoned, world.work.runs().len()), (1, 0, 9));
+    assert_eq!(
+        (report.done, report.poisoned, world.work.runs().len()),
+        (1, 0, 9)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,10 +176,16 @@ async fn polls_that_fail_never_end_the_worker_and_show_in_its_status() {
         let watch = async {
             sleep(SECOND / 2).await;
             let queue = status.snapshot().queues.remove(0);
-            assert!(queue.last_error.is_some() && queue.last_poll.is_none(), "{queue:?}");
+            assert!(
+                queue.last_error.is_some() && queue.last_poll.is_none(),
+                "{queue:?}"
+            );
             sleep(Duration::from_mins(1)).await;
             let queue = status.snapshot().queues.remove(0);
-            assert!(queue.last_error.is_none() && queue.last_poll.is_some(), "{queue:?}");
+            assert!(
+                queue.last_error.is_none() && queue.last_poll.is_some(),
+                "{queue:?}"
+            );
             shutdown.cancel();
         };
         let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
@@ -159,7 +197,9 @@ async fn polls_that_fail_never_end_the_worker_and_show_in_its_status() {
 async fn a_get_whose_answer_was_lost_costs_one_attempt_and_the_job_is_done() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
-    world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+    world
+        .queues
+        .fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
     assert_eq!(world.until_idle().await.unwrap().done, 1);
 }
 
@@ -178,8 +218,16 @@ async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little
         assert_eq!(queue.state, ReceiverState::Unheard);
         assert!(queue.last_error.is_some());
         assert!(world.work.runs().is_empty());
-        let counted: u32 = world.queues.messages(JOBS).iter().map(|message| message.count).sum();
-        assert!(counted < 80, "{counted} deliveries of 200 messages were lost");
+        let counted: u32 = world
+            .queues
+            .messages(JOBS)
+            .iter()
+            .map(|message| message.count)
+            .sum();
+        assert!(
+            counted < 80,
+            "{counted} deliveries of 200 messages were lost"
+        );
         sleep(Duration::from_mins(3)).await;
         assert_eq!(status.snapshot().queues[0].state, ReceiverState::Receiving);
         shutdown.cancel();
@@ -202,13 +250,23 @@ async fn where_only_long_answers_are_lost_short_ones_get_the_work_done() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_cannot_be_noted_does_not_begin_and_costs_no_attempt() {
-    for class in [ErrorClass::Throttled { retry_after: None }, ErrorClass::Refused, ErrorClass::Unauthorised] {
+    for class in [
+        ErrorClass::Throttled { retry_after: None },
+        ErrorClass::Refused,
+        ErrorClass::Unauthorised,
+    ] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
-        world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+        world
+            .queues
+            .fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
         world.queues.fail(Op::Update, JOBS, 3, class, Effect::None);
         let report = world.until_idle().await.unwrap();
-        assert_eq!((report.done, report.released, world.work.runs().len()), (1, 1, 1), "{class:?}");
+        assert_eq!(
+            (report.done, report.released, world.work.runs().len()),
+            (1, 1, 1),
+            "{class:?}"
+        );
     }
 }
 
@@ -217,12 +275,19 @@ async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
     for effect in [Effect::None, Effect::Taken] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
-        world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
-        world.queues.fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
+        world
+            .queues
+            .fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+        world
+            .queues
+            .fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
         let report = world.until_idle().await.unwrap();
         assert_eq!((report.done, report.poisoned), (1, 0));
         // Where it was, the receipt that would delete the message is not known.
-        assert_eq!(world.work.runs().len(), if effect == Effect::Taken { 2 } else { 1 });
+        assert_eq!(
+            world.work.runs().len(),
+            if effect == Effect::Taken { 2 } else { 1 }
+        );
     }
 }
 
@@ -231,7 +296,9 @@ async fn a_release_that_fails_is_tried_again_until_somebody_else_has_the_message
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.script(|number, _, _| async move { if number == 0 { transient() } else { done() } });
-    world.queues.fail(Op::Update, JOBS, 4, ErrorClass::Refused, Effect::None);
+    world
+        .queues
+        .fail(Op::Update, JOBS, 4, ErrorClass::Refused, Effect::None);
     world.run_for(Duration::from_secs(6)).await;
     let message = world.queues.messages(JOBS).remove(0);
     assert_eq!((message.count, message.free()), (1, 1));
@@ -243,24 +310,50 @@ async fn a_queue_that_was_deleted_is_created_again() {
     let world = World::new();
     let deleted = async {
         sleep(SECOND).await;
-        crate::ports::QueueStore::delete_queue(world.queues.as_ref(), &world.queue.name).await.unwrap();
+        crate::ports::QueueStore::delete_queue(world.queues.as_ref(), &world.queue.name)
+            .await
+            .unwrap();
     };
     tokio::join!(world.run_for(Duration::from_secs(20)), deleted);
     assert!(world.queues.exists(JOBS));
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_are_refused_at_the_start_are_waited_for_by_a_worker_that_is_to_run_for_ever() {
+async fn credentials_that_are_refused_at_the_start_are_waited_for_by_a_worker_that_is_to_run_for_ever()
+ {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
-    world.queues.fail(Op::Create, POISON, 3, ErrorClass::Unauthorised, Effect::None);
+    world.queues.fail(
+        Op::Create,
+        POISON,
+        3,
+        ErrorClass::Unauthorised,
+        Effect::None,
+    );
     assert_eq!(world.run_for(Duration::from_mins(1)).await.done, 1);
-    assert_eq!(world.queues.calls(Op::Create, POISON).iter().filter(|call| call.failed).count(), 3);
+    assert_eq!(
+        world
+            .queues
+            .calls(Op::Create, POISON)
+            .iter()
+            .filter(|call| call.failed)
+            .count(),
+        3
+    );
 
     let world = World::new();
-    world.queues.fail(Op::Create, POISON, 1, ErrorClass::Unauthorised, Effect::None);
+    world.queues.fail(
+        Op::Create,
+        POISON,
+        1,
+        ErrorClass::Unauthorised,
+        Effect::None,
+    );
     let ended = world.until_idle().await;
-    assert!(matches!(ended, Err(WorkerError::Create { .. })), "a run that is to end says so: {ended:?}");
+    assert!(
+        matches!(ended, Err(WorkerError::Create { .. })),
+        "a run that is to end says so: {ended:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,14 +364,32 @@ async fn an_outdated_catalog_ends_a_run_until_idle() {
         world.queues.seed(JOBS, &sync(rk), None);
     }
     world.script(|_, _, _| async {
-        Err(Failure::new(FailureClass::OutdatedCatalog, "reading the footprint", std::io::Error::other("generation 2")))
+        Err(Failure::new(
+            FailureClass::OutdatedCatalog,
+            "reading the footprint",
+            std::io::Error::other("generation 2"),
+        ))
     });
-    let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+    let mode = Mode::UntilIdle {
+        quiet: SECOND,
+        rechecks: Rechecks::Ignored,
+    };
     let ended = world.worker().run(mode, CancellationToken::new()).await;
     assert!(matches!(ended, Err(WorkerError::OutdatedCatalog)));
     let messages = world.queues.messages(JOBS);
-    assert_eq!(messages.iter().map(|message| message.count).sum::<u32>(), 1, "only one was received");
-    assert_eq!(messages.iter().map(super::super::testing::Stored::free).sum::<u32>(), 1, "and written off");
+    assert_eq!(
+        messages.iter().map(|message| message.count).sum::<u32>(),
+        1,
+        "only one was received"
+    );
+    assert_eq!(
+        messages
+            .iter()
+            .map(super::super::testing::Stored::free)
+            .sum::<u32>(),
+        1,
+        "and written off"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +403,11 @@ async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
         let strange = format!("{work:?}").contains("strange");
         async move {
             if strange {
-                return Err(Failure::new(FailureClass::OutdatedCatalog, "reading the footprint", std::io::Error::other("generation 2")));
+                return Err(Failure::new(
+                    FailureClass::OutdatedCatalog,
+                    "reading the footprint",
+                    std::io::Error::other("generation 2"),
+                ));
             }
             done()
         }
@@ -300,7 +415,11 @@ async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
     assert_eq!(world.run_for(Duration::from_mins(1)).await.done, 2);
     let messages = world.queues.messages(JOBS);
     assert_eq!(messages.len(), 1);
-    assert_eq!(messages[0].free(), messages[0].count, "none of its deliveries counts");
+    assert_eq!(
+        messages[0].free(),
+        messages[0].count,
+        "none of its deliveries counts"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,6 +427,9 @@ async fn a_worker_for_ever_waits_for_its_store_and_one_until_idle_says_why_it_ca
     let world = World::new();
     world.queues.outage(Duration::ZERO..Duration::from_mins(2));
     world.queues.seed(JOBS, &sync("a"), None);
-    assert!(matches!(world.until_idle().await, Err(WorkerError::Create { .. })));
+    assert!(matches!(
+        world.until_idle().await,
+        Err(WorkerError::Create { .. })
+    ));
     assert_eq!(world.run_for(Duration::from_mins(3)).await.done, 1);
 }

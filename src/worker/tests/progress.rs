@@ -22,9 +22,18 @@ fn cursor(work: &Work) -> BackfillCursor {
 /// One part further.
 #[expect(clippy::unnecessary_wraps, reason = "a script's answer")]
 fn advanced(from: &BackfillCursor) -> Result<Outcome, Failure> {
-    let cursor = BackfillCursor { done: from.done + 1, ..from.clone() };
-    let fields = Map::from_iter([("cursor".to_owned(), serde_json::to_value(cursor).unwrap_or(Value::Null))]);
-    Ok(Outcome::Advanced { fields, summary: Summary::default() })
+    let cursor = BackfillCursor {
+        done: from.done + 1,
+        ..from.clone()
+    };
+    let fields = Map::from_iter([(
+        "cursor".to_owned(),
+        serde_json::to_value(cursor).unwrap_or(Value::Null),
+    )]);
+    Ok(Outcome::Advanced {
+        fields,
+        summary: Summary::default(),
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +44,11 @@ async fn each_delivery_goes_on_where_the_one_before_ended_and_none_counts() {
         let from = cursor(work);
         async move {
             assert_eq!(from.done, number as u64);
-            if from.done == 40 { done() } else { advanced(&from) }
+            if from.done == 40 {
+                done()
+            } else {
+                advanced(&from)
+            }
         }
     });
     let report = world.until_idle().await.unwrap();
@@ -62,6 +75,13 @@ async fn a_job_that_advances_is_not_given_up_for_its_age_and_one_that_stands_sti
     assert_eq!((report.done, report.poisoned), (0, 1));
     let entry = world.poisoned().await.remove(0).message;
     assert_eq!(entry.reason, Reason::Exhausted);
-    assert!(entry.error.contains(" failed tries in 2"), "{}", entry.error);
-    assert!(entry.body.is_some_and(|body| body.contains("\"done\":100")), "the progress is kept");
+    assert!(
+        entry.error.contains(" failed tries in 2"),
+        "{}",
+        entry.error
+    );
+    assert!(
+        entry.body.is_some_and(|body| body.contains("\"done\":100")),
+        "the progress is kept"
+    );
 }

@@ -10,7 +10,9 @@ use crate::model::{EntityKey, TableName};
 use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::Recheck;
 use crate::settings::{Concurrency, PollInterval};
-use crate::worker::testing::{Effect, JOBS, Op, POISON, RECHECK, SECOND, World, at, done, from_to, sync, transient};
+use crate::worker::testing::{
+    Effect, JOBS, Op, POISON, RECHECK, SECOND, World, at, done, from_to, sync, transient,
+};
 use crate::worker::{Mode, Rechecks};
 
 #[tokio::test(start_paused = true)]
@@ -18,7 +20,13 @@ async fn missing_queues_are_created() {
     let mut world = World::new();
     world.queue.shards = 3;
     world.until_idle().await.unwrap();
-    for queue in ["evenkeel-jobs-00", "evenkeel-jobs-01", "evenkeel-jobs-02", POISON, RECHECK] {
+    for queue in [
+        "evenkeel-jobs-00",
+        "evenkeel-jobs-01",
+        "evenkeel-jobs-02",
+        POISON,
+        RECHECK,
+    ] {
         assert!(world.queues.exists(queue), "{queue}");
     }
     assert!(!world.queues.exists(JOBS));
@@ -38,11 +46,26 @@ async fn a_queue_counts_as_answering_while_every_slot_is_taken() {
         done()
     });
     world.run_for(Duration::from_mins(5)).await;
-    assert_eq!(world.queues.calls(Op::Get, JOBS).len(), 1, "it is not asked");
+    assert_eq!(
+        world.queues.calls(Op::Get, JOBS).len(),
+        1,
+        "it is not asked"
+    );
     let text = recorder.handle().render();
-    let told = text.lines().find_map(|line| line.strip_prefix("evenkeel_last_poll_timestamp_seconds{queue=\"evenkeel-jobs\"} ")).unwrap();
+    let told = text
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("evenkeel_last_poll_timestamp_seconds{queue=\"evenkeel-jobs\"} ")
+        })
+        .unwrap();
     let answered: f64 = told.parse().unwrap();
-    assert!(answered > at(Duration::from_secs(4 * 60 + 30)).as_duration().as_secs_f64(), "{told}");
+    assert!(
+        answered
+            > at(Duration::from_secs(4 * 60 + 30))
+                .as_duration()
+                .as_secs_f64(),
+        "{told}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,9 +85,19 @@ async fn never_more_than_the_free_slots_are_got() {
         let report = world.until_idle().await.unwrap();
         assert_eq!(report.done, 300);
         let most = world.work.most_at_once(|_| true);
-        assert!(most <= concurrency, "{most} at once with {concurrency} slots");
-        assert!(most * 10 >= concurrency * 9, "only {most} at once with {concurrency} slots");
-        let asked = queues.iter().flat_map(|queue| world.queues.calls(Op::Get, queue.as_str())).map(|call| call.max).max();
+        assert!(
+            most <= concurrency,
+            "{most} at once with {concurrency} slots"
+        );
+        assert!(
+            most * 10 >= concurrency * 9,
+            "only {most} at once with {concurrency} slots"
+        );
+        let asked = queues
+            .iter()
+            .flat_map(|queue| world.queues.calls(Op::Get, queue.as_str()))
+            .map(|call| call.max)
+            .max();
         assert!(asked <= Some(u32::try_from(concurrency.min(32)).unwrap()));
     }
 }
@@ -78,7 +111,11 @@ async fn a_backlog_is_got_in_full_batches_without_a_pause() {
     world.until_idle().await.unwrap();
     let gets = world.queues.calls(Op::Get, JOBS);
     assert!(gets.iter().take(20).all(|call| call.max == 32));
-    assert!(from_to(gets[0].at, gets[19].at) < Duration::from_millis(200), "{:?}", from_to(gets[0].at, gets[19].at));
+    assert!(
+        from_to(gets[0].at, gets[19].at) < Duration::from_millis(200),
+        "{:?}",
+        from_to(gets[0].at, gets[19].at)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,12 +127,24 @@ async fn an_empty_queue_is_polled_less_and_less_and_a_new_job_is_found_within_th
     };
     tokio::join!(world.run_for(Duration::from_secs(620)), put);
     let polls = world.queues.calls(Op::Get, JOBS);
-    assert!((100..170).contains(&polls.iter().filter(|call| call.at < Duration::from_mins(10)).count()), "{} polls", polls.len());
+    assert!(
+        (100..170).contains(
+            &polls
+                .iter()
+                .filter(|call| call.at < Duration::from_mins(10))
+                .count()
+        ),
+        "{} polls",
+        polls.len()
+    );
     assert!(world.work.runs()[0].from < Duration::from_millis(606_100));
 }
 
 /// As shipped.
-const POLL: PollInterval = PollInterval { min: Duration::from_millis(100), max: Duration::from_millis(1_500) };
+const POLL: PollInterval = PollInterval {
+    min: Duration::from_millis(100),
+    max: Duration::from_millis(1_500),
+};
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
@@ -111,7 +160,13 @@ async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
         }
     };
     tokio::join!(world.run_for(Duration::from_mins(45)), put);
-    let mut waits: Vec<Duration> = world.work.runs().iter().zip(&put_at).map(|(run, put)| run.from.saturating_sub(*put)).collect();
+    let mut waits: Vec<Duration> = world
+        .work
+        .runs()
+        .iter()
+        .zip(&put_at)
+        .map(|(run, put)| run.from.saturating_sub(*put))
+        .collect();
     assert_eq!(waits.len(), 41);
     waits.sort();
     assert!(waits[20] <= SECOND, "{waits:?}");
@@ -130,14 +185,19 @@ async fn a_ring_wakes_an_idle_worker_at_once_and_is_cheap_where_it_lied() {
         assert_eq!(doorbell.ring(None), 1);
         sleep(Duration::from_mins(1)).await;
         let asked = world.queues.calls(Op::Get, JOBS).len() - before;
-        assert!((12..=22).contains(&asked), "{asked} polls in a minute after a ring for nothing");
+        assert!(
+            (12..=22).contains(&asked),
+            "{asked} polls in a minute after a ring for nothing"
+        );
         world.queues.seed(JOBS, &sync("a"), None);
         rung_at = world.clock.monotonic();
         assert_eq!(doorbell.ring(Some(&world.queue.name)), 1);
         sleep(SECOND).await;
         shutdown.cancel();
     };
-    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring).0.unwrap();
+    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring)
+        .0
+        .unwrap();
     assert!(world.work.runs()[0].from.saturating_sub(rung_at) <= Duration::from_millis(100));
 }
 
@@ -146,7 +206,15 @@ async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
     let world = World::new();
     let worker = world.worker();
     let doorbell = worker.doorbell();
-    world.queues.fail(Op::Get, JOBS, usize::MAX, ErrorClass::Transient { retry_after: Some(Duration::from_mins(1)) }, Effect::None);
+    world.queues.fail(
+        Op::Get,
+        JOBS,
+        usize::MAX,
+        ErrorClass::Transient {
+            retry_after: Some(Duration::from_mins(1)),
+        },
+        Effect::None,
+    );
     let shutdown = CancellationToken::new();
     let ring = async {
         sleep(SECOND).await;
@@ -156,7 +224,9 @@ async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
         assert_eq!(world.queues.calls(Op::Get, JOBS).len(), before);
         shutdown.cancel();
     };
-    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring).0.unwrap();
+    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring)
+        .0
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +234,10 @@ async fn recheck_queues_are_asked_less_often() {
     let mut world = World::new();
     world.settings.poll = POLL;
     world.run_for(Duration::from_hours(1)).await;
-    let (jobs, rechecks) = (world.queues.calls(Op::Get, JOBS).len(), world.queues.calls(Op::Get, RECHECK).len());
+    let (jobs, rechecks) = (
+        world.queues.calls(Op::Get, JOBS).len(),
+        world.queues.calls(Op::Get, RECHECK).len(),
+    );
     assert!(rechecks * 7 < jobs, "{rechecks} and {jobs}");
 }
 
@@ -173,8 +246,12 @@ async fn a_throttled_partition_only_slows_its_own_jobs() {
     let mut world = World::new();
     world.queue.concurrency = Concurrency::Fixed(4);
     for number in 0..40 {
-        world.queues.seed(JOBS, &sync(format!("hot-{number}")), None);
-        world.queues.seed(JOBS, &sync(format!("cold-{number}")), None);
+        world
+            .queues
+            .seed(JOBS, &sync(format!("hot-{number}")), None);
+        world
+            .queues
+            .seed(JOBS, &sync(format!("cold-{number}")), None);
     }
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, work, _| {
@@ -184,13 +261,32 @@ async fn a_throttled_partition_only_slows_its_own_jobs() {
     });
     let report = world.until_idle().await.unwrap();
     assert_eq!((report.done, report.poisoned), (80, 0));
-    let cold = world.work.runs().iter().filter(|run| run.rk.starts_with("cold")).map(|run| run.from).max().unwrap();
-    assert!(cold < Duration::from_secs(5), "the others were done at {cold:?}");
+    let cold = world
+        .work
+        .runs()
+        .iter()
+        .filter(|run| run.rk.starts_with("cold"))
+        .map(|run| run.from)
+        .max()
+        .unwrap();
+    assert!(
+        cold < Duration::from_secs(5),
+        "the others were done at {cold:?}"
+    );
 }
 
 fn recheck(rk: &str) -> String {
-    let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() };
-    Recheck { primary, items: Vec::new(), chained: 0, told: None }.encode()
+    let primary = Primary {
+        table: TableName::new("Employees").unwrap(),
+        key: EntityKey::new("p", rk).unwrap(),
+    };
+    Recheck {
+        primary,
+        items: Vec::new(),
+        chained: 0,
+        told: None,
+    }
+    .encode()
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,18 +295,41 @@ async fn a_run_until_idle_waits_for_released_jobs_but_for_rechecks_only_where_as
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
         world.script(|number, _, _| async move { if number < 3 { transient() } else { done() } });
-        crate::ports::QueueStore::create_queue(world.queues.as_ref(), &world.queue.name.with_suffix("-recheck").unwrap()).await.unwrap();
+        crate::ports::QueueStore::create_queue(
+            world.queues.as_ref(),
+            &world.queue.name.with_suffix("-recheck").unwrap(),
+        )
+        .await
+        .unwrap();
         let recheck_queue = world.queue.name.with_suffix("-recheck").unwrap();
         let after = Duration::from_mins(26);
-        crate::ports::QueueStore::put(world.queues.as_ref(), &recheck_queue, &recheck("b"), after, crate::ports::Ttl::Never).await.unwrap();
-        let mode = Mode::UntilIdle { quiet: SECOND, rechecks };
-        let report = world.worker().run(mode, CancellationToken::new()).await.unwrap();
+        crate::ports::QueueStore::put(
+            world.queues.as_ref(),
+            &recheck_queue,
+            &recheck("b"),
+            after,
+            crate::ports::Ttl::Never,
+        )
+        .await
+        .unwrap();
+        let mode = Mode::UntilIdle {
+            quiet: SECOND,
+            rechecks,
+        };
+        let report = world
+            .worker()
+            .run(mode, CancellationToken::new())
+            .await
+            .unwrap();
         let expected = match rechecks {
             Rechecks::Ignored => 1,
             Rechecks::Awaited => 2,
         };
         assert_eq!((report.done, report.released), (expected, 3));
-        assert_eq!(world.clock.monotonic() > after, rechecks == Rechecks::Awaited);
+        assert_eq!(
+            world.clock.monotonic() > after,
+            rechecks == Rechecks::Awaited
+        );
     }
 }
 
@@ -218,7 +337,11 @@ async fn a_run_until_idle_waits_for_released_jobs_but_for_rechecks_only_where_as
 async fn a_run_until_idle_of_empty_queues_takes_the_quiet_time() {
     let world = World::new();
     world.until_idle().await.unwrap();
-    assert!((SECOND..2 * SECOND).contains(&world.clock.monotonic()), "{:?}", world.clock.monotonic());
+    assert!(
+        (SECOND..2 * SECOND).contains(&world.clock.monotonic()),
+        "{:?}",
+        world.clock.monotonic()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +357,14 @@ async fn every_run_takes_the_same_course_from_the_same_seed() {
             if number % 5 == 0 { transient() } else { done() }
         });
         world.until_idle().await.unwrap();
-        courses.push(world.work.runs().into_iter().map(|run| (run.message, run.from, run.to)).collect::<Vec<_>>());
+        courses.push(
+            world
+                .work
+                .runs()
+                .into_iter()
+                .map(|run| (run.message, run.from, run.to))
+                .collect::<Vec<_>>(),
+        );
     }
     assert_eq!(courses[0], courses[1]);
 }

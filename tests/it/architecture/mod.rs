@@ -3,7 +3,10 @@
 //!
 //! Code inside `#[cfg(test)]` is left out: a test may reach for anything.
 
-#![expect(clippy::unwrap_used, reason = "a source file that cannot be read is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a source file that cannot be read is a failed test"
+)]
 
 mod source;
 
@@ -39,13 +42,72 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("sealing", &["model", "catalog", "ports"]),
     ("combine", &[]),
     ("telemetry", &["model", "config"]),
-    ("reconcile", &["planted", "combine", "model", "catalog", "ports", "patterns", "shared", "wide", "sealing"]),
-    ("migrations", &["model", "catalog", "settings", "ports", "patterns", "shared", "wide"]),
+    (
+        "reconcile",
+        &[
+            "planted", "combine", "model", "catalog", "ports", "patterns", "shared", "wide",
+            "sealing",
+        ],
+    ),
+    (
+        "migrations",
+        &[
+            "model", "catalog", "settings", "ports", "patterns", "shared", "wide",
+        ],
+    ),
     ("retention", &["model", "catalog", "settings", "ports"]),
-    ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
-    ("adapters", &["planted", "combine", "model", "settings", "ports", "telemetry"]),
-    ("rollout", &["planted", "model", "settings", "catalog", "ports", "reconcile", "migrations", "worker", "telemetry"]),
-    ("ops", &["combine", "model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
+    (
+        "worker",
+        &[
+            "planted",
+            "model",
+            "settings",
+            "ports",
+            "reconcile",
+            "telemetry",
+        ],
+    ),
+    (
+        "adapters",
+        &[
+            "planted",
+            "combine",
+            "model",
+            "settings",
+            "ports",
+            "telemetry",
+        ],
+    ),
+    (
+        "rollout",
+        &[
+            "planted",
+            "model",
+            "settings",
+            "catalog",
+            "ports",
+            "reconcile",
+            "migrations",
+            "worker",
+            "telemetry",
+        ],
+    ),
+    (
+        "ops",
+        &[
+            "combine",
+            "model",
+            "settings",
+            "catalog",
+            "ports",
+            "patterns",
+            "client",
+            "reconcile",
+            "migrations",
+            "worker",
+            "telemetry",
+        ],
+    ),
     (
         "cli",
         &[
@@ -98,13 +160,27 @@ const EVERYTHING: [&str; 20] = [
 const PURE: [&str; 4] = ["model", "catalog", "patterns", "shared"];
 
 /// What a pure room never names: anything that waits, or reaches outside the process.
-const IMPURE: [&str; 10] =
-    ["tokio", "futures", "reqwest", "axum", "rusqlite", "tokio_postgres", "std::fs", "std::net", "std::env", "std::process"];
+const IMPURE: [&str; 10] = [
+    "tokio",
+    "futures",
+    "reqwest",
+    "axum",
+    "rusqlite",
+    "tokio_postgres",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+];
 
 /// Libraries and the rooms that keep them to themselves, so that these alone change when they do. A name that ends with an
 /// underscore is a beginning.
-const KEPT: [(&str, &[&str]); 4] =
-    [("rusqlite", &["adapters/embedded", "adapters/sql"]), ("tokio_postgres", &["adapters/sql"]), ("axum", &["ops"]), ("clap", &["cli"])];
+const KEPT: [(&str, &[&str]); 4] = [
+    ("rusqlite", &["adapters/embedded", "adapters/sql"]),
+    ("tokio_postgres", &["adapters/sql"]),
+    ("axum", &["ops"]),
+    ("clap", &["cli"]),
+];
 
 /// Longest file, in lines without its tests.
 const LINES: usize = 550;
@@ -119,12 +195,18 @@ fn every_room_names_only_the_rooms_below_it() {
             continue;
         }
         let Some(below) = rooms.get(room.as_str()) else {
-            wrong.push(format!("{}: the room {room:?} is not in the table of this test", path.display()));
+            wrong.push(format!(
+                "{}: the room {room:?} is not in the table of this test",
+                path.display()
+            ));
             continue;
         };
         for (line, named) in source.rooms_named(&module_path(&path)) {
             if named != room && !below.contains(&named.as_str()) {
-                wrong.push(format!("{}:{line}: {room} may not name {named}", path.display()));
+                wrong.push(format!(
+                    "{}:{line}: {room} may not name {named}",
+                    path.display()
+                ));
             }
         }
     }
@@ -151,12 +233,21 @@ fn each_library_stays_in_its_room() {
     for (path, source) in sources() {
         for (library, homes) in KEPT {
             // What composes the program, and its entry, may hand a library's values through.
-            let at_home = homes.iter().any(|home| path.starts_with(home) || path.starts_with(format!("{home}.rs")));
-            if at_home || (library == "clap" && matches!(room(&path).as_str(), "app" | "main" | "simulation")) {
+            let at_home = homes
+                .iter()
+                .any(|home| path.starts_with(home) || path.starts_with(format!("{home}.rs")));
+            if at_home
+                || (library == "clap"
+                    && matches!(room(&path).as_str(), "app" | "main" | "simulation"))
+            {
                 continue;
             }
             for (line, named) in source.paths_beginning_with(&[library]) {
-                wrong.push(format!("{}:{line}: {named} belongs into {}", path.display(), homes.join(" or ")));
+                wrong.push(format!(
+                    "{}:{line}: {named} belongs into {}",
+                    path.display(),
+                    homes.join(" or ")
+                ));
             }
         }
     }
@@ -195,17 +286,35 @@ fn sources() -> impl Iterator<Item = (PathBuf, Source)> {
         let folder = root.join(folder);
         let mut files = Vec::new();
         collect(&folder, &mut files);
-        assert!(files.len() > 10, "only {} files found under {}", files.len(), folder.display());
+        assert!(
+            files.len() > 10,
+            "only {} files found under {}",
+            files.len(),
+            folder.display()
+        );
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
-            sources.insert(Path::new(name).join(file.strip_prefix(&folder).unwrap()), Source::read(&text));
+            sources.insert(
+                Path::new(name).join(file.strip_prefix(&folder).unwrap()),
+                Source::read(&text),
+            );
         }
     }
     let tests: Vec<PathBuf> = sources
         .iter()
-        .flat_map(|(path, source)| source.test_modules().iter().map(|name| folder(path).join(name)).collect::<Vec<_>>())
+        .flat_map(|(path, source)| {
+            source
+                .test_modules()
+                .iter()
+                .map(|name| folder(path).join(name))
+                .collect::<Vec<_>>()
+        })
         .collect();
-    sources.into_iter().filter(move |(path, _)| !tests.iter().any(|test| path.starts_with(test) || *path == test.with_extension("rs")))
+    sources.into_iter().filter(move |(path, _)| {
+        !tests
+            .iter()
+            .any(|test| path.starts_with(test) || *path == test.with_extension("rs"))
+    })
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -222,7 +331,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 /// The room that a file belongs to: the first part of its path.
 fn room(path: &Path) -> String {
     let first = path.iter().next().unwrap();
-    Path::new(first).with_extension("").to_string_lossy().into_owned()
+    Path::new(first)
+        .with_extension("")
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Where the children of a module lie: its folder, named as the file unless that is `mod.rs` or the crate's root.
@@ -235,5 +347,8 @@ fn folder(path: &Path) -> PathBuf {
 
 /// The module that a file is: `["model", "template"]` for `model/template/mod.rs`.
 fn module_path(path: &Path) -> Vec<String> {
-    folder(path).iter().map(|part| part.to_string_lossy().into_owned()).collect()
+    folder(path)
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect()
 }

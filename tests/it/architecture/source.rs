@@ -33,7 +33,11 @@ impl Source {
             test_lines += item[length - 1].line - item[0].line + 1;
             at += length;
         }
-        Self { tokens: kept, test_modules, lines_without_tests: text.lines().count() - test_lines }
+        Self {
+            tokens: kept,
+            test_modules,
+            lines_without_tests: text.lines().count() - test_lines,
+        }
     }
 
     /// Modules that stand in files of their own and are only compiled for tests.
@@ -66,7 +70,11 @@ impl Source {
                 _ => continue,
             };
             if self.is(after, "::") {
-                named.extend(self.first_parts(after + 1).into_iter().map(|part| (self.tokens[at].line, part)));
+                named.extend(
+                    self.first_parts(after + 1)
+                        .into_iter()
+                        .map(|part| (self.tokens[at].line, part)),
+                );
             }
         }
         named
@@ -112,7 +120,9 @@ impl Source {
             for beginning in beginnings {
                 let names = match beginning.split_once("::") {
                     Some((library, part)) => {
-                        first == library && self.is(at + 1, "::") && self.first_parts(at + 2).iter().any(|p| p == part)
+                        first == library
+                            && self.is(at + 1, "::")
+                            && self.first_parts(at + 2).iter().any(|p| p == part)
                     }
                     None if beginning.ends_with('_') => first.starts_with(beginning),
                     None => first == *beginning,
@@ -127,7 +137,11 @@ impl Source {
 
     /// Where these words stand.
     pub(crate) fn words(&self, words: &[&str]) -> Vec<(usize, String)> {
-        self.tokens.iter().filter(|token| words.contains(&token.text.as_str())).map(|token| (token.line, token.text.clone())).collect()
+        self.tokens
+            .iter()
+            .filter(|token| words.contains(&token.text.as_str()))
+            .map(|token| (token.line, token.text.clone()))
+            .collect()
     }
 
     fn text(&self, at: usize) -> &str {
@@ -141,8 +155,16 @@ impl Source {
 
 /// How many tokens the item takes that begins here, where it is marked `#[cfg(test)]` or `#[cfg(all(test, …))]`.
 fn test_item(tokens: &[Token]) -> Option<usize> {
-    let begins = |text: &[&str]| tokens.len() >= text.len() && tokens.iter().zip(text).all(|(token, text)| token.text == *text);
-    if !begins(&["#", "[", "cfg", "(", "test", ")", "]"]) && !begins(&["#", "[", "cfg", "(", "all", "(", "test"]) {
+    let begins = |text: &[&str]| {
+        tokens.len() >= text.len()
+            && tokens
+                .iter()
+                .zip(text)
+                .all(|(token, text)| token.text == *text)
+    };
+    if !begins(&["#", "[", "cfg", "(", "test", ")", "]"])
+        && !begins(&["#", "[", "cfg", "(", "all", "(", "test"])
+    {
         return None;
     }
     let (mut depth, mut in_attribute) = (0_usize, true);
@@ -181,17 +203,26 @@ fn tokens(text: &str) -> Vec<Token> {
             ['r', '"' | '#', ..] => raw_string(rest, 1),
             ['b' | 'c', 'r', '"' | '#', ..] => raw_string(rest, 2),
             [':', ':', ..] => {
-                tokens.push(Token { text: "::".to_owned(), line });
+                tokens.push(Token {
+                    text: "::".to_owned(),
+                    line,
+                });
                 2
             }
             [c, ..] if word(*c) => {
                 let length = rest.iter().take_while(|c| word(**c)).count();
-                tokens.push(Token { text: rest[..length].iter().collect(), line });
+                tokens.push(Token {
+                    text: rest[..length].iter().collect(),
+                    line,
+                });
                 length
             }
             [c, ..] => {
                 if !c.is_whitespace() {
-                    tokens.push(Token { text: c.to_string(), line });
+                    tokens.push(Token {
+                        text: c.to_string(),
+                        line,
+                    });
                 }
                 1
             }
@@ -243,7 +274,14 @@ fn raw_string(rest: &[char], prefix: usize) -> usize {
     }
     let mut at = prefix + hashes + 1;
     while at < rest.len() {
-        if rest[at] == '"' && rest[at + 1..].iter().take(hashes).filter(|c| **c == '#').count() == hashes {
+        if rest[at] == '"'
+            && rest[at + 1..]
+                .iter()
+                .take(hashes)
+                .filter(|c| **c == '#')
+                .count()
+                == hashes
+        {
             return at + 1 + hashes;
         }
         at += 1;
@@ -256,9 +294,23 @@ fn paths_are_found_however_they_are_written() {
     let source = Source::read(
         "use crate::model::{Key, worker};\nuse crate::{ports, catalog::{View, cli}, self as this};\nfn f() -> crate::settings::Settings { super::super::reconcile::run(); super::near() }",
     );
-    let named: Vec<(usize, String)> = source.rooms_named(&["worker".to_owned(), "lease".to_owned()]);
-    let named: Vec<(usize, &str)> = named.iter().map(|(line, name)| (*line, name.as_str())).collect();
-    assert_eq!(named, [(1, "model"), (2, "ports"), (2, "catalog"), (2, "self"), (3, "settings"), (3, "reconcile")]);
+    let named: Vec<(usize, String)> =
+        source.rooms_named(&["worker".to_owned(), "lease".to_owned()]);
+    let named: Vec<(usize, &str)> = named
+        .iter()
+        .map(|(line, name)| (*line, name.as_str()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            (1, "model"),
+            (2, "ports"),
+            (2, "catalog"),
+            (2, "self"),
+            (3, "settings"),
+            (3, "reconcile")
+        ]
+    );
 }
 
 #[test]
@@ -273,8 +325,16 @@ fn comments_strings_and_tests_do_not_count() {
 
 #[test]
 fn libraries_are_known_by_the_beginning_of_a_path() {
-    let source =
-        Source::read("use azure_core::Url;\nuse std::{fs, io};\nuse tokio;\nlet tokio = x.tokio; crate::azure_like::f(); my::tokio::f()\n");
+    let source = Source::read(
+        "use azure_core::Url;\nuse std::{fs, io};\nuse tokio;\nlet tokio = x.tokio; crate::azure_like::f(); my::tokio::f()\n",
+    );
     let found = source.paths_beginning_with(&["azure_", "std::fs", "std::env", "tokio"]);
-    assert_eq!(found, [(1, "azure_".to_owned()), (2, "std::fs".to_owned()), (3, "tokio".to_owned())]);
+    assert_eq!(
+        found,
+        [
+            (1, "azure_".to_owned()),
+            (2, "std::fs".to_owned()),
+            (3, "tokio".to_owned())
+        ]
+    );
 }

@@ -1,6 +1,9 @@
 //! The Azure adapter against a scripted server: what Azure does and Azurite never, and what networks do.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 
 mod answers;
 mod blobs;
@@ -19,10 +22,12 @@ use crate::support::azurite::{self, Ports};
 use crate::support::stub::{Reply, Request, Stub};
 use bytes::Bytes;
 use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
-use evenkeel::model::{AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName};
+use evenkeel::model::{
+    AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName,
+};
 use evenkeel::ports::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, ErrorClass, IfMatch, MessageText, Missing, Query, StoreError,
-    TableOperation, Ttl,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, ErrorClass, IfMatch,
+    MessageText, Missing, Query, StoreError, TableOperation, Ttl,
 };
 use secrecy::SecretString;
 
@@ -42,7 +47,10 @@ fn queue() -> QueueName {
 }
 
 fn blob() -> (ContainerName, BlobName) {
-    (ContainerName::new("large").unwrap(), BlobName::new("a/b.bin").unwrap())
+    (
+        ContainerName::new("large").unwrap(),
+        BlobName::new("a/b.bin").unwrap(),
+    )
 }
 
 fn entity(pk: &str, rk: &str) -> Entity {
@@ -54,7 +62,10 @@ fn insert() -> TableOperation {
 }
 
 fn replace() -> TableOperation {
-    TableOperation::Replace(entity("p", "r"), IfMatch::Matches(ETag::new("W/\"datetime'1'\"").unwrap()))
+    TableOperation::Replace(
+        entity("p", "r"),
+        IfMatch::Matches(ETag::new("W/\"datetime'1'\"").unwrap()),
+    )
 }
 
 /// The shape in which the tables of Azure report an error: no `x-ms-error-code`.
@@ -71,15 +82,25 @@ fn xml(code: &str) -> String {
 }
 
 async fn write(stub: &Stub, operation: TableOperation) -> StoreError {
-    connect(stub).tables.apply(&table(), &operation).await.unwrap_err()
+    connect(stub)
+        .tables
+        .apply(&table(), &operation)
+        .await
+        .unwrap_err()
 }
 
 async fn read(stub: &Stub) -> StoreError {
-    connect(stub).tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap_err()
+    connect(stub)
+        .tables
+        .get(&table(), &EntityKey::new("p", "r").unwrap(), None)
+        .await
+        .unwrap_err()
 }
 
 /// All that an error says, to whoever looks.
 fn everything(error: &StoreError) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.fold(format!("{error} {error:?}"), |text, cause| format!("{text} {cause} {cause:?}"))
+    causes.fold(format!("{error} {error:?}"), |text, cause| {
+        format!("{text} {cause} {cause:?}")
+    })
 }

@@ -15,18 +15,39 @@ use super::*;
 
 #[tokio::test]
 async fn a_busy_service_says_when_to_come_again() {
-    let busy = Stub::always(Reply::status(503).like_azure().header("Retry-After", "7").body(odata("ServerBusy")));
-    assert_eq!(write(&busy, insert()).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) });
+    let busy = Stub::always(
+        Reply::status(503)
+            .like_azure()
+            .header("Retry-After", "7")
+            .body(odata("ServerBusy")),
+    );
+    assert_eq!(
+        write(&busy, insert()).await.class,
+        ErrorClass::Throttled {
+            retry_after: Some(Duration::from_secs(7))
+        }
+    );
     let busy = Stub::always(Reply::status(503).like_azure().body(odata("ServerBusy")));
     let error = write(&busy, insert()).await;
     assert_eq!(
         (error.class, error.status, error.code.as_deref()),
-        (ErrorClass::Throttled { retry_after: None }, Some(503), Some("ServerBusy"))
+        (
+            ErrorClass::Throttled { retry_after: None },
+            Some(503),
+            Some("ServerBusy")
+        )
     );
     let throttled = Stub::always(
-        Reply::status(429).header("Retry-After", "Fri, 20 Nov 2026 15:00:09 GMT").header("Date", "Fri, 20 Nov 2026 15:00:00 GMT"),
+        Reply::status(429)
+            .header("Retry-After", "Fri, 20 Nov 2026 15:00:09 GMT")
+            .header("Date", "Fri, 20 Nov 2026 15:00:00 GMT"),
     );
-    assert_eq!(read(&throttled).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(9)) });
+    assert_eq!(
+        read(&throttled).await.class,
+        ErrorClass::Throttled {
+            retry_after: Some(Duration::from_secs(9))
+        }
+    );
 }
 
 #[tokio::test]
@@ -46,7 +67,11 @@ async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
         (408, String::new()),
     ] {
         let stub = Stub::always(Reply::status(status).body(body));
-        assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous, "{status}");
+        assert_eq!(
+            write(&stub, insert()).await.class,
+            ErrorClass::Ambiguous,
+            "{status}"
+        );
         assert_eq!(read(&stub).await.class, TRANSIENT, "{status}");
     }
 }
@@ -55,9 +80,19 @@ async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
 #[tokio::test]
 async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
     let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
-    let stub = Stub::always(Reply::status(503).header("server", "envoy").header("Retry-After", "7").body(body));
+    let stub = Stub::always(
+        Reply::status(503)
+            .header("server", "envoy")
+            .header("Retry-After", "7")
+            .body(body),
+    );
     assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
-    assert_eq!(read(&stub).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) });
+    assert_eq!(
+        read(&stub).await.class,
+        ErrorClass::Throttled {
+            retry_after: Some(Duration::from_secs(7))
+        }
+    );
 }
 
 /// An ingress answers so while the route to the service is missing.
@@ -68,13 +103,58 @@ async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
         let error = read(&stub).await;
         assert_eq!(error.class, TRANSIENT, "{status}");
         assert!(error.message.contains("gateway"), "{error}");
-        assert_eq!(write(&stub, replace()).await.class, ErrorClass::Ambiguous, "{status}");
-        let Account { tables, queues, blobs, .. } = connect(&stub);
-        assert_eq!(tables.query(&table(), &Query::default()).await.unwrap_err().class, TRANSIENT, "{status}");
-        assert_eq!(tables.delete_table(&table()).await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
-        assert_eq!(queues.delete(&queue(), "id", "receipt").await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
-        assert_eq!(blobs.properties(&blob().0, &blob().1).await.unwrap_err().class, TRANSIENT, "{status}");
-        assert_eq!(blobs.delete(&blob().0, &blob().1, None).await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
+        assert_eq!(
+            write(&stub, replace()).await.class,
+            ErrorClass::Ambiguous,
+            "{status}"
+        );
+        let Account {
+            tables,
+            queues,
+            blobs,
+            ..
+        } = connect(&stub);
+        assert_eq!(
+            tables
+                .query(&table(), &Query::default())
+                .await
+                .unwrap_err()
+                .class,
+            TRANSIENT,
+            "{status}"
+        );
+        assert_eq!(
+            tables.delete_table(&table()).await.unwrap_err().class,
+            ErrorClass::Ambiguous,
+            "{status}"
+        );
+        assert_eq!(
+            queues
+                .delete(&queue(), "id", "receipt")
+                .await
+                .unwrap_err()
+                .class,
+            ErrorClass::Ambiguous,
+            "{status}"
+        );
+        assert_eq!(
+            blobs
+                .properties(&blob().0, &blob().1)
+                .await
+                .unwrap_err()
+                .class,
+            TRANSIENT,
+            "{status}"
+        );
+        assert_eq!(
+            blobs
+                .delete(&blob().0, &blob().1, None)
+                .await
+                .unwrap_err()
+                .class,
+            ErrorClass::Ambiguous,
+            "{status}"
+        );
     }
 }
 
@@ -89,15 +169,52 @@ async fn a_gateway_s_code_is_not_the_service_s() {
         (409, "TableBeingDeleted"),
         (412, "UpdateConditionNotSatisfied"),
     ] {
-        let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(odata(code)));
-        for (error, class) in [(read(&stub).await, TRANSIENT), (write(&stub, replace()).await, ErrorClass::Ambiguous)] {
-            assert_eq!((error.class, error.status, error.code.as_deref()), (class, Some(status), None), "{code}");
-            assert!(error.message.starts_with(&format!("a proxy or gateway, and not the service, answered {status}")), "{error}");
+        let stub = Stub::always(
+            Reply::status(status)
+                .header("x-ms-error-code", code)
+                .body(odata(code)),
+        );
+        for (error, class) in [
+            (read(&stub).await, TRANSIENT),
+            (write(&stub, replace()).await, ErrorClass::Ambiguous),
+        ] {
+            assert_eq!(
+                (error.class, error.status, error.code.as_deref()),
+                (class, Some(status), None),
+                "{code}"
+            );
+            assert!(
+                error.message.starts_with(&format!(
+                    "a proxy or gateway, and not the service, answered {status}"
+                )),
+                "{error}"
+            );
         }
-        let Account { tables, queues, blobs, .. } = connect(&stub);
-        assert_eq!(tables.delete_table(&table()).await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
-        assert_eq!(queues.delete(&queue(), "id", "receipt").await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
-        assert_eq!(blobs.create_container(&blob().0).await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
+        let Account {
+            tables,
+            queues,
+            blobs,
+            ..
+        } = connect(&stub);
+        assert_eq!(
+            tables.delete_table(&table()).await.unwrap_err().class,
+            ErrorClass::Ambiguous,
+            "{code}"
+        );
+        assert_eq!(
+            queues
+                .delete(&queue(), "id", "receipt")
+                .await
+                .unwrap_err()
+                .class,
+            ErrorClass::Ambiguous,
+            "{code}"
+        );
+        assert_eq!(
+            blobs.create_container(&blob().0).await.unwrap_err().class,
+            ErrorClass::Ambiguous,
+            "{code}"
+        );
     }
     let stub = Stub::always(Reply::status(503).body(odata("ServerBusy")));
     assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
@@ -105,16 +222,51 @@ async fn a_gateway_s_code_is_not_the_service_s() {
 
 #[tokio::test]
 async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
-    let stub = Stub::always(Reply::status(409).like_azure().body(odata("TableBeingDeleted")));
+    let stub = Stub::always(
+        Reply::status(409)
+            .like_azure()
+            .body(odata("TableBeingDeleted")),
+    );
     let account = connect(&stub);
-    let wait = ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) };
-    assert_eq!(account.tables.create_table(&table()).await.unwrap_err().class, wait);
+    let wait = ErrorClass::Transient {
+        retry_after: Some(Duration::from_secs(40)),
+    };
+    assert_eq!(
+        account
+            .tables
+            .create_table(&table())
+            .await
+            .unwrap_err()
+            .class,
+        wait
+    );
     assert!(!account.tables.delete_table(&table()).await.unwrap());
     for code in ["QueueBeingDeleted", "ContainerBeingDeleted"] {
-        let stub = Stub::always(Reply::status(409).like_azure().header("x-ms-error-code", code).body(xml(code)));
+        let stub = Stub::always(
+            Reply::status(409)
+                .like_azure()
+                .header("x-ms-error-code", code)
+                .body(xml(code)),
+        );
         let account = connect(&stub);
-        assert_eq!(account.queues.create_queue(&queue()).await.unwrap_err().class, wait);
-        assert_eq!(account.blobs.create_container(&blob().0).await.unwrap_err().class, wait);
+        assert_eq!(
+            account
+                .queues
+                .create_queue(&queue())
+                .await
+                .unwrap_err()
+                .class,
+            wait
+        );
+        assert_eq!(
+            account
+                .blobs
+                .create_container(&blob().0)
+                .await
+                .unwrap_err()
+                .class,
+            wait
+        );
     }
 }
 
@@ -127,49 +279,120 @@ async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is
     let refused = Arc::new(AtomicU32::new(2));
     let (name, left) = (today.clone(), Arc::clone(&refused));
     let stub = Stub::start(move |request| match request.method.as_str() {
-        "GET" => Reply::status(200).like_azure().header("Content-Type", "application/json").body(r#"{"value":[]}"#).into(),
-        _ if request.text().contains(&name) && left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() => {
-            Reply::status(409).like_azure().body(odata("TableBeingDeleted")).into()
+        "GET" => Reply::status(200)
+            .like_azure()
+            .header("Content-Type", "application/json")
+            .body(r#"{"value":[]}"#)
+            .into(),
+        _ if request.text().contains(&name)
+            && left
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok() =>
+        {
+            Reply::status(409)
+                .like_azure()
+                .body(odata("TableBeingDeleted"))
+                .into()
         }
         _ => Reply::status(204).like_azure().into(),
     });
     let name = ViewName::new("logins").unwrap();
     let (account, keep) = (AccountName::main(), Duration::from_hours(24));
-    let retention = Retention { name: name.clone(), account, tables, keep, ahead: 1, archive_to: None };
-    let catalog = Catalog { retentions: [(name, Arc::new(retention))].into(), ..Catalog::default() };
+    let retention = Retention {
+        name: name.clone(),
+        account,
+        tables,
+        keep,
+        ahead: 1,
+        archive_to: None,
+    };
+    let catalog = Catalog {
+        retentions: [(name, Arc::new(retention))].into(),
+        ..Catalog::default()
+    };
     let stores = Stores::new([(AccountName::main(), connect(&stub))].into());
     let keeper = Keeper::new(&catalog, stores, clock, &[], CatalogOwner::default());
     for _ in 0..2 {
         let waits = keeper.tend(TurnTime::Due).await.unwrap_err();
-        assert_eq!(waits.takes_its_time(), Some(Duration::from_secs(40)), "{waits}");
+        assert_eq!(
+            waits.takes_its_time(),
+            Some(Duration::from_secs(40)),
+            "{waits}"
+        );
     }
     keeper.tend(TurnTime::Due).await.unwrap();
-    let asked = |text: &str| stub.requests().iter().filter(|request| request.method == "POST" && request.text().contains(text)).count();
+    let asked = |text: &str| {
+        stub.requests()
+            .iter()
+            .filter(|request| request.method == "POST" && request.text().contains(text))
+            .count()
+    };
     assert_eq!((asked(&today), refused.load(SeqCst)), (3, 0));
     assert_eq!(asked("Logins"), 6, "the one ahead is created meanwhile");
 }
 
 #[tokio::test]
 async fn codes_of_live_tables_are_read_from_the_body() {
-    let answer = |status, code: &str| Stub::always(Reply::status(status).like_azure().body(odata(code)));
+    let answer =
+        |status, code: &str| Stub::always(Reply::status(status).like_azure().body(odata(code)));
     let stub = answer(404, "TableNotFound");
-    assert_eq!(read(&stub).await.class, ErrorClass::NotFound(Missing::Container));
-    assert_eq!(write(&stub, replace()).await.class, ErrorClass::NotFound(Missing::Container));
+    assert_eq!(
+        read(&stub).await.class,
+        ErrorClass::NotFound(Missing::Container)
+    );
+    assert_eq!(
+        write(&stub, replace()).await.class,
+        ErrorClass::NotFound(Missing::Container)
+    );
     let stub = answer(404, "ResourceNotFound");
     let account = connect(&stub);
-    assert_eq!(account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap(), None);
-    assert_eq!(write(&stub, replace()).await.class, ErrorClass::NotFound(Missing::Item));
+    assert_eq!(
+        account
+            .tables
+            .get(&table(), &EntityKey::new("p", "r").unwrap(), None)
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        write(&stub, replace()).await.class,
+        ErrorClass::NotFound(Missing::Item)
+    );
     assert!(!account.tables.delete_table(&table()).await.unwrap());
-    assert_eq!(write(&answer(409, "EntityAlreadyExists"), insert()).await.class, ErrorClass::Conflict);
-    assert_eq!(write(&answer(412, "UpdateConditionNotSatisfied"), replace()).await.class, ErrorClass::Precondition);
-    assert!(!connect(&answer(409, "TableAlreadyExists")).tables.create_table(&table()).await.unwrap());
+    assert_eq!(
+        write(&answer(409, "EntityAlreadyExists"), insert())
+            .await
+            .class,
+        ErrorClass::Conflict
+    );
+    assert_eq!(
+        write(&answer(412, "UpdateConditionNotSatisfied"), replace())
+            .await
+            .class,
+        ErrorClass::Precondition
+    );
+    assert!(
+        !connect(&answer(409, "TableAlreadyExists"))
+            .tables
+            .create_table(&table())
+            .await
+            .unwrap()
+    );
 }
 
 #[tokio::test]
 async fn statuses_say_enough_where_no_code_comes() {
-    for (status, class) in [(304, ErrorClass::Precondition), (409, ErrorClass::Conflict), (412, ErrorClass::Precondition)] {
+    for (status, class) in [
+        (304, ErrorClass::Precondition),
+        (409, ErrorClass::Conflict),
+        (412, ErrorClass::Precondition),
+    ] {
         let error = write(&Stub::always(Reply::status(status).like_azure()), replace()).await;
-        assert_eq!((error.class, error.status), (class, Some(status)), "{status}");
+        assert_eq!(
+            (error.class, error.status),
+            (class, Some(status)),
+            "{status}"
+        );
     }
     for (status, class) in [
         (413, ErrorClass::TooLarge),
@@ -191,7 +414,11 @@ async fn statuses_say_enough_where_no_code_comes() {
         (777, ErrorClass::Permanent),
     ] {
         let error = write(&Stub::always(Reply::status(status)), replace()).await;
-        assert_eq!((error.class, error.status), (class, Some(status)), "{status}");
+        assert_eq!(
+            (error.class, error.status),
+            (class, Some(status)),
+            "{status}"
+        );
         let unheard = class == ErrorClass::Ambiguous || class == TRANSIENT;
         assert_eq!(error.message.contains("gateway"), unheard, "{error}");
     }
@@ -211,28 +438,61 @@ async fn refused_credentials_come_with_advice() {
     let stub = Stub::always(Reply::status(403).body(odata("AuthenticationFailed")));
     let error = write(&stub, insert()).await;
     assert_eq!(error.class, ErrorClass::Unauthorised);
-    assert!(error.message.contains("clock") && error.message.contains("key"), "{error}");
+    assert!(
+        error.message.contains("clock") && error.message.contains("key"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn what_was_disabled_is_told_in_the_service_s_words() {
     let refused = |body: String| async move {
-        let stub = Stub::always(Reply::status(409).like_azure().header("x-ms-error-code", "QueueDisabled").body(body));
+        let stub = Stub::always(
+            Reply::status(409)
+                .like_azure()
+                .header("x-ms-error-code", "QueueDisabled")
+                .body(body),
+        );
         let error = connect(&stub).queues.peek(&queue(), 1).await.unwrap_err();
-        assert_eq!((error.class, error.code.as_deref()), (ErrorClass::Unauthorised, Some("QueueDisabled")));
+        assert_eq!(
+            (error.class, error.code.as_deref()),
+            (ErrorClass::Unauthorised, Some("QueueDisabled"))
+        );
         error.message
     };
     assert_eq!(&*refused(xml("QueueDisabled")).await, "Words.");
-    assert!(refused(String::new()).await.contains("disabled"), "nothing is wrong with the credentials");
+    assert!(
+        refused(String::new()).await.contains("disabled"),
+        "nothing is wrong with the credentials"
+    );
 }
 
 #[tokio::test]
 async fn a_lost_lease_has_two_codes() {
     for (status, code) in [(400, "PopReceiptMismatch"), (404, "MessageNotFound")] {
-        let stub = Stub::always(Reply::status(status).like_azure().header("x-ms-error-code", code).body(xml(code)));
+        let stub = Stub::always(
+            Reply::status(status)
+                .like_azure()
+                .header("x-ms-error-code", code)
+                .body(xml(code)),
+        );
         let queues = connect(&stub).queues;
         let id = "7d6eb5c1-0002-0000-0000-000000000000";
-        assert_eq!(queues.delete(&queue(), id, "receipt").await.unwrap_err().class, ErrorClass::LeaseLost);
-        assert_eq!(queues.update(&queue(), id, "receipt", "x", MINUTE).await.unwrap_err().class, ErrorClass::LeaseLost);
+        assert_eq!(
+            queues
+                .delete(&queue(), id, "receipt")
+                .await
+                .unwrap_err()
+                .class,
+            ErrorClass::LeaseLost
+        );
+        assert_eq!(
+            queues
+                .update(&queue(), id, "receipt", "x", MINUTE)
+                .await
+                .unwrap_err()
+                .class,
+            ErrorClass::LeaseLost
+        );
     }
 }

@@ -5,7 +5,11 @@ use evenkeel_conformance::World;
 
 /// A connection of its own to the shared emulator, whose clock is this machine's: its time passes by waiting.
 fn world() -> World {
-    World::new(azurite::shared().connect(), |time| Box::pin(tokio::time::sleep(time)), ())
+    World::new(
+        azurite::shared().connect(),
+        |time| Box::pin(tokio::time::sleep(time)),
+        (),
+    )
 }
 
 evenkeel_conformance::contract_suite!(crate::contract::azurite::world());

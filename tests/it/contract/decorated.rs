@@ -1,7 +1,10 @@
 //! The contract of the storage ports, on stores in the decorator stack of production: observation,
 //! circuits, pacing, grouping and retries must not change what a port promises.
 
-#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a world that cannot be made is a failed test"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,15 +43,30 @@ impl Clock for StillClock {
 /// An account as the program uses it. Retries wait for nothing, since no test does; there are enough of them for
 /// any order in which concurrent requests meet faults.
 fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
-    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
+    let at_once = Backoff {
+        min: Duration::ZERO,
+        base: Duration::ZERO,
+        max: Duration::ZERO,
+    };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = clock;
-    decorate(&AccountName::main(), bare, Grouping::Together, RetryPolicy::growing(at_once, 40), &clock, &chance).account
+    decorate(
+        &AccountName::main(),
+        bare,
+        Grouping::Together,
+        RetryPolicy::growing(at_once, 40),
+        &clock,
+        &chance,
+    )
+    .account
 }
 
 fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {
     move |duration| {
-        clock.micros.fetch_add(u64::try_from(duration.as_micros()).unwrap(), Ordering::Relaxed);
+        clock.micros.fetch_add(
+            u64::try_from(duration.as_micros()).unwrap(),
+            Ordering::Relaxed,
+        );
         std::future::ready(()).boxed()
     }
 }
@@ -57,7 +75,13 @@ fn embedded_world() -> World {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(StillClock::default());
     let path = folder.path().join("store.db");
-    let bare = EmbeddedStore::open_with(&path, AccountName::main(), clock.clone(), &Options::default()).unwrap();
+    let bare = EmbeddedStore::open_with(
+        &path,
+        AccountName::main(),
+        clock.clone(),
+        &Options::default(),
+    )
+    .unwrap();
     World::new(decorated(&bare, clock.clone()), pass(clock), folder)
 }
 
@@ -79,9 +103,15 @@ mod azurite_worn {
 }
 
 mod embedded {
-    evenkeel_conformance::contract_suite!(crate::contract::decorated::embedded_world(), crate::support::capabilities::OWN);
+    evenkeel_conformance::contract_suite!(
+        crate::contract::decorated::embedded_world(),
+        crate::support::capabilities::OWN
+    );
 }
 
 mod gusty {
-    evenkeel_conformance::contract_suite!(crate::contract::decorated::gusty_world(), crate::support::capabilities::OWN);
+    evenkeel_conformance::contract_suite!(
+        crate::contract::decorated::gusty_world(),
+        crate::support::capabilities::OWN
+    );
 }

@@ -1,5 +1,8 @@
 //! The contract of the storage ports, on the embedded store.
-#![expect(clippy::unwrap_used, reason = "a world that cannot be made fails its test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a world that cannot be made fails its test"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,17 +50,30 @@ impl Chance for Counted {
 
 fn world(options: &Options) -> World {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Arc::new(StillClock { micros: AtomicU64::new(0) });
-    let account = EmbeddedStore::open_with(&folder.path().join("store.db"), AccountName::main(), clock.clone(), options).unwrap();
+    let clock = Arc::new(StillClock {
+        micros: AtomicU64::new(0),
+    });
+    let account = EmbeddedStore::open_with(
+        &folder.path().join("store.db"),
+        AccountName::main(),
+        clock.clone(),
+        options,
+    )
+    .unwrap();
     let pass = move |duration: Duration| {
-        clock.micros.fetch_add(u64::try_from(duration.as_micros()).unwrap(), Ordering::Relaxed);
+        clock.micros.fetch_add(
+            u64::try_from(duration.as_micros()).unwrap(),
+            Ordering::Relaxed,
+        );
         Box::pin(std::future::ready(())) as futures::future::BoxFuture<'static, ()>
     };
     World::new(account, pass, folder)
 }
 
 fn short_options() -> Options {
-    Options { short_pages: Some(Arc::new(Counted(AtomicU64::new(20_261_120)))) }
+    Options {
+        short_pages: Some(Arc::new(Counted(AtomicU64::new(20_261_120)))),
+    }
 }
 
 mod plain {

@@ -1,5 +1,8 @@
 //! The contract of shared files, on a file system and in the simulated world.
-#![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a rule that meets an unexpected error has failed"
+)]
 
 use std::sync::Arc;
 
@@ -11,16 +14,31 @@ use evenkeel_conformance::files::Shared;
 
 fn on_a_disk() -> Shared {
     let folder = tempfile::tempdir().unwrap();
-    Shared { files: Arc::new(SharedFiles), dir: folder.path().to_str().unwrap().to_owned(), keep: Box::new(folder) }
+    Shared {
+        files: Arc::new(SharedFiles),
+        dir: folder.path().to_str().unwrap().to_owned(),
+        keep: Box::new(folder),
+    }
 }
 
 fn simulated() -> Shared {
-    let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults));
-    Shared { files: world.files(), dir: "/mnt/share".to_owned(), keep: Box::new(()) }
+    let world = SimWorld::new(
+        AccountName::main(),
+        Arc::new(SystemClock::new()),
+        Arc::new(NoFaults),
+    );
+    Shared {
+        files: world.files(),
+        dir: "/mnt/share".to_owned(),
+        keep: Box::new(()),
+    }
 }
 
 mod disk {
-    evenkeel_conformance::files_suite!((flavor = "multi_thread", worker_threads = 2), crate::contract::files::on_a_disk());
+    evenkeel_conformance::files_suite!(
+        (flavor = "multi_thread", worker_threads = 2),
+        crate::contract::files::on_a_disk()
+    );
 }
 
 mod sim {

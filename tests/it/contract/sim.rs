@@ -1,6 +1,9 @@
 //! The contract of the storage ports, on the simulated account.
 
-#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a world that cannot be made is a failed test"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -30,10 +33,16 @@ fn world() -> World {
     let clock = Arc::new(Hands::default());
     let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
-        clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+        clock.0.fetch_add(
+            i64::try_from(duration.as_millis()).unwrap(),
+            Ordering::SeqCst,
+        );
         Box::pin(async {})
     };
     World::new(world.account(), pass, ())
 }
 
-evenkeel_conformance::contract_suite!(crate::contract::sim::world(), crate::support::capabilities::OWN);
+evenkeel_conformance::contract_suite!(
+    crate::contract::sim::world(),
+    crate::support::capabilities::OWN
+);

@@ -1,6 +1,9 @@
 //! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), on databases, and on all of
 //! them with the decorator stack of production.
-#![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a rule that meets an unexpected error has failed"
+)]
 
 mod postgresql;
 
@@ -31,7 +34,10 @@ fn name() -> AccountName {
 
 fn world(faults: impl FaultPolicy + 'static) -> SimWorld {
     let world = SimWorld::new(name(), Arc::new(SystemClock::new()), Arc::new(faults));
-    world.create_collection(&CollectionName::new("people").unwrap(), &FIELDS.map(|(name, _)| name));
+    world.create_collection(
+        &CollectionName::new("people").unwrap(),
+        &FIELDS.map(|(name, _)| name),
+    );
     world
 }
 
@@ -43,34 +49,67 @@ fn stub() -> SearchStub {
 
 /// As the program uses it. Retries wait for nothing, since no test does.
 fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
-    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_mins(1) };
+    let at_once = Backoff {
+        min: Duration::ZERO,
+        base: Duration::ZERO,
+        max: Duration::from_mins(1),
+    };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    decorate_sink(&name(), bare, RetryPolicy::growing(at_once, 40), &clock, &chance).sink
+    decorate_sink(
+        &name(),
+        bare,
+        RetryPolicy::growing(at_once, 40),
+        &clock,
+        &chance,
+    )
+    .sink
 }
 
 fn simulated() -> Shelf {
-    Shelf { sink: world(NoFaults).sink(), keep: Box::new(()) }
+    Shelf {
+        sink: world(NoFaults).sink(),
+        keep: Box::new(()),
+    }
 }
 
 fn gusty() -> Shelf {
-    Shelf { sink: decorated(world(Gusty).sink()), keep: Box::new(()) }
+    Shelf {
+        sink: decorated(world(Gusty).sink()),
+        keep: Box::new(()),
+    }
 }
 
 fn searched() -> Shelf {
     let stub = stub();
-    Shelf { sink: search::connect(stub.service(&name())).unwrap(), keep: Box::new(stub) }
+    Shelf {
+        sink: search::connect(stub.service(&name())).unwrap(),
+        keep: Box::new(stub),
+    }
 }
 
 fn searched_worn() -> Shelf {
     let stub = stub();
-    Shelf { sink: decorated(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
+    Shelf {
+        sink: decorated(search::connect(stub.service(&name())).unwrap()),
+        keep: Box::new(stub),
+    }
 }
 
 /// The columns of the table under test.
 fn columns() -> BTreeMap<String, ColumnType> {
-    let kinds = [ColumnType::Text(None), ColumnType::Integer, ColumnType::Double, ColumnType::Boolean, ColumnType::Timestamp];
-    FIELDS.iter().zip(kinds).map(|((name, _), kind)| ((*name).to_owned(), kind)).collect()
+    let kinds = [
+        ColumnType::Text(None),
+        ColumnType::Integer,
+        ColumnType::Double,
+        ColumnType::Boolean,
+        ColumnType::Timestamp,
+    ];
+    FIELDS
+        .iter()
+        .zip(kinds)
+        .map(|((name, _), kind)| ((*name).to_owned(), kind))
+        .collect()
 }
 
 /// A database with the table under test.
@@ -82,12 +121,21 @@ async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync
 
 async fn sqlite() -> Shelf {
     let folder = tempfile::tempdir().unwrap();
-    tabled(SqlSettings::Sqlite { path: folder.path().join("new/reporting.db") }, Box::new(folder)).await
+    tabled(
+        SqlSettings::Sqlite {
+            path: folder.path().join("new/reporting.db"),
+        },
+        Box::new(folder),
+    )
+    .await
 }
 
 async fn sqlite_worn() -> Shelf {
     let Shelf { sink, keep } = sqlite().await;
-    Shelf { sink: decorated(sink), keep }
+    Shelf {
+        sink: decorated(sink),
+        keep,
+    }
 }
 
 /// A name for a database that nobody else has on the shared server.
@@ -97,12 +145,19 @@ fn fresh(what: &str) -> String {
 
 /// A database of its own on the shared server.
 async fn postgres() -> Shelf {
-    tabled(crate::support::postgres::shared().database(&fresh("contract")), Box::new(())).await
+    tabled(
+        crate::support::postgres::shared().database(&fresh("contract")),
+        Box::new(()),
+    )
+    .await
 }
 
 async fn postgres_worn() -> Shelf {
     let Shelf { sink, keep } = postgres().await;
-    Shelf { sink: decorated(sink), keep }
+    Shelf {
+        sink: decorated(sink),
+        keep,
+    }
 }
 
 mod postgres {
@@ -143,12 +198,20 @@ fn people() -> CollectionName {
 
 fn write(key: &str, name: &str) -> DocumentWrite {
     let fields = serde_json::from_value(json!({"name": name})).unwrap();
-    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)), version: 1, deadline: None }
+    DocumentWrite {
+        key: DocumentKey::new(key).unwrap(),
+        document: Some(SinkDocument(fields)),
+        version: 1,
+        deadline: None,
+    }
 }
 
 /// How a write of one document ended.
 async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
-    let ended = sink.write(&people(), &[write]).await.and_then(|written| written.into_iter().next().unwrap());
+    let ended = sink
+        .write(&people(), &[write])
+        .await
+        .and_then(|written| written.into_iter().next().unwrap());
     ended.map_err(|error| (error.class, error.to_string()))
 }
 
@@ -156,7 +219,9 @@ async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, 
 async fn what_the_service_answers_is_what_may_be_done_about_it() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
-    let throttled = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
+    let throttled = ErrorClass::Throttled {
+        retry_after: Some(Duration::from_secs(7)),
+    };
     let troubles = [
         (Trouble::Refused(503, Some(7)), throttled),
         (Trouble::Refused(429, Some(7)), throttled),
@@ -166,14 +231,23 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
         (Trouble::Gateway(503), ErrorClass::Ambiguous),
         (Trouble::LoseAnswer, ErrorClass::Ambiguous),
         (Trouble::Document("Ada", 400), ErrorClass::Permanent),
-        (Trouble::Document("Ada", 409), ErrorClass::Transient { retry_after: None }),
-        (Trouble::Document("Ada", 503), ErrorClass::Throttled { retry_after: None }),
+        (
+            Trouble::Document("Ada", 409),
+            ErrorClass::Transient { retry_after: None },
+        ),
+        (
+            Trouble::Document("Ada", 503),
+            ErrorClass::Throttled { retry_after: None },
+        ),
     ];
     for (trouble, wanted) in troubles {
         stub.trouble([trouble.clone()]);
         let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
         assert_eq!(class, wanted, "{trouble:?}: {text}");
-        assert!(text.contains("index people") && text.contains("sink catalog"), "{text}");
+        assert!(
+            text.contains("index people") && text.contains("sink catalog"),
+            "{text}"
+        );
     }
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 }
@@ -188,10 +262,24 @@ async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
         assert!(error.message.contains("gateway"), "{error}");
     };
     stub.trouble([Trouble::Gateway(404), Trouble::Gateway(404)]);
-    doubt(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap_err());
+    doubt(
+        sink.get(&people(), &DocumentKey::new("a").unwrap())
+            .await
+            .unwrap_err(),
+    );
     doubt(sink.fields(&people()).await.unwrap_err());
-    assert!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().is_some());
-    assert_eq!(sink.get(&people(), &DocumentKey::new("b").unwrap()).await.unwrap(), None);
+    assert!(
+        sink.get(&people(), &DocumentKey::new("a").unwrap())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(
+        sink.get(&people(), &DocumentKey::new("b").unwrap())
+            .await
+            .unwrap(),
+        None
+    );
 }
 
 #[tokio::test]
@@ -200,9 +288,17 @@ async fn a_wrong_key_is_refused_and_told_to_nobody() {
     let mut service = stub.service(&name());
     service.auth = SinkAuth::Key(SecretString::from("not-the-key").into());
     assert!(!format!("{service:?}").contains("not-the-key"));
-    let (class, text) = ends(search::connect(service).unwrap().as_ref(), write("a", "Ada")).await.unwrap_err();
+    let (class, text) = ends(
+        search::connect(service).unwrap().as_ref(),
+        write("a", "Ada"),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(class, ErrorClass::Unauthorised);
-    assert!(text.contains("admin key") && !text.contains("not-the-key"), "{text}");
+    assert!(
+        text.contains("admin key") && !text.contains("not-the-key"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -210,7 +306,10 @@ async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is()
     let stub = stub();
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     stub.trouble([Trouble::LoseAnswer]);
-    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
+    assert_eq!(
+        ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0,
+        ErrorClass::Ambiguous
+    );
     assert_eq!(stub.requests().len(), 1);
     stub.trouble([Trouble::Refused(503, None), Trouble::Refused(429, None)]);
     assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await, Ok(()));
@@ -226,7 +325,11 @@ async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
         assert_eq!(ended, Ok(()));
     }
     assert_eq!(stub.documents("people").len(), 100);
-    assert_eq!(stub.requests().len(), 2, "the first by itself, the others together");
+    assert_eq!(
+        stub.requests().len(),
+        2,
+        "the first by itself, the others together"
+    );
 }
 
 #[tokio::test]
@@ -235,17 +338,30 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
     let writes = (0..9).map(|n| match n {
-        5 => DocumentWrite { document: Some(bad.clone()), ..write("k5", "Ada") },
+        5 => DocumentWrite {
+            document: Some(bad.clone()),
+            ..write("k5", "Ada")
+        },
         _ => write(&format!("k{n}"), "Ada"),
     });
     let ended = join_all(writes.map(|write| ends(sink.as_ref(), write))).await;
     for (n, ended) in ended.into_iter().enumerate() {
-        assert_eq!(ended.map_err(|(class, _)| class), if n == 5 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
+        assert_eq!(
+            ended.map_err(|(class, _)| class),
+            if n == 5 {
+                Err(ErrorClass::Permanent)
+            } else {
+                Ok(())
+            },
+            "{n}"
+        );
     }
     assert_eq!(stub.documents("people").len(), 8);
 
     stub.trouble([Trouble::LoseAnswer, Trouble::LoseAnswer]);
-    for ended in join_all((0..3).map(|n| ends(sink.as_ref(), write(&format!("k{n}"), "Byron")))).await {
+    for ended in
+        join_all((0..3).map(|n| ends(sink.as_ref(), write(&format!("k{n}"), "Byron")))).await
+    {
         assert_eq!(ended.unwrap_err().0, ErrorClass::Ambiguous);
     }
     assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
@@ -263,17 +379,30 @@ async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     };
     let stale = |ended: Result<(), (ErrorClass, String)>| {
         let (class, text) = ended.unwrap_err();
-        assert!(class == ErrorClass::Precondition && text.contains("newer version"), "{class:?}: {text}");
+        assert!(
+            class == ErrorClass::Precondition && text.contains("newer version"),
+            "{class:?}: {text}"
+        );
     };
     let says = async |wanted: Option<&str>| {
-        let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap();
-        assert_eq!(found.as_ref().map(|found| &found.0["name"]), wanted.map(|name| json!(name)).as_ref());
+        let found = sink
+            .get(&people(), &DocumentKey::new("a").unwrap())
+            .await
+            .unwrap();
+        assert_eq!(
+            found.as_ref().map(|found| &found.0["name"]),
+            wanted.map(|name| json!(name)).as_ref()
+        );
     };
     assert_eq!(ends(sink, at(now + 2, Some("two"))).await, Ok(()));
     stale(ends(sink, at(now + 1, Some("one"))).await);
     stale(ends(sink, at(now + 1, None)).await);
     says(Some("two")).await;
-    assert_eq!(ends(sink, at(now + 2, Some("two again"))).await, Ok(()), "the same announcement");
+    assert_eq!(
+        ends(sink, at(now + 2, Some("two again"))).await,
+        Ok(()),
+        "the same announcement"
+    );
     assert_eq!(ends(sink, at(now + 4, None)).await, Ok(()));
     says(None).await;
     stale(ends(sink, at(now + 3, Some("three"))).await);
@@ -290,16 +419,30 @@ async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
     says(Some("eight")).await;
     // Of some in one batch the stale one stands alone.
-    let batch = [DocumentWrite { version: now + 9, ..write("b", "Ada") }, at(now + 1, Some("late")), at_key("c", now + 1)];
+    let batch = [
+        DocumentWrite {
+            version: now + 9,
+            ..write("b", "Ada")
+        },
+        at(now + 1, Some("late")),
+        at_key("c", now + 1),
+    ];
     let ended = sink.write(&people(), &batch).await.unwrap();
     assert_eq!(
-        ended.into_iter().map(|ended| ended.map_err(|error| error.class)).collect::<Vec<_>>(),
+        ended
+            .into_iter()
+            .map(|ended| ended.map_err(|error| error.class))
+            .collect::<Vec<_>>(),
         [Ok(()), Err(ErrorClass::Precondition), Ok(())]
     );
 }
 
 fn at_key(key: &str, version: i64) -> DocumentWrite {
-    DocumentWrite { version, document: None, ..write(key, "") }
+    DocumentWrite {
+        version,
+        document: None,
+        ..write(key, "")
+    }
 }
 
 /// Many writers of few keys, each version once, in any order: the last version is what stays.
@@ -310,16 +453,30 @@ async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
             .map(|key| {
                 let version = (n * 7 + key) % 40;
                 let write = write(&format!("k{key}"), &version.to_string());
-                DocumentWrite { version: now + version, document: write.document.filter(|_| (version + key) % 3 != 0), ..write }
+                DocumentWrite {
+                    version: now + version,
+                    document: write.document.filter(|_| (version + key) % 3 != 0),
+                    ..write
+                }
             })
             .collect();
         for ended in shelf.sink.write(&people(), &batch).await.unwrap() {
-            assert!(ended.as_ref().is_err_and(|error| error.class == ErrorClass::Precondition) || ended.is_ok(), "{ended:?}");
+            assert!(
+                ended
+                    .as_ref()
+                    .is_err_and(|error| error.class == ErrorClass::Precondition)
+                    || ended.is_ok(),
+                "{ended:?}"
+            );
         }
     });
     join_all(writes).await;
     for key in 0..20 {
-        let found = shelf.sink.get(&people(), &DocumentKey::new(format!("k{key}")).unwrap()).await.unwrap();
+        let found = shelf
+            .sink
+            .get(&people(), &DocumentKey::new(format!("k{key}")).unwrap())
+            .await
+            .unwrap();
         let wanted = (key % 3 != 0).then(|| json!("39"));
         assert_eq!(found.map(|found| found.0["name"].clone()), wanted, "k{key}");
     }
@@ -328,14 +485,28 @@ async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
 async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &Shelf) {
     let sink = shelf.sink.as_ref();
     assert_eq!(ends(sink, write("a", "Ada")).await, Ok(()));
-    let more = BTreeMap::from([("title".to_owned(), ColumnType::Text(Some(80))), ("badge".to_owned(), ColumnType::Uuid)]);
+    let more = BTreeMap::from([
+        ("title".to_owned(), ColumnType::Text(Some(80))),
+        ("badge".to_owned(), ColumnType::Uuid),
+    ]);
     let titled = || {
         let mut titled = write("a", "Ada");
-        titled.document.as_mut().unwrap().0.insert("title".to_owned(), json!("Countess"));
-        DocumentWrite { version: 2, ..titled }
+        titled
+            .document
+            .as_mut()
+            .unwrap()
+            .0
+            .insert("title".to_owned(), json!("Countess"));
+        DocumentWrite {
+            version: 2,
+            ..titled
+        }
     };
     let (class, text) = ends(sink, titled()).await.unwrap_err();
-    assert!(class == ErrorClass::Permanent && text.contains("no column title"), "{text}");
+    assert!(
+        class == ErrorClass::Permanent && text.contains("no column title"),
+        "{text}"
+    );
     for _ in 0..2 {
         sink.define(&people(), &more).await.unwrap();
     }
@@ -344,8 +515,15 @@ async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &She
         assert_eq!(found[name], kind.to_string(), "{name}");
     }
     assert_eq!(ends(sink, titled()).await, Ok(()));
-    let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().unwrap();
-    assert_eq!((&found.0["title"], &found.0["badge"], &found.0["name"]), (&json!("Countess"), &json!(null), &json!("Ada")));
+    let found = sink
+        .get(&people(), &DocumentKey::new("a").unwrap())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (&found.0["title"], &found.0["badge"], &found.0["name"]),
+        (&json!("Countess"), &json!(null), &json!("Ada"))
+    );
 }
 
 /// The rules of databases, beside those of all sinks.
@@ -385,13 +563,21 @@ fn receiver(stub: &crate::support::stub::Stub, timeout: Duration) -> Arc<dyn Sin
     receiver_by(stub, SecretString::from(WEBHOOK_KEY).into(), timeout)
 }
 
-fn receiver_by(stub: &crate::support::stub::Stub, secret: ConfiguredSecret, timeout: Duration) -> Arc<dyn Sink> {
+fn receiver_by(
+    stub: &crate::support::stub::Stub,
+    secret: ConfiguredSecret,
+    timeout: Duration,
+) -> Arc<dyn Sink> {
     receiver_at(stub.port(), secret, timeout)
 }
 
 fn receiver_at(port: u16, secret: ConfiguredSecret, timeout: Duration) -> Arc<dyn Sink> {
     let url = format!("http://127.0.0.1:{port}/hook").parse().unwrap();
-    let settings = evenkeel::settings::WebhookSettings { url, secret, timeout };
+    let settings = evenkeel::settings::WebhookSettings {
+        url,
+        secret,
+        timeout,
+    };
     evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
 }
 
@@ -401,35 +587,71 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     let answers = Stub::start(|request| match request.number {
         0 => Reply::status(204).into(),
         1 => Reply::status(429).header("Retry-After", "7").into(),
-        2 => Reply::status(302).header("Location", "http://127.0.0.1:1/elsewhere").into(),
-        3 => Reply::status(410).body("gone for good, whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").into(),
+        2 => Reply::status(302)
+            .header("Location", "http://127.0.0.1:1/elsewhere")
+            .into(),
+        3 => Reply::status(410)
+            .body("gone for good, whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+            .into(),
         4 => Reply::status(422).body("x".repeat(100_000)).into(),
         5 => Reply::Reset,
         // The body of an accepted event is not waited for.
-        _ => Reply::status(200).body("x".repeat(100_000)).cut_after(10).into(),
+        _ => Reply::status(200)
+            .body("x".repeat(100_000))
+            .cut_after(10)
+            .into(),
     });
     let sink = receiver(&answers, Duration::from_secs(10));
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
-    let busy = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
-    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, busy);
+    let busy = ErrorClass::Throttled {
+        retry_after: Some(Duration::from_secs(7)),
+    };
+    assert_eq!(
+        ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0,
+        busy
+    );
     for said in ["redirects are not followed", "is not shown", "xxx"] {
         let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
-        assert!(class == ErrorClass::Permanent && text.contains(said) && text.len() < 1_000 && !text.contains("whsec_"), "{text}");
+        assert!(
+            class == ErrorClass::Permanent
+                && text.contains(said)
+                && text.len() < 1_000
+                && !text.contains("whsec_"),
+            "{text}"
+        );
     }
-    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
+    assert_eq!(
+        ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0,
+        ErrorClass::Ambiguous
+    );
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
     assert_eq!(answers.requests().len(), 7);
 
     let silent = Stub::start(|_| Reply::Silence);
     let sink = receiver(&silent, Duration::from_millis(100));
     let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
-    assert!(class == ErrorClass::Ambiguous && text.contains("time allowed"), "{text}");
-    assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+    assert!(
+        class == ErrorClass::Ambiguous && text.contains("time allowed"),
+        "{text}"
+    );
+    assert_eq!(
+        sink.get(&people(), &DocumentKey::new("a").unwrap())
+            .await
+            .unwrap(),
+        Some(SinkDocument::default())
+    );
 }
 
 /// As the program uses it, but for repetitions.
 fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
-    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let once = RetryPolicy::growing(
+        Backoff {
+            min: Duration::ZERO,
+            base: Duration::ZERO,
+            max: Duration::ZERO,
+        },
+        1,
+    );
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     decorate_sink(&name(), bare, once, &clock, &chance)
@@ -438,12 +660,29 @@ fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
 #[tokio::test]
 async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
     // Nothing listens there.
-    let decorated = decorated_once(receiver_at(1, SecretString::from(WEBHOOK_KEY).into(), Duration::from_secs(10)));
+    let decorated = decorated_once(receiver_at(
+        1,
+        SecretString::from(WEBHOOK_KEY).into(),
+        Duration::from_secs(10),
+    ));
     for _ in 0..8 {
-        assert_eq!(ends(decorated.sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Refused);
+        assert_eq!(
+            ends(decorated.sink.as_ref(), write("a", "Ada"))
+                .await
+                .unwrap_err()
+                .0,
+            ErrorClass::Refused
+        );
     }
     // As a thorough audit reads, and as a migration does.
-    assert_eq!(decorated.sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+    assert_eq!(
+        decorated
+            .sink
+            .get(&people(), &DocumentKey::new("a").unwrap())
+            .await
+            .unwrap(),
+        Some(SinkDocument::default())
+    );
     assert!(decorated.sink.fields(&people()).await.unwrap().is_some());
     decorated.circuit.probe().await;
     assert_eq!(decorated.circuit.open_circuits().len(), 1);
@@ -461,10 +700,22 @@ async fn an_event_waits_for_no_answer_but_its_own() {
     let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
     let sink = decorated.sink.as_ref();
     let slow = pin!(ends(sink, write("slow", "Ada")));
-    let others = pin!(join_all((0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))));
-    let Either::Right((ended, _)) = select(slow, others).await else { panic!("the others waited for it") };
+    let others = pin!(join_all(
+        (0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))
+    ));
+    let Either::Right((ended, _)) = select(slow, others).await else {
+        panic!("the others waited for it")
+    };
     for (n, ended) in ended.into_iter().enumerate() {
-        assert_eq!(ended.map_err(|(class, _)| class), if n == 7 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
+        assert_eq!(
+            ended.map_err(|(class, _)| class),
+            if n == 7 {
+                Err(ErrorClass::Permanent)
+            } else {
+                Ok(())
+            },
+            "{n}"
+        );
     }
 }
 
@@ -476,9 +727,14 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
         _ => Reply::status(204).into(),
     });
     let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
-    let silent = pin!(join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))));
+    let silent = pin!(join_all(
+        (0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))
+    ));
     let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
-    let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await else { panic!("the others ended first") };
+    let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await
+    else {
+        panic!("the others ended first")
+    };
     assert_eq!(written.unwrap().len(), 1);
 }
 
@@ -488,12 +744,30 @@ async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens
     let silent = Stub::start(|_| Reply::Silence);
     // Beyond the second that failures must last: the second eight open it.
     let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
-    let ended = join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await;
-    let unanswered = ended.iter().filter(|ended| ended.as_ref().is_err_and(|(class, _)| *class == ErrorClass::Ambiguous));
-    assert_eq!((unanswered.count(), silent.requests().len()), (16, 16), "{ended:?}");
+    let ended =
+        join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada"))))
+            .await;
+    let unanswered = ended.iter().filter(|ended| {
+        ended
+            .as_ref()
+            .is_err_and(|(class, _)| *class == ErrorClass::Ambiguous)
+    });
+    assert_eq!(
+        (unanswered.count(), silent.requests().len()),
+        (16, 16),
+        "{ended:?}"
+    );
     assert_eq!(decorated.circuit.open_circuits().len(), 1);
-    let withheld = decorated.sink.write(&people(), &[write("k", "Ada")]).await.unwrap_err();
-    assert_eq!(withheld.withheld, Some(evenkeel::ports::Withheld::CircuitOpen), "{withheld}");
+    let withheld = decorated
+        .sink
+        .write(&people(), &[write("k", "Ada")])
+        .await
+        .unwrap_err();
+    assert_eq!(
+        withheld.withheld,
+        Some(evenkeel::ports::Withheld::CircuitOpen),
+        "{withheld}"
+    );
 }
 
 #[tokio::test]
@@ -501,11 +775,26 @@ async fn a_receiver_that_is_busy_gets_no_more_than_the_events_under_way() {
     use crate::support::stub::{Reply, Stub};
     let busy = Stub::start(|_| Reply::status(503).header("Retry-After", "7").into());
     let decorated = decorated_once(receiver(&busy, Duration::from_secs(10)));
-    for ended in join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await {
+    for ended in
+        join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada"))))
+            .await
+    {
         let (class, text) = ended.unwrap_err();
-        assert!(matches!(class, ErrorClass::Throttled { retry_after: Some(_) }), "{class:?} {text}");
+        assert!(
+            matches!(
+                class,
+                ErrorClass::Throttled {
+                    retry_after: Some(_)
+                }
+            ),
+            "{class:?} {text}"
+        );
     }
-    assert!((1..=8).contains(&busy.requests().len()), "{}", busy.requests().len());
+    assert!(
+        (1..=8).contains(&busy.requests().len()),
+        "{}",
+        busy.requests().len()
+    );
 }
 
 #[tokio::test]
@@ -518,8 +807,20 @@ async fn several_events_of_one_write_each_have_their_own_answer() {
     let events = [0, 1, 2].map(|n| write(&format!("k{n}"), "Ada"));
     let bare = receiver(&stub, Duration::from_secs(10));
     for sink in [Arc::clone(&bare), decorated_once(bare).sink] {
-        let ended = sink.write(&people(), &events).await.unwrap().into_iter().map(|ended| ended.map_err(|error| error.class));
-        assert_eq!(ended.collect::<Vec<_>>(), [Ok(()), Err(ErrorClass::Throttled { retry_after: None }), Ok(())]);
+        let ended = sink
+            .write(&people(), &events)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|ended| ended.map_err(|error| error.class));
+        assert_eq!(
+            ended.collect::<Vec<_>>(),
+            [
+                Ok(()),
+                Err(ErrorClass::Throttled { retry_after: None }),
+                Ok(())
+            ]
+        );
     }
 }
 
@@ -533,12 +834,26 @@ async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its
     });
     let sink = receiver(&impatient, Duration::from_secs(10));
     for retry_after in [None, Some(Duration::from_secs(7))] {
-        assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Transient { retry_after });
+        assert_eq!(
+            ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0,
+            ErrorClass::Transient { retry_after }
+        );
     }
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
-    let sent: Vec<_> =
-        impatient.requests().iter().map(|request| (request.header("webhook-id").unwrap().to_owned(), request.body.clone())).collect();
-    assert!(sent.len() == 3 && sent.iter().all(|one| *one == sent[0]), "a receiver drops an id that it has seen: {sent:?}");
+    let sent: Vec<_> = impatient
+        .requests()
+        .iter()
+        .map(|request| {
+            (
+                request.header("webhook-id").unwrap().to_owned(),
+                request.body.clone(),
+            )
+        })
+        .collect();
+    assert!(
+        sent.len() == 3 && sent.iter().all(|one| *one == sent[0]),
+        "a receiver drops an id that it has seen: {sent:?}"
+    );
 }
 
 /// The signature that a receiver expects, computed from the published scheme alone (HMAC: RFC 2104).
@@ -546,12 +861,21 @@ fn signature(key: &str, request: &crate::support::stub::Request) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use sha2::{Digest as _, Sha256};
-    let mut key = STANDARD.decode(key.strip_prefix("whsec_").unwrap()).unwrap();
+    let mut key = STANDARD
+        .decode(key.strip_prefix("whsec_").unwrap())
+        .unwrap();
     key.resize(64, 0);
     let padded = |with: u8| key.iter().map(|byte| byte ^ with).collect::<Vec<u8>>();
-    let head = format!("{}.{}.", request.header("webhook-id").unwrap(), request.header("webhook-timestamp").unwrap());
+    let head = format!(
+        "{}.{}.",
+        request.header("webhook-id").unwrap(),
+        request.header("webhook-timestamp").unwrap()
+    );
     let inner = Sha256::digest([&padded(0x36)[..], head.as_bytes(), &request.body].concat());
-    format!("v1,{}", STANDARD.encode(Sha256::digest([&padded(0x5c)[..], &inner[..]].concat())))
+    format!(
+        "v1,{}",
+        STANDARD.encode(Sha256::digest([&padded(0x5c)[..], &inner[..]].concat()))
+    )
 }
 
 #[tokio::test]
@@ -568,14 +892,23 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     let path = folder.path().join("secret");
     let replace = |text: &str| std::fs::write(&path, text).unwrap();
     replace(WEBHOOK_KEY);
-    let file = Some(evenkeel::settings::SecretFile { path: path.clone(), read });
-    let secret = ConfiguredSecret { file, ..ConfiguredSecret::fixed("secret_file", SecretString::from(WEBHOOK_KEY)) };
+    let file = Some(evenkeel::settings::SecretFile {
+        path: path.clone(),
+        read,
+    });
+    let secret = ConfiguredSecret {
+        file,
+        ..ConfiguredSecret::fixed("secret_file", SecretString::from(WEBHOOK_KEY))
+    };
     let sink = receiver_by(&stub, secret, Duration::from_secs(10));
     let sent = async |key: &str| {
         assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
         let requests = stub.requests();
         let request = requests.last().unwrap();
-        assert_eq!(request.header("webhook-signature"), Some(signature(key, request).as_str()));
+        assert_eq!(
+            request.header("webhook-signature"),
+            Some(signature(key, request).as_str())
+        );
     };
     sent(WEBHOOK_KEY).await;
     replace(NEXT);
@@ -583,15 +916,26 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
 
     // What is no key sends nothing, and is no reason to poison a job: an operator mends the file.
     let before = stub.requests().len();
-    for (text, expected) in [("whsec_topsecret", "expected whsec_ and the Base64"), ("", "expected whsec_ and the Base64")] {
+    for (text, expected) in [
+        ("whsec_topsecret", "expected whsec_ and the Base64"),
+        ("", "expected whsec_ and the Base64"),
+    ] {
         replace(text);
         let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
-        assert!(class == ErrorClass::Unauthorised && message.contains("secret_file: ") && message.contains(expected), "{message}");
+        assert!(
+            class == ErrorClass::Unauthorised
+                && message.contains("secret_file: ")
+                && message.contains(expected),
+            "{message}"
+        );
         assert!(!message.contains("topsecret"), "{message}");
     }
     std::fs::remove_file(&path).unwrap();
     let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
-    assert!(class == ErrorClass::Unauthorised && message.contains("cannot be read"), "{message}");
+    assert!(
+        class == ErrorClass::Unauthorised && message.contains("cannot be read"),
+        "{message}"
+    );
     assert_eq!(stub.requests().len(), before);
     replace(WEBHOOK_KEY);
     sent(WEBHOOK_KEY).await;

@@ -65,21 +65,37 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     (
         "Patterns",
         &[
-            "P1", "P2", "P3a", "P3b", "P3c", "P3d", "P3e", "P3f", "P3g", "P3h", "P3i", "P3j", "P3k", "P4a", "P4b", "P4c", "P4d", "P4e",
-            "P5a", "P5b", "P5c", "P6", "P7", "P8", "P8b", "P9", "P9b", "P10", "P11", "P12", "P13", "P14", "P15",
+            "P1", "P2", "P3a", "P3b", "P3c", "P3d", "P3e", "P3f", "P3g", "P3h", "P3i", "P3j",
+            "P3k", "P4a", "P4b", "P4c", "P4d", "P4e", "P5a", "P5b", "P5c", "P6", "P7", "P8", "P8b",
+            "P9", "P9b", "P10", "P11", "P12", "P13", "P14", "P15",
         ],
     ),
-    ("Queries", &["Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10"]),
-    ("Keys", &["K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9"]),
+    (
+        "Queries",
+        &["Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10"],
+    ),
+    (
+        "Keys",
+        &["K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9"],
+    ),
     ("Modification", &["M1", "M2", "M3", "M4", "M5"]),
-    ("Relationships, encryption, access", &["R1", "R2", "R3", "R4", "R5", "E1", "S1"]),
+    (
+        "Relationships, encryption, access",
+        &["R1", "R2", "R3", "R4", "R5", "E1", "S1"],
+    ),
     ("Retry and stress", &["T1", "T2", "T3", "T4", "T5"]),
 ];
 /// Questions of the checklist.
 const QUESTIONS: usize = 47;
 
 impl State {
-    const ALL: [Self; 5] = [Self::Whole, Self::Partly, Self::Missing, Self::Advice, Self::NotApplicable];
+    const ALL: [Self; 5] = [
+        Self::Whole,
+        Self::Partly,
+        Self::Missing,
+        Self::Advice,
+        Self::NotApplicable,
+    ];
 
     const fn word(self) -> &'static str {
         match self {
@@ -103,7 +119,16 @@ fn guide() -> Guide {
 /// What is wrong with an item.
 fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
     let mut wrong = Vec::new();
-    let Item { id, documents, state, lacks, page, example, test, .. } = item;
+    let Item {
+        id,
+        documents,
+        state,
+        lacks,
+        page,
+        example,
+        test,
+        ..
+    } = item;
     let mut expect = |holds: bool, what: String| {
         if !holds {
             wrong.push(format!("{id}: {what}"));
@@ -115,24 +140,45 @@ fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
         State::Partly => page.is_some() && lacks.is_some(),
         State::Missing | State::NotApplicable => lacks.is_some(),
     };
-    expect(complete, format!("{} needs a page, and a test or example, or what it lacks", state.word()));
+    expect(
+        complete,
+        format!(
+            "{} needs a page, and a test or example, or what it lacks",
+            state.word()
+        ),
+    );
     expect(!documents.is_empty(), "no document".to_owned());
     for document in documents {
-        expect(guide.document.iter().any(|known| known.id == *document), format!("no document {document}"));
+        expect(
+            guide.document.iter().any(|known| known.id == *document),
+            format!("no document {document}"),
+        );
     }
     if let Some(page) = page {
         let (file, heading) = page.split_once('#').unwrap_or((page, ""));
         let text = std::fs::read_to_string(root().join("docs").join(file)).unwrap_or_default();
-        let found = text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == heading);
-        expect(!text.is_empty() && (heading.is_empty() || found), format!("no page {page}"));
+        let found = text
+            .lines()
+            .filter(|line| line.starts_with('#'))
+            .any(|line| anchor(line.trim_start_matches('#')) == heading);
+        expect(
+            !text.is_empty() && (heading.is_empty() || found),
+            format!("no page {page}"),
+        );
     }
     if let Some(example) = example {
-        expect(guide.example.iter().any(|known| known.name == *example), format!("no example {example}"));
+        expect(
+            guide.example.iter().any(|known| known.name == *example),
+            format!("no example {example}"),
+        );
     }
     if let Some(test) = test {
         let (file, function) = test.split_once("::").unwrap_or((test, "?"));
         let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
-        expect(text.contains(&format!("fn {function}(")), format!("no test {test}"));
+        expect(
+            text.contains(&format!("fn {function}(")),
+            format!("no test {test}"),
+        );
     }
     wrong
 }
@@ -141,10 +187,18 @@ fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
 fn every_item_of_the_guide_has_a_state_and_names_what_exists() {
     let guide = guide();
     let questions = (1..=QUESTIONS).map(|number| format!("C{number}"));
-    let wanted: Vec<String> = SECTIONS.iter().flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())).chain(questions).collect();
+    let wanted: Vec<String> = SECTIONS
+        .iter()
+        .flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned()))
+        .chain(questions)
+        .collect();
     let found: Vec<String> = guide.item.iter().map(|item| item.id.clone()).collect();
     assert_eq!((found.len(), &found), (69 + QUESTIONS, &wanted));
-    let wrong: Vec<String> = guide.item.iter().flat_map(|item| wrong(item, &guide)).collect();
+    let wrong: Vec<String> = guide
+        .item
+        .iter()
+        .flat_map(|item| wrong(item, &guide))
+        .collect();
     assert!(wrong.is_empty(), "docs/guide.toml:\n{}", wrong.join("\n"));
 }
 
@@ -152,13 +206,32 @@ fn every_item_of_the_guide_has_a_state_and_names_what_exists() {
 fn every_example_is_compiled_in_counted_and_named_by_an_item() {
     let guide = guide();
     let folders = std::fs::read_dir(root().join("examples/guide")).unwrap();
-    let folders: BTreeSet<String> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    let compiled: BTreeSet<String> = GUIDE_EXAMPLES.iter().map(|example| example.name.to_owned()).collect();
-    assert_eq!(folders, compiled, "examples/guide, and the table of src/cli/demo/guide.rs");
-    let counted: BTreeSet<String> = guide.example.iter().map(|example| example.name.clone()).collect();
+    let folders: BTreeSet<String> = folders
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let compiled: BTreeSet<String> = GUIDE_EXAMPLES
+        .iter()
+        .map(|example| example.name.to_owned())
+        .collect();
+    assert_eq!(
+        folders, compiled,
+        "examples/guide, and the table of src/cli/demo/guide.rs"
+    );
+    let counted: BTreeSet<String> = guide
+        .example
+        .iter()
+        .map(|example| example.name.clone())
+        .collect();
     assert_eq!(counted, compiled, "docs/guide.toml");
-    let named: BTreeSet<String> = guide.item.iter().filter_map(|item| item.example.clone()).collect();
-    assert_eq!(named, compiled, "each is named by an item of docs/guide.toml");
+    let named: BTreeSet<String> = guide
+        .item
+        .iter()
+        .filter_map(|item| item.example.clone())
+        .collect();
+    assert_eq!(
+        named, compiled,
+        "each is named by an item of docs/guide.toml"
+    );
 }
 
 #[test]
@@ -166,8 +239,15 @@ fn the_catalog_of_every_example_is_valid_and_warns_of_nothing() {
     for GuideExample { name, catalog, .. } in GUIDE_EXAMPLES {
         let folder = tempfile::tempdir().unwrap();
         let account = "[accounts.main]\nkind = \"embedded\"\npath = \"store.db\"\n";
-        std::fs::write(folder.path().join("default.toml"), format!("{account}{catalog}")).unwrap();
-        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+        std::fs::write(
+            folder.path().join("default.toml"),
+            format!("{account}{catalog}"),
+        )
+        .unwrap();
+        let request = Request {
+            folder: Folder::Named(folder.path().to_owned()),
+            ..Request::default()
+        };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
         assert!(warnings.is_empty(), "{name}: {warnings:?}");
@@ -182,7 +262,10 @@ fn the_page_of_the_guide_is_generated_from_its_table() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/guide.md: EVENKEEL_WRITE=1 cargo test --test it documentation");
+    assert!(
+        written == page,
+        "docs/guide.md: EVENKEEL_WRITE=1 cargo test --test it documentation"
+    );
 }
 
 const INTRODUCTION: &str = "# Azure's table design guide, item by item
@@ -200,7 +283,9 @@ evenkeel demo --guide employees-by-email       # runs one on an embedded store i
 
 /// The page.
 fn page(guide: &Guide) -> String {
-    let mut page = String::from("<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test it documentation`. -->\n\n");
+    let mut page = String::from(
+        "<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test it documentation`. -->\n\n",
+    );
     page.push_str(INTRODUCTION);
     for (number, Document { name, url, .. }) in (1..).zip(&guide.document) {
         writeln!(page, "{number}. [{name}]({url})").unwrap();
@@ -213,43 +298,105 @@ fn page(guide: &Guide) -> String {
     page.push_str(&" --- |".repeat(1 + State::ALL.len()));
     let is_question = |item: &&Item| item.id.starts_with('C');
     let (questions, items): (Vec<&Item>, Vec<&Item>) = guide.item.iter().partition(is_question);
-    for (part, items) in [("patterns, queries, keys, relationships, retry", &items), ("checklist", &questions)] {
+    for (part, items) in [
+        ("patterns, queries, keys, relationships, retry", &items),
+        ("checklist", &questions),
+    ] {
         write!(page, "\n| {part} | {} |", items.len()).unwrap();
         for state in State::ALL {
-            write!(page, " {} |", items.iter().filter(|item| item.state == state).count()).unwrap();
+            write!(
+                page,
+                " {} |",
+                items.iter().filter(|item| item.state == state).count()
+            )
+            .unwrap();
         }
     }
     page.push('\n');
     for (title, ids) in SECTIONS {
-        section(&mut page, title, guide, guide.item.iter().filter(|item| ids.contains(&item.id.as_str())));
+        section(
+            &mut page,
+            title,
+            guide,
+            guide
+                .item
+                .iter()
+                .filter(|item| ids.contains(&item.id.as_str())),
+        );
     }
     section(&mut page, "Checklist", guide, questions.into_iter());
     examples(&mut page, guide);
     page
 }
 
-fn section<'g>(page: &mut String, title: &str, guide: &Guide, items: impl Iterator<Item = &'g Item>) {
+fn section<'g>(
+    page: &mut String,
+    title: &str,
+    guide: &Guide,
+    items: impl Iterator<Item = &'g Item>,
+) {
     write!(
         page,
         "\n## {title}\n\n| | item | in the guide | state | page | example | test |\n| --- | --- | --- | --- | --- | --- | --- |\n"
     )
     .unwrap();
-    let number = |id: &String| guide.document.iter().position(|document| document.id == *id).map_or(0, |at| at + 1).to_string();
-    for Item { id, name, documents, at, state, lacks, page: named, example, test } in items {
+    let number = |id: &String| {
+        guide
+            .document
+            .iter()
+            .position(|document| document.id == *id)
+            .map_or(0, |at| at + 1)
+            .to_string()
+    };
+    for Item {
+        id,
+        name,
+        documents,
+        at,
+        state,
+        lacks,
+        page: named,
+        example,
+        test,
+    } in items
+    {
         let documents: Vec<String> = documents.iter().map(number).collect();
-        let state = lacks.as_ref().map_or_else(|| state.word().to_owned(), |lacks| format!("{}: {lacks}", state.word()));
-        let linked = named.as_ref().map_or_else(String::new, |page| format!("[{}]({page})", stem(page)));
-        let example = example.as_ref().map_or_else(String::new, |name| format!("[{name}](../examples/guide/{name}/steps.sh)"));
-        let file = test.as_ref().and_then(|test| test.split_once("::")).map(|(file, _)| file);
-        let test = file.map_or_else(String::new, |file| format!("[{}](../{file})", file.split('/').next_back().unwrap_or(file)));
-        writeln!(page, "| {id} | {name} | {}: {at} | {state} | {linked} | {example} | {test} |", documents.join(", ")).unwrap();
+        let state = lacks.as_ref().map_or_else(
+            || state.word().to_owned(),
+            |lacks| format!("{}: {lacks}", state.word()),
+        );
+        let linked = named
+            .as_ref()
+            .map_or_else(String::new, |page| format!("[{}]({page})", stem(page)));
+        let example = example.as_ref().map_or_else(String::new, |name| {
+            format!("[{name}](../examples/guide/{name}/steps.sh)")
+        });
+        let file = test
+            .as_ref()
+            .and_then(|test| test.split_once("::"))
+            .map(|(file, _)| file);
+        let test = file.map_or_else(String::new, |file| {
+            format!(
+                "[{}](../{file})",
+                file.split('/').next_back().unwrap_or(file)
+            )
+        });
+        writeln!(
+            page,
+            "| {id} | {name} | {}: {at} | {state} | {linked} | {example} | {test} |",
+            documents.join(", ")
+        )
+        .unwrap();
     }
 }
 
 /// A page's name without its folder, ending and heading.
 fn stem(page: &str) -> String {
     let file = page.split('#').next().unwrap_or(page);
-    Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+    Path::new(file)
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 const COUNTED: &str = "
@@ -264,9 +411,20 @@ Storage requests, counted on the embedded store and on Azurite by `tests/process
 
 fn examples(page: &mut String, guide: &Guide) {
     page.push_str(COUNTED);
-    for Example { name, jobs, jobs_on_azurite, lookups } in &guide.example {
-        let title = GUIDE_EXAMPLES.iter().find(|example| example.name == *name).map_or("", GuideExample::title);
-        let grouped = jobs_on_azurite.map_or_else(String::new, |jobs| format!(" ({jobs} on Azure: some travel together)"));
+    for Example {
+        name,
+        jobs,
+        jobs_on_azurite,
+        lookups,
+    } in &guide.example
+    {
+        let title = GUIDE_EXAMPLES
+            .iter()
+            .find(|example| example.name == *name)
+            .map_or("", GuideExample::title);
+        let grouped = jobs_on_azurite.map_or_else(String::new, |jobs| {
+            format!(" ({jobs} on Azure: some travel together)")
+        });
         writeln!(page, "| [{name}](../examples/guide/{name}/catalog.toml) | {title} | {jobs}{grouped} | {lookups} |").unwrap();
     }
 }

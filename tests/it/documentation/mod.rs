@@ -2,7 +2,10 @@
 //! and rules and dashboards use no others, every key
 //! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
 
-#![expect(clippy::unwrap_used, reason = "a page that cannot be read is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a page that cannot be read is a failed test"
+)]
 
 mod guide;
 mod security;
@@ -17,17 +20,26 @@ use evenkeel::telemetry::names::METRICS;
 /// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
-    text.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
+    text.split(fence.as_str())
+        .skip(1)
+        .filter_map(|rest| rest.split("\n```").next())
+        .collect()
 }
 
 /// What the tests of the end-to-end suite run is what the page shows.
 #[test]
 fn the_samples_of_reading_ones_own_writes_are_those_that_are_tested() {
     let page = include_str!("../../../docs/client.md");
-    let samples = [("# ---\n", include_str!("../../sdk/in_step.py")), ("// ---\n", include_str!("../../sdk/in_step.mjs"))];
+    let samples = [
+        ("# ---\n", include_str!("../../sdk/in_step.py")),
+        ("// ---\n", include_str!("../../sdk/in_step.mjs")),
+    ];
     for (rule, sample) in samples {
         let shown = sample.split(rule).nth(1).unwrap();
-        assert!(page.contains(shown.trim()), "docs/client.md does not show {shown}");
+        assert!(
+            page.contains(shown.trim()),
+            "docs/client.md does not show {shown}"
+        );
     }
 }
 
@@ -37,11 +49,14 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
     let schema = jsonschema::validator_for(&job::schema()).unwrap();
     let mut ops = Vec::new();
     for block in blocks(text, "json") {
-        let json: serde_json::Value = serde_json::from_str(block).unwrap_or_else(|error| panic!("{error}: {block}"));
+        let json: serde_json::Value =
+            serde_json::from_str(block).unwrap_or_else(|error| panic!("{error}: {block}"));
         if json.get("reason").is_some() {
             continue;
         }
-        let request = job::decode_object(block).and_then(job::decode_request).unwrap_or_else(|error| panic!("{error}: {block}"));
+        let request = job::decode_object(block)
+            .and_then(job::decode_request)
+            .unwrap_or_else(|error| panic!("{error}: {block}"));
         let envelope = match request {
             JobRequest::Job(envelope) => envelope,
             JobRequest::Batch(batch) => batch.job(0).unwrap(),
@@ -57,8 +72,13 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
 
 #[test]
 fn the_schema_in_the_documentation_is_the_program_s_own() {
-    let written: serde_json::Value = serde_json::from_str(include_str!("../../../docs/job.schema.json")).unwrap();
-    assert_eq!(written, job::schema(), "run scripts/check-generated --write");
+    let written: serde_json::Value =
+        serde_json::from_str(include_str!("../../../docs/job.schema.json")).unwrap();
+    assert_eq!(
+        written,
+        job::schema(),
+        "run scripts/check-generated --write"
+    );
 }
 
 /// Whether an operation is in builds for tests alone.
@@ -68,12 +88,21 @@ fn is_sample(op: &str) -> bool {
 
 #[test]
 fn every_metric_is_documented_with_its_labels() {
-    let rows: Vec<&str> = include_str!("../../../docs/metrics.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
+    let rows: Vec<&str> = include_str!("../../../docs/metrics.md")
+        .lines()
+        .filter(|line| line.starts_with("| `evenkeel_"))
+        .collect();
     for metric in METRICS {
         let name = format!("`{}`", metric.name);
-        let row = rows.iter().find(|row| row.contains(&name)).unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+        let row = rows
+            .iter()
+            .find(|row| row.contains(&name))
+            .unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
         for label in metric.labels {
-            assert!(row.contains(&format!("`{label}`")), "{name} lacks its label {label} in docs/metrics.md");
+            assert!(
+                row.contains(&format!("`{label}`")),
+                "{name} lacks its label {label} in docs/metrics.md"
+            );
         }
     }
 }
@@ -82,26 +111,48 @@ fn every_metric_is_documented_with_its_labels() {
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|end: char| !end.is_ascii_alphanumeric() && end != '_' && end != ':');
     let named = words.filter(|word| word.starts_with("evenkeel_") || word.starts_with("evenkeel:"));
-    named.map(|name| ["_bucket", "_count", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name))
+    named.map(|name| {
+        ["_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix))
+            .unwrap_or(name)
+    })
 }
 
 #[test]
 fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_documented() {
     let rules = include_str!("../../../deploy/prometheus/evenkeel.rules.yml");
     let dashboard = include_str!("../../../deploy/grafana/evenkeel.json");
-    let recorded: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    let recorded: Vec<&str> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- record: "))
+        .collect();
     let mut seen = 0;
     for name in metrics_in(rules).chain(metrics_in(dashboard)) {
-        assert!(METRICS.iter().any(|metric| metric.name == name) || recorded.contains(&name), "there is no metric {name}");
+        assert!(
+            METRICS.iter().any(|metric| metric.name == name) || recorded.contains(&name),
+            "there is no metric {name}"
+        );
         seen += 1;
     }
     assert!(seen > 40, "only {seen} names were found");
     let documented = include_str!("../../../docs/metrics.md");
-    let tests =
-        [include_str!("../../../deploy/prometheus/evenkeel.tests.yml"), include_str!("../../../deploy/prometheus/evenkeel.days.tests.yml")];
-    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-        assert!(documented.contains(&format!("| `{alert}` |")), "{alert} is not in docs/metrics.md");
-        assert!(tests.iter().any(|tests| tests.contains(alert)), "{alert} is not tested");
+    let tests = [
+        include_str!("../../../deploy/prometheus/evenkeel.tests.yml"),
+        include_str!("../../../deploy/prometheus/evenkeel.days.tests.yml"),
+    ];
+    for alert in rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+    {
+        assert!(
+            documented.contains(&format!("| `{alert}` |")),
+            "{alert} is not in docs/metrics.md"
+        );
+        assert!(
+            tests.iter().any(|tests| tests.contains(alert)),
+            "{alert} is not tested"
+        );
     }
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
@@ -117,31 +168,70 @@ struct Walkthrough {
 }
 
 const WALKTHROUGHS: [Walkthrough; 3] = [
-    Walkthrough { path: "README.md", text: include_str!("../../../README.md"), declares: (1, 1), jobs: 3 },
-    Walkthrough { path: "README.ko.md", text: include_str!("../../../README.ko.md"), declares: (1, 1), jobs: 3 },
-    Walkthrough { path: "docs/tour.md", text: include_str!("../../../docs/tour.md"), declares: (3, 1), jobs: 7 },
+    Walkthrough {
+        path: "README.md",
+        text: include_str!("../../../README.md"),
+        declares: (1, 1),
+        jobs: 3,
+    },
+    Walkthrough {
+        path: "README.ko.md",
+        text: include_str!("../../../README.ko.md"),
+        declares: (1, 1),
+        jobs: 3,
+    },
+    Walkthrough {
+        path: "docs/tour.md",
+        text: include_str!("../../../docs/tour.md"),
+        declares: (3, 1),
+        jobs: 7,
+    },
 ];
 
 #[test]
 fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
-    for Walkthrough { path, text, declares, .. } in WALKTHROUGHS {
+    for Walkthrough {
+        path,
+        text,
+        declares,
+        ..
+    } in WALKTHROUGHS
+    {
         let folder = tempfile::tempdir().unwrap();
-        let catalog = blocks(text, "toml").into_iter().next().unwrap_or_else(|| panic!("{path} shows no catalog"));
+        let catalog = blocks(text, "toml")
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| panic!("{path} shows no catalog"));
         std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+        let request = Request {
+            folder: Folder::Named(folder.path().to_owned()),
+            ..Request::default()
+        };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{path}: {errors}"));
         assert_eq!(loaded.warnings.len(), 0, "{path}");
-        assert_eq!((loaded.catalog.views.len(), loaded.catalog.archives.len()), declares, "{path}");
+        assert_eq!(
+            (loaded.catalog.views.len(), loaded.catalog.archives.len()),
+            declares,
+            "{path}"
+        );
     }
 }
 
 #[test]
 fn every_job_that_a_walkthrough_submits_is_valid() {
-    for Walkthrough { path, text, jobs, .. } in WALKTHROUGHS {
-        let submitted: Vec<&str> = text.split("evenkeel submit '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+    for Walkthrough {
+        path, text, jobs, ..
+    } in WALKTHROUGHS
+    {
+        let submitted: Vec<&str> = text
+            .split("evenkeel submit '")
+            .skip(1)
+            .filter_map(|rest| rest.split('\'').next())
+            .collect();
         assert_eq!(submitted.len(), jobs, "{path}");
         for body in submitted {
-            let envelope = job::decode(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
+            let envelope =
+                job::decode(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
             assert_eq!(envelope.unknown_fields, [""; 0], "{path}: {body}");
         }
     }
@@ -150,24 +240,49 @@ fn every_job_that_a_walkthrough_submits_is_valid() {
 #[test]
 fn the_readme_is_read_in_one_sitting() {
     let lines = include_str!("../../../README.md").lines().count();
-    assert!(lines <= 200, "README.md has {lines} lines: what goes on for longer has a page of its own in docs/");
+    assert!(
+        lines <= 200,
+        "README.md has {lines} lines: what goes on for longer has a page of its own in docs/"
+    );
 }
 
 #[test]
 fn every_key_filter_makes_what_the_catalog_s_table_says() {
     let mut seen = 0;
-    for line in include_str!("../../../docs/catalog.md").lines().filter(|line| line.contains(r"`{")) {
+    for line in include_str!("../../../docs/catalog.md")
+        .lines()
+        .filter(|line| line.contains(r"`{"))
+    {
         // The bar between filters is escaped in a table.
-        let cells: Vec<String> = line.replace(r"\|", "\u{1}").split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect();
-        let [.., template, value, key, _] = cells.as_slice() else { continue };
-        let Some(template) = template.strip_prefix('`').and_then(|text| text.strip_suffix('`')) else { continue };
-        let quoted = |text: &str| text.strip_prefix('`').and_then(|text| text.strip_suffix('`')).map(str::to_owned);
+        let cells: Vec<String> = line
+            .replace(r"\|", "\u{1}")
+            .split('|')
+            .map(|cell| cell.trim().replace('\u{1}', "|"))
+            .collect();
+        let [.., template, value, key, _] = cells.as_slice() else {
+            continue;
+        };
+        let Some(template) = template
+            .strip_prefix('`')
+            .and_then(|text| text.strip_suffix('`'))
+        else {
+            continue;
+        };
+        let quoted = |text: &str| {
+            text.strip_prefix('`')
+                .and_then(|text| text.strip_suffix('`'))
+                .map(str::to_owned)
+        };
         let value = match (quoted(value), value.parse::<i32>()) {
             (Some(text), _) => EdmValue::String(text),
             (None, Ok(number)) => EdmValue::Int32(number),
             (None, Err(_)) => EdmValue::DateTime(EdmDateTime::parse(value).unwrap()),
         };
-        let rendered = Template::parse(template).unwrap().render_with(Escaping::Always, |_| Some(value.clone())).unwrap().unwrap();
+        let rendered = Template::parse(template)
+            .unwrap()
+            .render_with(Escaping::Always, |_| Some(value.clone()))
+            .unwrap()
+            .unwrap();
         assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
         seen += 1;
     }
@@ -177,7 +292,10 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
 #[test]
 fn every_condition_in_the_catalog_s_documentation_is_one() {
     let mut seen = 0;
-    for line in include_str!("../../../docs/catalog.md").lines().filter(|line| line.starts_with("when = ")) {
+    for line in include_str!("../../../docs/catalog.md")
+        .lines()
+        .filter(|line| line.starts_with("when = "))
+    {
         let table: toml::Table = toml::from_str(line).unwrap();
         let condition = table["when"].as_str().unwrap();
         // Those of rules may say `now`.
@@ -191,39 +309,70 @@ fn every_condition_in_the_catalog_s_documentation_is_one() {
 fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("docs"), root.join("deploy")];
-    let mut files: Vec<_> = ["README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md"].iter().map(|name| root.join(name)).collect();
+    let mut files: Vec<_> = [
+        "README.md",
+        "README.ko.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ]
+    .iter()
+    .map(|name| root.join(name))
+    .collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             match entry?.path() {
                 path if path.is_dir() => folders.push(path),
-                path if path.extension().is_some_and(|extension| extension == "md") => files.push(path),
+                path if path.extension().is_some_and(|extension| extension == "md") => {
+                    files.push(path)
+                }
                 _ => {}
             }
         }
     }
-    files.into_iter().map(|path| Ok((path.clone(), std::fs::read_to_string(path)?))).collect()
+    files
+        .into_iter()
+        .map(|path| Ok((path.clone(), std::fs::read_to_string(path)?)))
+        .collect()
 }
 
 /// How a heading is addressed: lower case, words joined by dashes, everything else left out.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
-    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).map(|c| if c == ' ' { '-' } else { c }).collect()
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
 }
 
 #[test]
 fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
     let mut followed = 0;
     for (path, text) in pages().unwrap() {
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             if link.contains("://") || link.starts_with("mailto:") {
                 continue;
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            assert!(target.exists(), "{}: nothing lies at {link}", path.display());
+            let target = if file.is_empty() {
+                path.clone()
+            } else {
+                path.parent().unwrap().join(file)
+            };
+            assert!(
+                target.exists(),
+                "{}: nothing lies at {link}",
+                path.display()
+            );
             if !heading.is_empty() {
                 let text = std::fs::read_to_string(&target).unwrap();
-                let found = text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == heading);
+                let found = text
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|line| anchor(line.trim_start_matches('#')) == heading);
                 assert!(found, "{}: no heading {link}", path.display());
             }
             followed += 1;
@@ -236,26 +385,43 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
 fn every_catalog_in_the_pages_of_patterns_keys_events_and_storage_is_valid() {
     const OTHERS: [&str; 4] = ["events.md", "keys.md", "relationships.md", "storage.md"];
     let has_catalogs = |path: &std::path::Path| {
-        path.parent().is_some_and(|folder| folder.ends_with("patterns")) || OTHERS.iter().any(|name| path.ends_with(name))
+        path.parent()
+            .is_some_and(|folder| folder.ends_with("patterns"))
+            || OTHERS.iter().any(|name| path.ends_with(name))
     };
     let environment: std::collections::BTreeMap<String, String> = [
         ("SEARCH_ADMIN_KEY", "key"),
         ("REPORTING_PASSWORD", "secret"),
         ("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-        ("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true"),
+        (
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "UseDevelopmentStorage=true",
+        ),
         ("SECOND_CONNECTION_STRING", "UseDevelopmentStorage=true"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
     let mut seen = 0;
-    for (path, text) in pages().unwrap().into_iter().filter(|(path, _)| has_catalogs(path)) {
+    for (path, text) in pages()
+        .unwrap()
+        .into_iter()
+        .filter(|(path, _)| has_catalogs(path))
+    {
         for block in blocks(&text, "toml") {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), block).unwrap();
             let environment = environment.clone().into_iter().collect();
-            let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, ..Request::default() };
-            let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
-            let meeting = loaded.warnings.iter().find(|warning| warning.to_string().contains("events about two things"));
+            let request = Request {
+                folder: Folder::Named(folder.path().to_owned()),
+                environment,
+                ..Request::default()
+            };
+            let loaded = config::load(&request)
+                .unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
+            let meeting = loaded
+                .warnings
+                .iter()
+                .find(|warning| warning.to_string().contains("events about two things"));
             assert_eq!(meeting, None, "{}", path.display());
             seen += 1;
         }

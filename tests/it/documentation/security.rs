@@ -4,12 +4,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../../docs/security.md");
-const OTHERS: [&str; 2] = [include_str!("../../../docs/encryption.md"), include_str!("../../../docs/jobs.md")];
+const OTHERS: [&str; 2] = [
+    include_str!("../../../docs/encryption.md"),
+    include_str!("../../../docs/jobs.md"),
+];
 
 /// The names of tests in the sources, and of those that a macro runs over several stores: they stand on a line of their own.
 fn tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders: Vec<PathBuf> = ["src", "crates", "tests"].map(|folder| root.join(folder)).into();
+    let mut folders: Vec<PathBuf> = ["src", "crates", "tests"]
+        .map(|folder| root.join(folder))
+        .into();
     let mut found = BTreeSet::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -43,12 +48,17 @@ fn tests_of(source: &str) -> Vec<String> {
 
 /// Five words at least.
 fn is_name(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && text.matches('_').count() >= 4
+    text.chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && text.matches('_').count() >= 4
 }
 
 /// The tests that a text names: in backticks, perhaps cut short.
 fn named(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2).filter(|quoted| is_name(quoted.trim_end_matches('…')))
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|quoted| is_name(quoted.trim_end_matches('…')))
 }
 
 #[test]
@@ -56,24 +66,42 @@ fn every_test_that_a_claim_about_security_names_is_there() {
     let tests = tests();
     // Tests of several stores have the store's name behind theirs.
     let is_there = |name: &str| {
-        let cut = name.strip_suffix('…').map_or_else(|| format!("{name}_"), str::to_owned);
+        let cut = name
+            .strip_suffix('…')
+            .map_or_else(|| format!("{name}_"), str::to_owned);
         tests.contains(name) || tests.iter().any(|test| test.starts_with(&cut))
     };
-    let missing: Vec<&str> = OTHERS.into_iter().chain([PAGE]).flat_map(named).filter(|name| !is_there(name)).collect();
+    let missing: Vec<&str> = OTHERS
+        .into_iter()
+        .chain([PAGE])
+        .flat_map(named)
+        .filter(|name| !is_there(name))
+        .collect();
     assert!(missing.is_empty(), "no such test: {missing:?}");
     assert!(named(PAGE).count() > 100);
-    assert!(!is_there("a_function_that_is_no_test_at_all") && !is_there("every_test_that_a_claim_ab"), "what is cut says so");
+    assert!(
+        !is_there("a_function_that_is_no_test_at_all") && !is_there("every_test_that_a_claim_ab"),
+        "what is cut says so"
+    );
 }
 
 fn section(name: &str) -> &'static str {
-    PAGE.split(&format!("\n## {name}\n")).nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap()
+    PAGE.split(&format!("\n## {name}\n"))
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next())
+        .unwrap()
 }
 
 #[test]
 fn every_claim_has_a_test() {
     for (name, least) in [("What holds", 50), ("Threats", 15)] {
-        let is_head = |line: &&str| line.starts_with("| ---") || line.ends_with("| test |") || line.ends_with("| tests |");
-        let rows: Vec<&str> = section(name).lines().filter(|line| line.starts_with("| ") && !is_head(line)).collect();
+        let is_head = |line: &&str| {
+            line.starts_with("| ---") || line.ends_with("| test |") || line.ends_with("| tests |")
+        };
+        let rows: Vec<&str> = section(name)
+            .lines()
+            .filter(|line| line.starts_with("| ") && !is_head(line))
+            .collect();
         assert!(rows.len() >= least, "{name}: {}", rows.len());
         for row in rows {
             assert!(named(row).count() > 0, "{name}, without a test: {row}");
@@ -85,7 +113,12 @@ fn every_claim_has_a_test() {
 #[test]
 fn the_service_leaves_no_memory_behind_and_sees_no_other_process() {
     let unit = include_str!("../../../deploy/systemd/evenkeel.service");
-    for setting in ["LimitCORE=0", "ProtectProc=invisible", "NoNewPrivileges=yes", "UMask=0077"] {
+    for setting in [
+        "LimitCORE=0",
+        "ProtectProc=invisible",
+        "NoNewPrivileges=yes",
+        "UMask=0077",
+    ] {
         assert!(unit.lines().any(|line| line == setting), "{setting}");
     }
 }

@@ -38,7 +38,12 @@ impl Drop for Daemon {
 fn bomb(number: usize) -> String {
     let zeros = vec!["0"; 520_000].join(",");
     let depth = 120;
-    body::pack(&format!("{{\"op\":\"nope\",\"n\":{number},\"a\":{}{zeros}{}}}", "[".repeat(depth), "]".repeat(depth))).unwrap()
+    body::pack(&format!(
+        "{{\"op\":\"nope\",\"n\":{number},\"a\":{}{zeros}{}}}",
+        "[".repeat(depth),
+        "]".repeat(depth)
+    ))
+    .unwrap()
 }
 
 impl Daemon {
@@ -48,7 +53,11 @@ impl Daemon {
             let queue = QueueName::new("jobs-poison").unwrap();
             account.queues.create_queue(&queue).await.unwrap();
             for text in poison {
-                account.queues.put(&queue, text, Duration::ZERO, Ttl::Never).await.unwrap();
+                account
+                    .queues
+                    .put(&queue, text, Duration::ZERO, Ttl::Never)
+                    .await
+                    .unwrap();
             }
         })
     }
@@ -63,15 +72,26 @@ impl Daemon {
             store.display()
         );
         std::fs::write(folder.path().join("default.toml"), text).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
-            let account = EmbeddedStore::open(&store, AccountName::main(), Arc::new(SystemClock::new())).unwrap();
+            let account =
+                EmbeddedStore::open(&store, AccountName::main(), Arc::new(SystemClock::new()))
+                    .unwrap();
             prepare(&account).await;
         });
         // What a process writes to, its threads' stacks among it: what exceeds it ends the process.
         let limited = format!("ulimit -d {} && exec \"$@\"", LIMIT / 1_024);
         let mut child = Command::new("sh")
-            .args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--config"])
+            .args([
+                "-c",
+                &limited,
+                "sh",
+                env!("CARGO_BIN_EXE_evenkeel"),
+                "--config",
+            ])
             .arg(folder.path())
             .arg("run")
             // As the deployment says: a thread for each core would make the test depend on the machine.
@@ -86,7 +106,13 @@ impl Daemon {
             .by_ref()
             .map_while(Result::ok)
             .filter(|line| line.contains("dashboard, health and metrics at"))
-            .find_map(|line| line.split("127.0.0.1:").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>()))
+            .find_map(|line| {
+                line.split("127.0.0.1:").nth(1).map(|rest| {
+                    rest.chars()
+                        .take_while(char::is_ascii_digit)
+                        .collect::<String>()
+                })
+            })
             .expect("the daemon says where it listens");
         // Read on, so that it never waits for a reader.
         let told = Arc::new(AtomicU64::new(0));
@@ -96,7 +122,12 @@ impl Daemon {
                 counter.fetch_add(line.len() as u64, Ordering::SeqCst);
             }
         });
-        Self { child, address: format!("127.0.0.1:{address}"), folder, told }
+        Self {
+            child,
+            address: format!("127.0.0.1:{address}"),
+            folder,
+            told,
+        }
     }
 
     /// Bytes of its log so far.
@@ -106,16 +137,35 @@ impl Daemon {
 
     /// Bytes of its store, poison messages and their bodies among them.
     pub(crate) fn stored(&self) -> u64 {
-        let files = std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap);
-        files.filter(|file| file.file_name().to_string_lossy().starts_with("evenkeel.db")).map(|file| file.metadata().unwrap().len()).sum()
+        let files = std::fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(Result::unwrap);
+        files
+            .filter(|file| {
+                file.file_name()
+                    .to_string_lossy()
+                    .starts_with("evenkeel.db")
+            })
+            .map(|file| file.metadata().unwrap().len())
+            .sum()
     }
 
     /// Processor time that it has taken so far.
     pub(crate) fn worked(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .collect();
         // In user and in system mode, in hundredths of a second.
-        Duration::from_millis([11, 12].map(|at| fields[at].parse::<u64>().unwrap() * 10).iter().sum())
+        Duration::from_millis(
+            [11, 12]
+                .map(|at| fields[at].parse::<u64>().unwrap() * 10)
+                .iter()
+                .sum(),
+        )
     }
 
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
@@ -125,20 +175,34 @@ impl Daemon {
     /// The most memory that it has had, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
     }
 }
 
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_mins(1)))
+        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: no answer: {answer}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("{path}: no answer: {answer}"));
+    (
+        head.split(' ').nth(1).unwrap().parse().unwrap(),
+        body.to_owned(),
+    )
 }
 
 #[test]
@@ -147,9 +211,17 @@ fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
     let poison: Vec<String> = bombs
         .iter()
         .enumerate()
-        .map(|(number, bomb)| body::encode(&message(&format!("m{number}"), &serde_json::json!({"body": bomb})).to_string()))
+        .map(|(number, bomb)| {
+            body::encode(
+                &message(&format!("m{number}"), &serde_json::json!({"body": bomb})).to_string(),
+            )
+        })
         .collect();
-    assert!(bombs.iter().all(|bomb| bomb.len() < 2_500), "small messages: {}", bombs[0].len());
+    assert!(
+        bombs.iter().all(|bomb| bomb.len() < 2_500),
+        "small messages: {}",
+        bombs[0].len()
+    );
     let daemon = Daemon::with(&poison);
     let (done, probes) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -165,8 +237,15 @@ fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
                     for path in ["/poison", "/api/v1/poison"] {
                         let (status, body) = daemon.get(path);
                         assert_eq!(status, 200, "{path}");
-                        assert!((body.len() as u64) < 2 * MIB, "{path} has {} bytes", body.len());
-                        assert!(body.contains("m0") && body.contains("nope"), "{path} shows the messages");
+                        assert!(
+                            (body.len() as u64) < 2 * MIB,
+                            "{path} has {} bytes",
+                            body.len()
+                        );
+                        assert!(
+                            body.contains("m0") && body.contains("nope"),
+                            "{path} shows the messages"
+                        );
                     }
                 })
             })
@@ -199,10 +278,18 @@ fn silent_connections_keep_no_probe_out() {
     for path in ["/healthz", "/readyz", "/metrics"] {
         let mut probe = TcpStream::connect(&daemon.address).unwrap();
         // Less than the half minute after which silent connections are closed by themselves.
-        probe.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        write!(probe, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        probe
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        write!(
+            probe,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
-        probe.read_to_string(&mut answer).expect("it is answered while they are open");
+        probe
+            .read_to_string(&mut answer)
+            .expect("it is answered while they are open");
         assert!(answer.starts_with("HTTP/1.1 "), "{path}: {answer}");
     }
     assert_eq!(silent.len(), 700);

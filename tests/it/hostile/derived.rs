@@ -28,22 +28,35 @@ async fn a_table_that_only_views_write_takes_no_jobs_that_write() {
         from,
     ] {
         let said = stage.refused(&job).await;
-        assert!(said.contains("rows that views make") && said.contains("declare [tables."), "{job}: {said}");
+        assert!(
+            said.contains("rows that views make") && said.contains("declare [tables."),
+            "{job}: {said}"
+        );
         assert_eq!(stage.picture(), before, "{job}");
     }
 }
 
 #[tokio::test]
-async fn a_row_that_a_view_made_is_neither_written_nor_deleted_nor_moved_in_a_table_that_has_entities_too() {
+async fn a_row_that_a_view_made_is_neither_written_nor_deleted_nor_moved_in_a_table_that_has_entities_too()
+ {
     let stage = Stage::new().await;
     let before = stage.picture();
     let moved = |table: &str, pk: &str, rk: &str| json!({"op": "move", "table": table, "pk": pk, "rk": rk, "to_pk": "x", "to_rk": "y"});
-    let onto =
-        json!({"op": "move", "table": "Payroll", "pk": "Sales", "rk": "8", "to_table": "Managers", "to_pk": "m_Sales", "to_rk": "8"});
-    for (table, pk, rk) in [("Managers", "m_Sales", "8"), ("Staff", "Sales", "near_bob@contoso.com")] {
-        for job in [put(table, pk, rk), delete(table, pk, rk), moved(table, pk, rk)] {
+    let onto = json!({"op": "move", "table": "Payroll", "pk": "Sales", "rk": "8", "to_table": "Managers", "to_pk": "m_Sales", "to_rk": "8"});
+    for (table, pk, rk) in [
+        ("Managers", "m_Sales", "8"),
+        ("Staff", "Sales", "near_bob@contoso.com"),
+    ] {
+        for job in [
+            put(table, pk, rk),
+            delete(table, pk, rk),
+            moved(table, pk, rk),
+        ] {
             let said = stage.refused(&job).await;
-            assert!(said.contains("is an item of view") && said.contains(r#"("Sales", "8")"#), "{job}: {said}");
+            assert!(
+                said.contains("is an item of view") && said.contains(r#"("Sales", "8")"#),
+                "{job}: {said}"
+            );
             assert_eq!(stage.picture(), before, "{job}");
         }
     }
@@ -56,8 +69,13 @@ async fn a_row_that_a_view_made_is_neither_written_nor_deleted_nor_moved_in_a_ta
 async fn a_chain_takes_entities_of_its_own_and_its_derived_rows_are_synced_as_ever() {
     let stage = Stage::new().await;
     stage.done(&put("Managers", "m_Sales", "own")).await;
-    assert!(stage.read("ManagersByName", "HACK", "own").await.is_some(), "an entity of the middle table is a primary");
-    stage.done(&json!({"op": "sync", "table": "Managers", "pk": "m_Sales", "rk": "8"})).await;
+    assert!(
+        stage.read("ManagersByName", "HACK", "own").await.is_some(),
+        "an entity of the middle table is a primary"
+    );
+    stage
+        .done(&json!({"op": "sync", "table": "Managers", "pk": "m_Sales", "rk": "8"}))
+        .await;
     assert!(stage.read("ManagersByName", "Bob", "8").await.is_some());
     stage.done(&delete("Managers", "m_Sales", "own")).await;
     assert!(stage.read("ManagersByName", "HACK", "own").await.is_none());

@@ -9,7 +9,13 @@ use evenkeel::model::job::Primary;
 fn paths(stage: &Stage) -> Vec<(String, String)> {
     let (victim, share) = (stage.victim(), stage.share());
     let (victim, share) = (victim.to_str().unwrap(), share.to_str().unwrap());
-    let parent = stage.victim().parent().unwrap().to_str().unwrap().to_owned();
+    let parent = stage
+        .victim()
+        .parent()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     let sha = "0".repeat(64);
     vec![
         (victim.to_owned(), "canary.txt".to_owned()),
@@ -29,7 +35,9 @@ async fn a_recheck_deletes_no_file_and_makes_no_folder() {
     for (dir, file) in paths(&stage) {
         let item = json!({"view": "by_email", "account": "main", "dir": dir, "file": file});
         for primary in [staff("7"), staff("no-such")] {
-            stage.recheck_of(&primary, std::slice::from_ref(&item)).await;
+            stage
+                .recheck_of(&primary, std::slice::from_ref(&item))
+                .await;
             assert_eq!(stage.picture(), before, "{item} of {primary}");
         }
     }
@@ -41,7 +49,15 @@ async fn a_forged_footprint_deletes_no_file_and_makes_no_folder() {
     let before = stage.picture();
     for (dir, file) in paths(&stage) {
         for changing in [0, 1] {
-            let items = json!([["photos", 1, "main", ["file", dir, file], null, "\"1-2-3\"", changing]]);
+            let items = json!([[
+                "photos",
+                1,
+                "main",
+                ["file", dir, file],
+                null,
+                "\"1-2-3\"",
+                changing
+            ]]);
             drop(stage.forge_footprint(&staff("7"), &items).await);
             assert_eq!(stage.picture(), before, "{items}");
         }
@@ -52,16 +68,35 @@ async fn a_forged_footprint_deletes_no_file_and_makes_no_folder() {
 async fn an_archived_entity_reaches_no_file_beside_another_document() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let table_of_drawer = stage.engine.catalog().filings.keys().next().unwrap().clone();
-    let values: Vec<String> = before.keys().filter(|name| name.contains("9.json%values/Photo-")).cloned().collect();
-    let [photo] = values.as_slice() else { panic!("Cid's photograph is in the drawer: {before:?}") };
+    let table_of_drawer = stage
+        .engine
+        .catalog()
+        .filings
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
+    let values: Vec<String> = before
+        .keys()
+        .filter(|name| name.contains("9.json%values/Photo-"))
+        .cloned()
+        .collect();
+    let [photo] = values.as_slice() else {
+        panic!("Cid's photograph is in the drawer: {before:?}")
+    };
     let share = format!("{}/", stage.share().display());
     let name = photo.strip_prefix(&share).unwrap();
     // Of another entity of the very archive, of an entity that is not there, and in the right place of a table that has none.
     for primary in [
-        Primary { table: table_of_drawer.clone(), key: key("Sales", "7") },
+        Primary {
+            table: table_of_drawer.clone(),
+            key: key("Sales", "7"),
+        },
         staff("9"),
-        Primary { table: table("Payroll"), key: key("Sales", "9") },
+        Primary {
+            table: table("Payroll"),
+            key: key("Sales", "9"),
+        },
     ] {
         let item = json!({"view": "photos", "account": "main", "dir": stage.share(), "file": name});
         stage.recheck_of(&primary, &[item]).await;
@@ -72,9 +107,21 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
 #[tokio::test]
 async fn files_of_an_archived_entity_itself_are_dropped_as_ever() {
     let stage = Stage::new().await;
-    let values = |stage: &Stage| stage.picture().into_keys().filter(|name| name.contains("9.json%values/Photo-")).count();
+    let values = |stage: &Stage| {
+        stage
+            .picture()
+            .into_keys()
+            .filter(|name| name.contains("9.json%values/Photo-"))
+            .count()
+    };
     assert_eq!(values(&stage), 1);
-    stage.done(&json!({"op": "restore", "archive": "drawer", "pk": "Sales", "rk": "9"})).await;
-    assert_eq!(values(&stage), 0, "a restored entity leaves no value in the drawer");
+    stage
+        .done(&json!({"op": "restore", "archive": "drawer", "pk": "Sales", "rk": "9"}))
+        .await;
+    assert_eq!(
+        values(&stage),
+        0,
+        "a restored entity leaves no value in the drawer"
+    );
     assert!(stage.read("Staff", "Sales", "9").await.is_some());
 }

@@ -29,7 +29,9 @@ enum Forgery {
     /// A row of claims, and a job of an entity that they are about.
     Claims { members: Value },
     /// The head of a list, which says where its members lie.
-    Head { properties: Vec<(&'static str, Value)> },
+    Head {
+        properties: Vec<(&'static str, Value)>,
+    },
     /// The marks of a row that an application wrote.
     Marks { view: String, source: Value },
     /// A job with a cursor, or with a blob that it says was staged for it.
@@ -43,12 +45,33 @@ enum Forgery {
 }
 
 fn primaries() -> impl Strategy<Value = Primary> {
-    let at = |name: &str, pk: &str, rk: &str| Primary { table: table(name), key: key(pk, rk) };
-    select(vec![staff("7"), staff("no-such"), at("Staff", "8", "Bob"), at("Payroll", "Sales", "7"), at("Managers", "Sales", "7")])
+    let at = |name: &str, pk: &str, rk: &str| Primary {
+        table: table(name),
+        key: key(pk, rk),
+    };
+    select(vec![
+        staff("7"),
+        staff("no-such"),
+        at("Staff", "8", "Bob"),
+        at("Payroll", "Sales", "7"),
+        at("Managers", "Sales", "7"),
+    ])
 }
 
 fn views() -> impl Strategy<Value = &'static str> {
-    select(vec!["by_email", "near", "by_last_name", "phone_book", "manager", "headcount", "floor", "photos", "found", "managers", "gone"])
+    select(vec![
+        "by_email",
+        "near",
+        "by_last_name",
+        "phone_book",
+        "manager",
+        "headcount",
+        "floor",
+        "photos",
+        "found",
+        "managers",
+        "gone",
+    ])
 }
 
 fn parts() -> impl Strategy<Value = Value> {
@@ -59,17 +82,46 @@ fn parts() -> impl Strategy<Value = Value> {
         member(&["Sales", "8", "Bob"]),
         member(&["Sales", "8"]),
         member(&["8", "Sales"]),
-        member(&["Sales", "department", "main", "Rooms", "Sales", "", "", "{\"Floor\":9}"]),
+        member(&[
+            "Sales",
+            "department",
+            "main",
+            "Rooms",
+            "Sales",
+            "",
+            "",
+            "{\"Floor\":9}",
+        ]),
     ])
 }
 
 /// A site: in the words of a recheck, and in those of a footprint.
 fn sites() -> impl Strategy<Value = (Value, Value)> {
-    let row = |name: &str, pk: &str, rk: &str| (json!({"table": name, "pk": pk, "rk": rk}), json!(["row", name, pk, rk]));
-    let blob = |of: &str, name: &str| (json!({"container": of, "blob": name}), json!(["blob", of, name]));
-    let document = |index: &str, key: &str| (json!({"index": index, "document": key}), json!(["document", index, key]));
+    let row = |name: &str, pk: &str, rk: &str| {
+        (
+            json!({"table": name, "pk": pk, "rk": rk}),
+            json!(["row", name, pk, rk]),
+        )
+    };
+    let blob = |of: &str, name: &str| {
+        (
+            json!({"container": of, "blob": name}),
+            json!(["blob", of, name]),
+        )
+    };
+    let document = |index: &str, key: &str| {
+        (
+            json!({"index": index, "document": key}),
+            json!(["document", index, key]),
+        )
+    };
     let bobs = evenkeel::model::sink::key(&staff("8"));
-    let file = |dir: &str, name: &str| (json!({"dir": dir, "file": name}), json!(["file", dir, name]));
+    let file = |dir: &str, name: &str| {
+        (
+            json!({"dir": dir, "file": name}),
+            json!(["file", dir, name]),
+        )
+    };
     select(vec![
         row("ByEmail", "email_Sales", "bob@contoso.com"),
         row("Staff", "Sales", "near_bob@contoso.com"),
@@ -95,36 +147,61 @@ fn sites() -> impl Strategy<Value = (Value, Value)> {
 
 fn forgeries() -> impl Strategy<Value = Forgery> {
     let accounts = || select(vec!["main", "catalog"]);
-    let recheck_item = (views(), accounts(), sites(), parts()).prop_map(|(view, account, (mut site, _), part)| {
-        site["view"] = json!(view);
-        site["account"] = json!(account);
-        if !part.is_null() {
-            site["part"] = part;
-        }
-        site
-    });
+    let recheck_item =
+        (views(), accounts(), sites(), parts()).prop_map(|(view, account, (mut site, _), part)| {
+            site["view"] = json!(view);
+            site["account"] = json!(account);
+            if !part.is_null() {
+                site["part"] = part;
+            }
+            site
+        });
     let listed = (
         views(),
         accounts(),
         sites(),
         parts(),
         0..3_u32,
-        select(vec![None, Some("e1"), Some("W/\"1\""), Some("1"), Some(TRUE), Some(TRUE)]),
+        select(vec![
+            None,
+            Some("e1"),
+            Some("W/\"1\""),
+            Some("1"),
+            Some(TRUE),
+            Some(TRUE),
+        ]),
         0..2_u8,
     )
-        .prop_map(|(view, account, (_, site), part, generation, etag, changing)| {
-            json!([view, generation, account, site, part, etag, changing])
-        });
+        .prop_map(
+            |(view, account, (_, site), part, generation, etag, changing)| {
+                json!([view, generation, account, site, part, etag, changing])
+            },
+        );
     // In the table of its view, at its version.
     let at_home = select(vec![
-        ("by_email", json!(["row", "ByEmail", "email_Sales", "bob@contoso.com"])),
-        ("near", json!(["row", "Staff", "Sales", "near_bob@contoso.com"])),
+        (
+            "by_email",
+            json!(["row", "ByEmail", "email_Sales", "bob@contoso.com"]),
+        ),
+        (
+            "near",
+            json!(["row", "Staff", "Sales", "near_bob@contoso.com"]),
+        ),
         ("near", json!(["row", "Staff", "Sales", "8"])),
         ("managers", json!(["row", "Managers", "m_Sales", "8"])),
-        ("photos", json!(["blob", "payroll", format!("staff/Sales/7/Photo-{}", "0".repeat(64))])),
+        (
+            "photos",
+            json!([
+                "blob",
+                "payroll",
+                format!("staff/Sales/7/Photo-{}", "0".repeat(64))
+            ]),
+        ),
     ]);
     let at_home = (at_home, 0..3_u32, 0..2_u8);
-    let at_home = at_home.prop_map(|((view, site), generation, changing)| json!([view, generation, "main", site, null, TRUE, changing]));
+    let at_home = at_home.prop_map(|((view, site), generation, changing)| {
+        json!([view, generation, "main", site, null, TRUE, changing])
+    });
     let listed = prop_oneof![2 => listed, 1 => at_home];
     let poison = select(vec![
         json!({"body_blob": {"container": "payroll", "name": "2026/salaries.csv"}}),
@@ -134,15 +211,39 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"body": "{\"op\":\"nope\"}", "message_id": "x".repeat(5_000)}),
     ]);
     let claims = select(vec![
-        json!([["Sales", "department", "main", "Rooms", "Sales", "", "", "{\"Floor\":9}"]]),
-        json!([["Sales", "department", "main", "Payroll", "Sales", "", "", "{\"Salary\":0}"]]),
+        json!([[
+            "Sales",
+            "department",
+            "main",
+            "Rooms",
+            "Sales",
+            "",
+            "",
+            "{\"Floor\":9}"
+        ]]),
+        json!([[
+            "Sales",
+            "department",
+            "main",
+            "Payroll",
+            "Sales",
+            "",
+            "",
+            "{\"Salary\":0}"
+        ]]),
         json!([["Sales", "x"]]),
         json!("no list"),
     ]);
     let heads = proptest::collection::vec(
         (
             select(vec!["ek_count", "ek_list", "ek_tokens", "ek_view", "Staff"]),
-            select(vec![json!("payroll/2026/salaries.csv"), json!("phone-book/King.json"), json!("by_last_name"), json!(7), json!("[]")]),
+            select(vec![
+                json!("payroll/2026/salaries.csv"),
+                json!("phone-book/King.json"),
+                json!("by_last_name"),
+                json!(7),
+                json!("[]"),
+            ]),
         ),
         1..3,
     );
@@ -168,7 +269,15 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"op": "carry", "view": "gone", "one": ["Sales", "department"], "table": "Payroll", "pk": "Sales"}),
         json!({"op": "sync", "table": "Ledger", "pk": "2026", "rk": "11"}),
     ]);
-    let marks = (views(), select(vec![json!(["Staff", "Sales", "7"]), json!(["Staff", "Sales", "8"]), json!(["Staff"]), json!(7)]));
+    let marks = (
+        views(),
+        select(vec![
+            json!(["Staff", "Sales", "7"]),
+            json!(["Staff", "Sales", "8"]),
+            json!(["Staff"]),
+            json!(7),
+        ]),
+    );
     prop_oneof![
         4 => (primaries(), proptest::collection::vec(recheck_item, 1..4)).prop_map(|(of, items)| Forgery::Recheck { of, items }),
         4 => (primaries(), proptest::collection::vec(listed, 1..4)).prop_map(|(of, items)| Forgery::Footprint { of, items: items.into() }),
@@ -184,24 +293,55 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
 }
 
 fn records() -> impl Strategy<Value = Entity> {
-    let sources = select(vec!["Staff", "Payroll", "Ledger", "Departments", "Visits%Y%m%d", "Orders%Y%m%d"]);
-    let follower =
-        select(vec!["Orders%Y%m%d", "Visits%Y%m%d", "EvenkeelFootprints%Y%m%d", "Staff%Y"]).prop_map(|name| json!(["main", name]));
+    let sources = select(vec![
+        "Staff",
+        "Payroll",
+        "Ledger",
+        "Departments",
+        "Visits%Y%m%d",
+        "Orders%Y%m%d",
+    ]);
+    let follower = select(vec![
+        "Orders%Y%m%d",
+        "Visits%Y%m%d",
+        "EvenkeelFootprints%Y%m%d",
+        "Staff%Y",
+    ])
+    .prop_map(|name| json!(["main", name]));
     let followers = proptest::collection::vec(follower, 0..3);
-    let view = (views(), sources, any::<bool>(), 0..3_i64, followers).prop_map(|(name, source, retired, generation, followers)| {
-        gone(name, source, &followers.into()).with("Retired", retired).with("Generation", generation)
+    let view = (views(), sources, any::<bool>(), 0..3_i64, followers).prop_map(
+        |(name, source, retired, generation, followers)| {
+            gone(name, source, &followers.into())
+                .with("Retired", retired)
+                .with("Generation", generation)
+        },
+    );
+    let met = (views(), 0..9_i64).prop_map(|(name, met)| {
+        Entity::new(key("catalog", &format!("met~{name}"))).with("Generation", met)
     });
-    let met = (views(), 0..9_i64).prop_map(|(name, met)| Entity::new(key("catalog", &format!("met~{name}"))).with("Generation", met));
-    let applied = Entity::new(key("migration", "0001")).with("Name", "control_tables").with("Checksum", "0");
+    let applied = Entity::new(key("migration", "0001"))
+        .with("Name", "control_tables")
+        .with("Checksum", "0");
     prop_oneof![4 => view, 1 => met, 1 => (0..9_i64).prop_map(number), 1 => Just(applied)]
 }
 
 fn lines() -> impl Strategy<Value = Entity> {
-    let blobs = select(vec![OTHER_LOG, "trail/2026/11/20/1500/000001.jsonl", "trail/../theirs", "theirs/000001.jsonl"]);
+    let blobs = select(vec![
+        OTHER_LOG,
+        "trail/2026/11/20/1500/000001.jsonl",
+        "trail/../theirs",
+        "theirs/000001.jsonl",
+    ]);
     let number = || select(vec![0, 1, 3, 5, 4 << 20, 1 << 40, i64::MAX, i64::MIN, -1]);
-    let former = select(vec![json!([]), json!("no list"), json!([[0, 3, "00", "1"]]), json!([[u64::MAX, u64::MAX, "00", "1"]])]);
-    (blobs, number(), number(), number(), former)
-        .prop_map(|(blob, start, position, length, former)| line(blob, start, position, length, &former))
+    let former = select(vec![
+        json!([]),
+        json!("no list"),
+        json!([[0, 3, "00", "1"]]),
+        json!([[u64::MAX, u64::MAX, "00", "1"]]),
+    ]);
+    (blobs, number(), number(), number(), former).prop_map(
+        |(blob, start, position, length, former)| line(blob, start, position, length, &former),
+    )
 }
 
 fn pointer(of: &str, name: &str) -> String {
@@ -211,12 +351,19 @@ fn pointer(of: &str, name: &str) -> String {
 
 impl Stage {
     async fn overwrite(&self, name: &str, entity: Entity) {
-        self.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        self.account
+            .tables
+            .apply(&table(name), &TableOperation::InsertOrReplace(entity))
+            .await
+            .unwrap();
     }
 
     /// With the paths of this stage.
     fn placed(&self, value: &Value) -> Value {
-        let text = value.to_string().replace("$VICTIM", self.victim().to_str().unwrap()).replace("$SHARE", self.share().to_str().unwrap());
+        let text = value
+            .to_string()
+            .replace("$VICTIM", self.victim().to_str().unwrap())
+            .replace("$SHARE", self.share().to_str().unwrap());
         serde_json::from_str(&text).unwrap()
     }
 
@@ -232,17 +379,37 @@ impl Stage {
                 let items: Vec<Value> = items.iter().map(|item| self.placed(item)).collect();
                 self.recheck_of(of, &items).await;
             }
-            Forgery::Footprint { of, items } => drop(self.forge_footprint(of, &self.placed(items)).await),
+            Forgery::Footprint { of, items } => {
+                drop(self.forge_footprint(of, &self.placed(items)).await)
+            }
             Forgery::Poison { fields, discard } => self.operate(fields, *discard).await,
             Forgery::Claims { members } => {
-                let at = claim::place(&evenkeel::model::ViewName::new("floor").unwrap(), &table("Rooms"), &key("Sales", "x").pk);
-                let row = Entity::new(at).with("Claims", members.to_string()).with("ek_list", "Claims").with("ek_count", 1_i64);
-                let row = row.with("ek_tokens", "[\"1\"]").with("ek_view", "floor").with("ek_source", "[\"Departments\"]");
+                let at = claim::place(
+                    &evenkeel::model::ViewName::new("floor").unwrap(),
+                    &table("Rooms"),
+                    &key("Sales", "x").pk,
+                );
+                let row = Entity::new(at)
+                    .with("Claims", members.to_string())
+                    .with("ek_list", "Claims")
+                    .with("ek_count", 1_i64);
+                let row = row
+                    .with("ek_tokens", "[\"1\"]")
+                    .with("ek_view", "floor")
+                    .with("ek_source", "[\"Departments\"]");
                 self.overwrite(claim::CLAIMS, row).await;
-                drop(self.attempt(&json!({"op": "sync", "table": "Rooms", "pk": "Sales", "rk": "101"})).await);
+                drop(
+                    self.attempt(
+                        &json!({"op": "sync", "table": "Rooms", "pk": "Sales", "rk": "101"}),
+                    )
+                    .await,
+                );
             }
             Forgery::Head { properties } => {
-                let mut head = self.read("Lists", "last", "King").await.map_or_else(|| Entity::new(key("last", "King")), |row| row.entity);
+                let mut head = self
+                    .read("Lists", "last", "King")
+                    .await
+                    .map_or_else(|| Entity::new(key("last", "King")), |row| row.entity);
                 for (name, value) in properties {
                     head = match value {
                         Value::String(text) => head.with(*name, text.as_str()),
@@ -254,16 +421,27 @@ impl Stage {
             }
             Forgery::Marks { view, source } => {
                 // In the place of an item that Ann has, so that her passes meet it.
-                let row =
-                    Entity::new(key("email_Sales", "ann@contoso.com")).with("ek_view", view.as_str()).with("ek_source", source.to_string());
+                let row = Entity::new(key("email_Sales", "ann@contoso.com"))
+                    .with("ek_view", view.as_str())
+                    .with("ek_source", source.to_string());
                 self.overwrite("ByEmail", row).await;
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Job(job) => self.attempt_raw(job).await,
             Forgery::Rows { said } => {
-                self.overwrite("Staff", Entity::new(key("Sales", "7")).with("Email", "ann@contoso.com").with("ek_rows", said.as_str()))
-                    .await;
-                drop(self.attempt(&json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"})).await);
+                self.overwrite(
+                    "Staff",
+                    Entity::new(key("Sales", "7"))
+                        .with("Email", "ann@contoso.com")
+                        .with("ek_rows", said.as_str()),
+                )
+                .await;
+                drop(
+                    self.attempt(
+                        &json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"}),
+                    )
+                    .await,
+                );
             }
         }
         self.queued().await;
@@ -275,10 +453,23 @@ impl Stage {
         let poison = PoisonQueue::new(&self.account, &settings).unwrap();
         let text = body::encode(&message("forged", fields).to_string());
         let name = QueueName::new("jobs-poison").unwrap();
-        self.account.queues.put(&name, &text, Duration::ZERO, Ttl::Never).await.unwrap();
+        self.account
+            .queues
+            .put(&name, &text, Duration::ZERO, Ttl::Never)
+            .await
+            .unwrap();
         let all = PoisonFilter::default();
-        drop(if discard { poison.discard(&all).await } else { poison.requeue(&all).await });
-        assert!(self.sim.messages(&QueueName::new("other").unwrap()).is_empty(), "{fields}");
+        drop(if discard {
+            poison.discard(&all).await
+        } else {
+            poison.requeue(&all).await
+        });
+        assert!(
+            self.sim
+                .messages(&QueueName::new("other").unwrap())
+                .is_empty(),
+            "{fields}"
+        );
     }
 }
 

@@ -21,8 +21,14 @@ fn theirs() -> Vec<Value> {
         row("by_email", "Ledger", "2026", "11"),
         row("by_email", "Payroll", "Sales", "8"),
         row("by_last_name", "Lists", "last", "King"),
-        member(row("by_last_name", "Lists", "last", "King"), &["Sales", "8", "Bob"]),
-        member(row("headcount", "Groups", "groups", "Sales"), &["Sales", "8"]),
+        member(
+            row("by_last_name", "Lists", "last", "King"),
+            &["Sales", "8", "Bob"],
+        ),
+        member(
+            row("headcount", "Groups", "groups", "Sales"),
+            &["Sales", "8"],
+        ),
         member(book.clone(), &["Sales", "8"]),
         book,
         properties,
@@ -33,7 +39,14 @@ fn theirs() -> Vec<Value> {
 #[tokio::test]
 async fn a_recheck_of_one_primary_drops_nothing_of_another() {
     let stage = Stage::new().await;
-    let (before, groups) = (stage.picture(), stage.read("Groups", "groups", "Sales").await.unwrap().entity);
+    let (before, groups) = (
+        stage.picture(),
+        stage
+            .read("Groups", "groups", "Sales")
+            .await
+            .unwrap()
+            .entity,
+    );
     // Bob's names in the wrong order are no primary's; a table that is no source has no members.
     let others = [staff("7"), staff("no-such"), crossed(), foreign()];
     for item in theirs() {
@@ -41,8 +54,21 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
             stage.recheck_of(primary, std::slice::from_ref(&item)).await;
             assert_eq!(stage.picture(), before, "{item} of {primary}");
             stage.bob_is_listed().await;
-            assert_eq!(stage.read("Groups", "groups", "Sales").await.unwrap().entity.get("Headcount"), groups.get("Headcount"), "{item}");
-            let department = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+            assert_eq!(
+                stage
+                    .read("Groups", "groups", "Sales")
+                    .await
+                    .unwrap()
+                    .entity
+                    .get("Headcount"),
+                groups.get("Headcount"),
+                "{item}"
+            );
+            let department = stage
+                .read("Departments", "Sales", "department")
+                .await
+                .unwrap()
+                .entity;
             assert_eq!(department.text("ManagerName"), Some("Bob"), "{item}");
         }
     }
@@ -50,12 +76,18 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
 
 /// An absent primary whose keys are other texts of Bob's membership.
 fn crossed() -> evenkeel::model::job::Primary {
-    evenkeel::model::job::Primary { table: crate::hostile::stage::table("Staff"), key: crate::hostile::stage::key("8", "Bob") }
+    evenkeel::model::job::Primary {
+        table: crate::hostile::stage::table("Staff"),
+        key: crate::hostile::stage::key("8", "Bob"),
+    }
 }
 
 /// A primary of another source, under Bob's key.
 fn foreign() -> evenkeel::model::job::Primary {
-    evenkeel::model::job::Primary { table: crate::hostile::stage::table("Managers"), key: crate::hostile::stage::key("Sales", "8") }
+    evenkeel::model::job::Primary {
+        table: crate::hostile::stage::table("Managers"),
+        key: crate::hostile::stage::key("Sales", "8"),
+    }
 }
 
 #[tokio::test]
@@ -64,18 +96,36 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
     let before = stage.picture();
     let list = stage.read("Lists", "last", "King").await.unwrap().entity;
     let tokens: Vec<String> = serde_json::from_str(list.text("ek_tokens").unwrap()).unwrap();
-    let department = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+    let department = stage
+        .read("Departments", "Sales", "department")
+        .await
+        .unwrap()
+        .entity;
     let owner: Value = serde_json::from_str(department.text("ek_owner_manager").unwrap()).unwrap();
     let owned = owner["token"].as_str().unwrap();
     for (part, site, view, token) in [
-        (json!({"member": ["Sales", "8", "Bob"]}), json!(["row", "Lists", "last", "King"]), "by_last_name", tokens[1].as_str()),
-        (json!("properties"), json!(["row", "Departments", "Sales", "department"]), "manager", owned),
+        (
+            json!({"member": ["Sales", "8", "Bob"]}),
+            json!(["row", "Lists", "last", "King"]),
+            "by_last_name",
+            tokens[1].as_str(),
+        ),
+        (
+            json!("properties"),
+            json!(["row", "Departments", "Sales", "department"]),
+            "manager",
+            owned,
+        ),
     ] {
         let items = json!([[view, 1, "main", site, part, token, 0]]);
         drop(stage.forge_footprint(&staff("7"), &items).await);
         assert_eq!(stage.picture(), before, "{items}");
         stage.bob_is_listed().await;
-        let department = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+        let department = stage
+            .read("Departments", "Sales", "department")
+            .await
+            .unwrap()
+            .entity;
         assert_eq!(department.text("ManagerName"), Some("Bob"), "{items}");
     }
 }
@@ -85,13 +135,34 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
     let stage = Stage::new().await;
     // She wants what Bob has on their department.
     let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "Ann@contoso.com", "IsManager": true});
-    let refused = stage.refused(&json!({"op": "put", "table": "Staff", "entity": ann})).await;
+    let refused = stage
+        .refused(&json!({"op": "put", "table": "Staff", "entity": ann}))
+        .await;
     assert!(refused.contains("is taken by"), "{refused}");
-    let before = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+    let before = stage
+        .read("Departments", "Sales", "department")
+        .await
+        .unwrap()
+        .entity;
     let owner: Value = serde_json::from_str(before.text("ek_owner_manager").unwrap()).unwrap();
-    let items = json!([["manager", 1, "main", ["row", "Departments", "Sales", "department"], "properties", owner["token"], 0]]);
-    assert!(stage.forge_footprint(&staff("7"), &items).await.is_err(), "it is taken still");
-    let after = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+    let items = json!([[
+        "manager",
+        1,
+        "main",
+        ["row", "Departments", "Sales", "department"],
+        "properties",
+        owner["token"],
+        0
+    ]]);
+    assert!(
+        stage.forge_footprint(&staff("7"), &items).await.is_err(),
+        "it is taken still"
+    );
+    let after = stage
+        .read("Departments", "Sales", "department")
+        .await
+        .unwrap()
+        .entity;
     assert_eq!(after.text("ManagerName"), Some("Bob"));
     assert_eq!(after, before);
 }
@@ -100,9 +171,14 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
 async fn a_carry_is_bound_to_the_tables_that_its_view_writes() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let carry =
-        |view: &str, table: &str| json!({"op": "carry", "view": view, "one": ["Sales", "department"], "table": table, "pk": "Sales"});
-    for (view, table) in [("floor", "Ledger"), ("floor", "Payroll"), ("by_email", "Payroll"), ("nobodys", "Rooms"), ("floor", "Staff")] {
+    let carry = |view: &str, table: &str| json!({"op": "carry", "view": view, "one": ["Sales", "department"], "table": table, "pk": "Sales"});
+    for (view, table) in [
+        ("floor", "Ledger"),
+        ("floor", "Payroll"),
+        ("by_email", "Payroll"),
+        ("nobodys", "Rooms"),
+        ("floor", "Staff"),
+    ] {
         stage.refused(&carry(view, table)).await;
         assert_eq!(stage.picture(), before, "{view} over {table}");
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body, limits};
+use evenkeel::model::{
+    BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body, limits,
+};
 use evenkeel::ports::{Account, BlobUpload, TableOperation, Ttl};
 use serde_json::json;
 
@@ -48,11 +50,29 @@ fn name(name: &str) -> BlobName {
 
 async fn stage(account: &Account, blob: &str, content: String) {
     let staging = ContainerName::new("evenkeel-staging").unwrap();
-    account.blobs.put(&staging, &name(blob), Bytes::from(content), &BlobUpload::default()).await.unwrap();
+    account
+        .blobs
+        .put(
+            &staging,
+            &name(blob),
+            Bytes::from(content),
+            &BlobUpload::default(),
+        )
+        .await
+        .unwrap();
 }
 
 async fn send(account: &Account, text: &str) {
-    account.queues.put(&QueueName::new("jobs").unwrap(), text, Duration::ZERO, Ttl::Never).await.unwrap();
+    account
+        .queues
+        .put(
+            &QueueName::new("jobs").unwrap(),
+            text,
+            Duration::ZERO,
+            Ttl::Never,
+        )
+        .await
+        .unwrap();
 }
 
 fn put_of(number: usize) -> String {
@@ -61,13 +81,26 @@ fn put_of(number: usize) -> String {
 
 /// Everything is there before the daemon begins, so that it meets all of it at once.
 async fn prepare(account: &Account) {
-    account.blobs.create_container(&ContainerName::new("evenkeel-staging").unwrap()).await.unwrap();
-    account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
-    account.tables.create_table(&TableName::new("Staff").unwrap()).await.unwrap();
+    account
+        .blobs
+        .create_container(&ContainerName::new("evenkeel-staging").unwrap())
+        .await
+        .unwrap();
+    account
+        .queues
+        .create_queue(&QueueName::new("jobs").unwrap())
+        .await
+        .unwrap();
+    account
+        .tables
+        .create_table(&TableName::new("Staff").unwrap())
+        .await
+        .unwrap();
     for number in 0..HONEST {
         let mut entity = json!({"PartitionKey": "p", "RowKey": format!("{number}")});
         for property in 0..10 {
-            entity[format!("Part{property}")] = json!(format!("{number}.{property}").repeat(512 * 1_024));
+            entity[format!("Part{property}")] =
+                json!(format!("{number}.{property}").repeat(512 * 1_024));
         }
         stage(account, &number.to_string(), entity.to_string()).await;
         send(account, &put_of(number)).await;
@@ -76,7 +109,10 @@ async fn prepare(account: &Account) {
     stage(
         account,
         &HONEST.to_string(),
-        format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{HONEST}\",\"x\":[{}]}}", vec![zeros.as_str(); 15].join(",")),
+        format!(
+            "{{\"PartitionKey\":\"p\",\"RowKey\":\"{HONEST}\",\"x\":[{}]}}",
+            vec![zeros.as_str(); 15].join(",")
+        ),
     )
     .await;
     send(account, &put_of(HONEST)).await;
@@ -91,8 +127,15 @@ async fn prepare(account: &Account) {
     let nest = format!("{}0{}", r#"{"":"#.repeat(120), "}".repeat(120));
     let nests = vec![nest; 1_700].join(",");
     for number in 0..NESTED {
-        let keys = if number % 2 == 0 { r#""rk":"0""# } else { r#""rks":["0","1"]"# };
-        let nested = body::pack(&format!(r#"{{"op":"sync","table":"Staff","pk":"p",{keys},"x":[{nests}]}}"#)).unwrap();
+        let keys = if number % 2 == 0 {
+            r#""rk":"0""#
+        } else {
+            r#""rks":["0","1"]"#
+        };
+        let nested = body::pack(&format!(
+            r#"{{"op":"sync","table":"Staff","pk":"p",{keys},"x":[{nests}]}}"#
+        ))
+        .unwrap();
         assert!(nested.len() < 8_000, "a small message: {}", nested.len());
         send(account, &nested).await;
     }
@@ -100,8 +143,12 @@ async fn prepare(account: &Account) {
 
 /// The values of a metric, of all its series that have this in their labels, together.
 fn sum(metrics: &str, series: &str, label: &str) -> usize {
-    let lines = metrics.lines().filter(|line| line.starts_with(series) && line.contains(label));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with(series) && line.contains(label));
+    lines
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap())
+        .sum()
 }
 
 #[test]
@@ -116,8 +163,15 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
         }
     };
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
-    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""), HONEST, "honest jobs were done, and in one delivery");
-    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), BOMBS + NESTED + 1);
+    assert_eq!(
+        sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""),
+        HONEST,
+        "honest jobs were done, and in one delivery"
+    );
+    assert_eq!(
+        sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""),
+        BOMBS + NESTED + 1
+    );
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
 }
 
@@ -125,30 +179,78 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
 /// each alone would do no harm.
 async fn forge(account: &Account) {
     let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
-    tables.create_table(&TableName::new("Employees").unwrap()).await.unwrap();
-    queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
+    tables
+        .create_table(&TableName::new("Employees").unwrap())
+        .await
+        .unwrap();
+    queues
+        .create_queue(&QueueName::new("jobs").unwrap())
+        .await
+        .unwrap();
     let [named, former] = ["named", "former"].map(|name| ContainerName::new(name).unwrap());
     for container in [&named, &former] {
         blobs.create_container(container).await.unwrap();
     }
-    let upload = BlobUpload { metadata: [("ek_view".to_owned(), "named".to_owned())].into(), ..BlobUpload::default() };
+    let upload = BlobUpload {
+        metadata: [("ek_view".to_owned(), "named".to_owned())].into(),
+        ..BlobUpload::default()
+    };
     let most = usize::try_from(limits::LIST_BLOB_BYTES).unwrap();
     let head = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 1});
     let whole = Bytes::from(format!("{head}\n{}", "x".repeat(48 << 20)));
     let endless = Bytes::from("x".repeat(most));
-    let dense = Bytes::from(format!("{head}\n[[{}\"\"]]\n", "\"\",".repeat(most / 3 - 100)));
+    let dense = Bytes::from(format!(
+        "{head}\n[[{}\"\"]]\n",
+        "\"\",".repeat(most / 3 - 100)
+    ));
     for number in 0..FORGED {
-        for (list, content) in
-            [(format!("endless{number}"), &endless), (format!("whole{number}"), &whole), (format!("dense{number}"), &dense)]
-        {
-            blobs.put(&named, &name(&format!("{list}.jsonl")), content.clone(), &upload).await.unwrap();
+        for (list, content) in [
+            (format!("endless{number}"), &endless),
+            (format!("whole{number}"), &whole),
+            (format!("dense{number}"), &dense),
+        ] {
+            blobs
+                .put(
+                    &named,
+                    &name(&format!("{list}.jsonl")),
+                    content.clone(),
+                    &upload,
+                )
+                .await
+                .unwrap();
             let entity = json!({"PartitionKey": "p", "RowKey": list, "LastName": list});
-            send(account, &body::encode(&json!({"op": "put", "table": "Employees", "entity": entity}).to_string())).await;
+            send(
+                account,
+                &body::encode(
+                    &json!({"op": "put", "table": "Employees", "entity": entity}).to_string(),
+                ),
+            )
+            .await;
         }
-        for (rk, zeros) in [(format!("zeros{number}"), 8 << 20), (format!("long{number}"), 33 << 20)] {
-            let document = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"x\":[{}0]}}", "0,".repeat(zeros));
-            blobs.put(&former, &name(&format!("p/{rk}.json")), Bytes::from(document), &BlobUpload::default()).await.unwrap();
-            send(account, &body::encode(&json!({"op": "restore", "archive": "former", "pk": "p", "rk": rk}).to_string())).await;
+        for (rk, zeros) in [
+            (format!("zeros{number}"), 8 << 20),
+            (format!("long{number}"), 33 << 20),
+        ] {
+            let document = format!(
+                "{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"x\":[{}0]}}",
+                "0,".repeat(zeros)
+            );
+            blobs
+                .put(
+                    &former,
+                    &name(&format!("p/{rk}.json")),
+                    Bytes::from(document),
+                    &BlobUpload::default(),
+                )
+                .await
+                .unwrap();
+            send(
+                account,
+                &body::encode(
+                    &json!({"op": "restore", "archive": "former", "pk": "p", "rk": rk}).to_string(),
+                ),
+            )
+            .await;
         }
     }
 }
@@ -164,7 +266,10 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
         }
     };
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
-    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), 5 * FORGED);
+    assert_eq!(
+        sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""),
+        5 * FORGED
+    );
     let (_, poison) = daemon.get("/api/v1/poison");
     for words in [
         "it has no head",
@@ -191,8 +296,9 @@ fn repeating() -> Vec<(String, bool)> {
     };
     let long = "A".repeat((1 << 20) - 16_000);
     let half = &long[..long.len() / 2];
-    let deleted =
-        |field: &str, keys: &[String]| json!({"op": "delete", "table": "ByEmail", "pk": "p", "rks": keys, field: long}).to_string();
+    let deleted = |field: &str, keys: &[String]| {
+        json!({"op": "delete", "table": "ByEmail", "pk": "p", "rks": keys, field: long}).to_string()
+    };
     let once = [
         sync("thorough", json!(long)),
         sync("thorough", json!("\u{7f}".repeat(long.len()))),
@@ -217,22 +323,36 @@ fn repeating() -> Vec<(String, bool)> {
         format!("[{}]", json!(long)),
     ];
     let each = [deleted("x", &keys[..KEYS / 5])];
-    once.into_iter().map(|text| (text, false)).chain(each.into_iter().map(|text| (text, true))).collect()
+    once.into_iter()
+        .map(|text| (text, false))
+        .chain(each.into_iter().map(|text| (text, true)))
+        .collect()
 }
 
 #[test]
 fn nothing_repeats_what_a_message_says() {
     let messages = repeating();
     let daemon = Daemon::over("", async |account| {
-        account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
-        account.tables.create_table(&TableName::new("Staff").unwrap()).await.unwrap();
+        account
+            .queues
+            .create_queue(&QueueName::new("jobs").unwrap())
+            .await
+            .unwrap();
+        account
+            .tables
+            .create_table(&TableName::new("Staff").unwrap())
+            .await
+            .unwrap();
         for (text, _) in &messages {
             let packed = body::pack(text).unwrap();
             assert!(packed.len() < 8_000, "a small message: {}", packed.len());
             send(account, &packed).await;
         }
     });
-    let poisoned: usize = messages.iter().map(|(_, each)| if *each { KEYS / 5 } else { 1 }).sum();
+    let poisoned: usize = messages
+        .iter()
+        .map(|(_, each)| if *each { KEYS / 5 } else { 1 })
+        .sum();
     let metrics = loop {
         assert_eq!(daemon.get("/healthz").0, 200);
         let (_, metrics) = daemon.get("/metrics");
@@ -240,27 +360,56 @@ fn nothing_repeats_what_a_message_says() {
             break metrics;
         }
     };
-    assert_eq!(sum(&metrics, "evenkeel_poisoned_total", ""), poisoned, "one for each message that is wrong as a whole");
-    let (peak, told, stored, worked) = (daemon.peak(), daemon.told(), daemon.stored(), daemon.worked());
+    assert_eq!(
+        sum(&metrics, "evenkeel_poisoned_total", ""),
+        poisoned,
+        "one for each message that is wrong as a whole"
+    );
+    let (peak, told, stored, worked) = (
+        daemon.peak(),
+        daemon.told(),
+        daemon.stored(),
+        daemon.worked(),
+    );
     assert!(peak < LIMIT / 2, "{} MiB", peak / MIB);
     assert!(told < 2 * MIB, "{told} bytes of log");
     assert!(stored < 16 * MIB, "{stored} bytes of store");
-    assert!(worked < Duration::from_mins(1), "{worked:?} of processor time");
+    assert!(
+        worked < Duration::from_mins(1),
+        "{worked:?} of processor time"
+    );
 }
 
 async fn write_large_entities(account: &Account) {
     let staff = TableName::new("Staff").unwrap();
-    account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
+    account
+        .queues
+        .create_queue(&QueueName::new("jobs").unwrap())
+        .await
+        .unwrap();
     account.tables.create_table(&staff).await.unwrap();
     let text = "x".repeat(31 << 10);
     let rks: Vec<String> = (0..LARGE).map(|number| format!("{number:03}")).collect();
     for message in rks.chunks(100) {
         for rk in message {
-            let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
-            let entity = (0..8).fold(entity, |entity, part| entity.with(format!("Part{part}"), text.as_str()));
-            account.tables.apply(&staff, &TableOperation::Insert(entity)).await.unwrap();
+            let entity = Entity::new(EntityKey::new("p", rk).unwrap())
+                .with("Email", format!("{rk}@contoso.com"));
+            let entity = (0..8).fold(entity, |entity, part| {
+                entity.with(format!("Part{part}"), text.as_str())
+            });
+            account
+                .tables
+                .apply(&staff, &TableOperation::Insert(entity))
+                .await
+                .unwrap();
         }
-        send(account, &body::encode(&json!({"op": "sync", "table": "Staff", "pk": "p", "rks": message}).to_string())).await;
+        send(
+            account,
+            &body::encode(
+                &json!({"op": "sync", "table": "Staff", "pk": "p", "rks": message}).to_string(),
+            ),
+        )
+        .await;
     }
 }
 
@@ -276,5 +425,8 @@ fn batches_of_large_primaries_wait_for_memory_and_the_daemon_stays_alive() {
         }
     };
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
-    assert_eq!(sum(&metrics, "evenkeel_keys_total", "outcome=\"done\""), LARGE);
+    assert_eq!(
+        sum(&metrics, "evenkeel_keys_total", "outcome=\"done\""),
+        LARGE
+    );
 }

@@ -4,7 +4,11 @@
 //! documents of a search service, rows of another application, rows and items of another primary. Whatever a forged record says,
 //! every canary is as it was.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 
 mod daemon;
 mod derived;

@@ -10,7 +10,11 @@ use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, container, key, table};
 
 /// A row of the recorded catalog: a view of these tables that is gone, with the tables by date that followed them.
 pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
-    let target = if source.contains('%') { "main/Gone%Y%m%d" } else { "main/Gone" };
+    let target = if source.contains('%') {
+        "main/Gone%Y%m%d"
+    } else {
+        "main/Gone"
+    };
     let definition = json!({"kind": "secondary_index", "table": target, "partition_key": "p", "row_key": "{RowKey}"});
     Entity::new(key("catalog", &format!("view~{name}")))
         .with("Generation", 1_i64)
@@ -24,7 +28,9 @@ pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
 
 /// The number of the recorded catalog.
 pub(crate) fn number(generation: i64) -> Entity {
-    Entity::new(key("catalog", "generation")).with("Version", 1).with("Generation", generation)
+    Entity::new(key("catalog", "generation"))
+        .with("Version", 1)
+        .with("Generation", generation)
 }
 
 /// The record of an event's line in the log, as somebody else says it is.
@@ -43,14 +49,27 @@ pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &
 impl Stage {
     /// Says where the line of an event is, and archives it.
     pub(crate) async fn forge_line(&self, row: &Entity) {
-        self.row("Events", Entity::new(key("Sales", "7")).with("Text", "an event")).await;
+        self.row(
+            "Events",
+            Entity::new(key("Sales", "7")).with("Text", "an event"),
+        )
+        .await;
         self.row(footprint::FOOTPRINTS, row.clone()).await;
-        self.attempt_raw(&json!({"op": "archive", "archive": "trail", "pk": "Sales", "rk": "7"})).await;
+        self.attempt_raw(&json!({"op": "archive", "archive": "trail", "pk": "Sales", "rk": "7"}))
+            .await;
     }
 
     async fn holds(&self, name: &str, row: Entity) {
-        self.account.tables.create_table(&table(name)).await.unwrap();
-        self.account.tables.apply(&table(name), &TableOperation::Insert(row)).await.unwrap();
+        self.account
+            .tables
+            .create_table(&table(name))
+            .await
+            .unwrap();
+        self.account
+            .tables
+            .apply(&table(name), &TableOperation::Insert(row))
+            .await
+            .unwrap();
     }
 }
 
@@ -58,15 +77,40 @@ impl Stage {
 async fn a_forged_record_of_a_view_drops_no_table_that_its_primaries_did_not_fill() {
     let mut stage = Stage::new().await;
     let before = stage.picture();
-    let derived = |of: &str| Entity::new(key("p", "r")).with("ek_view", "by_device").with("ek_source", json!([of, "p", "r"]).to_string());
-    stage.holds("Visits20200101", Entity::new(key("p", "r"))).await;
-    stage.holds("VisitsByDevice20200101", derived("Visits20200101")).await;
-    stage.holds("OrdersByCity20200101", derived("Orders20200101")).await;
-    let followers = json!([["main", "Orders%Y%m%d"], ["main", "OrdersByCity%Y%m%d"], ["main", "VisitsByDevice%Y%m%d"]]);
-    stage.record(&[number(1), gone("by_device", "Visits%Y%m%d", &followers)]).await;
-    stage.attempt_raw(&json!({"op": "drop_table", "table": "Visits20200101"})).await;
-    let there = evenkeel::ports::all_tables(stage.account.tables.as_ref()).await.unwrap();
-    for (name, stays) in [("Visits20200101", false), ("VisitsByDevice20200101", false), ("OrdersByCity20200101", true), (ORDERS, true)] {
+    let derived = |of: &str| {
+        Entity::new(key("p", "r"))
+            .with("ek_view", "by_device")
+            .with("ek_source", json!([of, "p", "r"]).to_string())
+    };
+    stage
+        .holds("Visits20200101", Entity::new(key("p", "r")))
+        .await;
+    stage
+        .holds("VisitsByDevice20200101", derived("Visits20200101"))
+        .await;
+    stage
+        .holds("OrdersByCity20200101", derived("Orders20200101"))
+        .await;
+    let followers = json!([
+        ["main", "Orders%Y%m%d"],
+        ["main", "OrdersByCity%Y%m%d"],
+        ["main", "VisitsByDevice%Y%m%d"]
+    ]);
+    stage
+        .record(&[number(1), gone("by_device", "Visits%Y%m%d", &followers)])
+        .await;
+    stage
+        .attempt_raw(&json!({"op": "drop_table", "table": "Visits20200101"}))
+        .await;
+    let there = evenkeel::ports::all_tables(stage.account.tables.as_ref())
+        .await
+        .unwrap();
+    for (name, stays) in [
+        ("Visits20200101", false),
+        ("VisitsByDevice20200101", false),
+        ("OrdersByCity20200101", true),
+        (ORDERS, true),
+    ] {
         assert_eq!(there.contains(&table(name)), stays, "{name}");
     }
     assert_eq!(stage.picture(), before);
@@ -74,13 +118,36 @@ async fn a_forged_record_of_a_view_drops_no_table_that_its_primaries_did_not_fil
 
 #[tokio::test]
 async fn a_forged_record_of_a_line_adds_nothing_to_another_log() {
-    for (position, length) in [(3, 5), (0, 3), (0, i64::MAX), (-1, 5), (-1, -1), (i64::MIN, i64::MIN)] {
+    for (position, length) in [
+        (3, 5),
+        (0, 3),
+        (0, i64::MAX),
+        (-1, 5),
+        (-1, -1),
+        (i64::MIN, i64::MIN),
+    ] {
         let stage = Stage::new().await;
         let before = stage.picture();
-        stage.forge_line(&line(OTHER_LOG, 3, position, length, &json!([]))).await;
-        stage.forge_line(&line(OTHER_LOG, 3, 3, 5, &json!([[position.cast_unsigned(), length.cast_unsigned(), "00", "1"]]))).await;
+        stage
+            .forge_line(&line(OTHER_LOG, 3, position, length, &json!([])))
+            .await;
+        stage
+            .forge_line(&line(
+                OTHER_LOG,
+                3,
+                3,
+                5,
+                &json!([[position.cast_unsigned(), length.cast_unsigned(), "00", "1"]]),
+            ))
+            .await;
         assert_eq!(stage.picture(), before, "{position} {length}");
-        let other = stage.account.blobs.get(&container("logs"), &BlobName::new(OTHER_LOG).unwrap(), None).await.unwrap().unwrap();
+        let other = stage
+            .account
+            .blobs
+            .get(&container("logs"), &BlobName::new(OTHER_LOG).unwrap(), None)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(&other.content[..], b"{}\n");
     }
 }

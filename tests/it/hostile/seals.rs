@@ -20,7 +20,10 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     fn of_this_thread(&self) -> tracing::subscriber::DefaultGuard {
         let written = Arc::clone(&self.0);
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Written(Arc::clone(&written))).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Written(Arc::clone(&written)))
+            .finish();
         tracing::subscriber::set_default(subscriber)
     }
 
@@ -58,15 +61,32 @@ fn anns_blob() -> String {
 
 async fn put_blob(stage: &Stage, of: &str, name: &str) {
     let content = bytes::Bytes::from_static(b"of another application");
-    stage.account.blobs.put(&container(of), &BlobName::new(name).unwrap(), content, &BlobUpload::default()).await.unwrap();
+    stage
+        .account
+        .blobs
+        .put(
+            &container(of),
+            &BlobName::new(name).unwrap(),
+            content,
+            &BlobUpload::default(),
+        )
+        .await
+        .unwrap();
 }
 
 fn has_blob(stage: &Stage, of: &str, name: &str) -> bool {
-    stage.sim.blobs(&container(of)).iter().any(|(blob, _)| blob.as_str() == name)
+    stage
+        .sim
+        .blobs(&container(of))
+        .iter()
+        .any(|(blob, _)| blob.as_str() == name)
 }
 
 async fn is_listed(stage: &Stage, primary: &Primary, text: &str) -> bool {
-    stage.footprint_of(primary).await.is_some_and(|row| row.entity.text("Items").unwrap().contains(text))
+    stage
+        .footprint_of(primary)
+        .await
+        .is_some_and(|row| row.entity.text("Items").unwrap().contains(text))
 }
 
 fn seal_of(footprint: &Entity) -> Option<&EdmValue> {
@@ -77,35 +97,77 @@ fn seal_of(footprint: &Entity) -> Option<&EdmValue> {
 async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_another() {
     let stage = Stage::new().await;
     put_blob(&stage, "payroll", &anns_blob()).await;
-    stage.row("ByEmail", Entity::new(key("email_Sales", "of-an-application"))).await;
-    let photos: Vec<String> = stage.sim.blobs(&container("photos")).into_iter().map(|(name, _)| name.to_string()).collect();
-    let bobs = photos.iter().find(|name| name.starts_with("staff/Sales/8/")).unwrap();
+    stage
+        .row(
+            "ByEmail",
+            Entity::new(key("email_Sales", "of-an-application")),
+        )
+        .await;
+    let photos: Vec<String> = stage
+        .sim
+        .blobs(&container("photos"))
+        .into_iter()
+        .map(|(name, _)| name.to_string())
+        .collect();
+    let bobs = photos
+        .iter()
+        .find(|name| name.starts_with("staff/Sales/8/"))
+        .unwrap();
     let (before, log) = (stage.picture(), Log::default());
     let _here = log.of_this_thread();
     for (item, is_judged_by_its_address) in [
         (row("by_email", BOBS_ROW), false),
-        (row("near", ["Staff", "Sales", "near_bob@contoso.com"]), false),
+        (
+            row("near", ["Staff", "Sales", "near_bob@contoso.com"]),
+            false,
+        ),
         (row("near", ["Staff", "Sales", "8"]), false),
-        (row("by_email", ["ByEmail", "email_Sales", "of-an-application"]), false),
+        (
+            row("by_email", ["ByEmail", "email_Sales", "of-an-application"]),
+            false,
+        ),
         (blob("payroll", &anns_blob()), false),
         (blob("photos", bobs), true),
     ] {
         for primary in [staff("7"), staff("no-such")] {
             log.take();
-            stage.forge_footprint(&primary, &json!([item])).await.unwrap_or_else(|failure| panic!("{item}: {}", failure.chain()));
+            stage
+                .forge_footprint(&primary, &json!([item]))
+                .await
+                .unwrap_or_else(|failure| panic!("{item}: {}", failure.chain()));
             assert_eq!(stage.picture(), before, "{item} of {primary}");
-            assert!(has_blob(&stage, "payroll", &anns_blob()), "{item} of {primary}");
+            assert!(
+                has_blob(&stage, "payroll", &anns_blob()),
+                "{item} of {primary}"
+            );
             // A blob is under its primary's prefix: another one's is judged by that.
             let said = log.take();
-            let lines: Vec<&str> = said.lines().filter(|line| line.contains("items ignored: ")).collect();
-            let reason = if is_judged_by_its_address || (primary.key.rk.as_str() != "7" && item[0] == "photos") {
+            let lines: Vec<&str> = said
+                .lines()
+                .filter(|line| line.contains("items ignored: "))
+                .collect();
+            let reason = if is_judged_by_its_address
+                || (primary.key.rk.as_str() != "7" && item[0] == "photos")
+            {
                 "they cannot be this primary's"
             } else {
                 "another owner"
             };
-            assert!(lines.len() == 1 && lines[0].contains(reason), "{item} of {primary}: {said}");
-            let site = item[3].as_array().unwrap().last().unwrap().as_str().unwrap();
-            assert!(!is_listed(&stage, &primary, site).await, "{item} of {primary}");
+            assert!(
+                lines.len() == 1 && lines[0].contains(reason),
+                "{item} of {primary}: {said}"
+            );
+            let site = item[3]
+                .as_array()
+                .unwrap()
+                .last()
+                .unwrap()
+                .as_str()
+                .unwrap();
+            assert!(
+                !is_listed(&stage, &primary, site).await,
+                "{item} of {primary}"
+            );
         }
     }
 }
@@ -113,7 +175,11 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal() {
     let sync = json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7"});
-    for item in [row("by_email", BOBS_ROW), row("near", ["Staff", "Sales", "8"]), blob("payroll", &anns_blob())] {
+    for item in [
+        row("by_email", BOBS_ROW),
+        row("near", ["Staff", "Sales", "8"]),
+        blob("payroll", &anns_blob()),
+    ] {
         for operations in 0.. {
             let stage = Stage::new().await;
             put_blob(&stage, "payroll", &anns_blob()).await;
@@ -121,8 +187,15 @@ async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal()
             stage.forge(&staff("7"), &json!([item])).await;
             let stopped = stage.stops_after(operations, &sync).await;
             stage.done(&sync).await;
-            assert_eq!(stage.picture(), before, "{item} after {operations} operations");
-            assert!(has_blob(&stage, "payroll", &anns_blob()), "{item} after {operations} operations");
+            assert_eq!(
+                stage.picture(),
+                before,
+                "{item} after {operations} operations"
+            );
+            assert!(
+                has_blob(&stage, "payroll", &anns_blob()),
+                "{item} after {operations} operations"
+            );
             if !stopped {
                 assert!(operations > 5, "it has done nothing");
                 break;
@@ -135,10 +208,22 @@ async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal()
 async fn a_forged_footprint_with_true_versions_has_no_row_of_another_overwritten() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let ann = Entity::new(key("Sales", "7")).with("FirstName", "Ann").with("LastName", "King").with("Email", "bob@contoso.com");
+    let ann = Entity::new(key("Sales", "7"))
+        .with("FirstName", "Ann")
+        .with("LastName", "King")
+        .with("Email", "bob@contoso.com");
     stage.row("Staff", ann).await;
-    let failure = stage.forge_footprint(&staff("7"), &json!([row("by_email", BOBS_ROW)])).await.unwrap_err();
-    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("is taken by Staff(\"Sales\", \"8\")"), "{failure:?}");
+    let failure = stage
+        .forge_footprint(&staff("7"), &json!([row("by_email", BOBS_ROW)]))
+        .await
+        .unwrap_err();
+    assert!(
+        failure.class == FailureClass::Permanent
+            && failure
+                .chain()
+                .contains("is taken by Staff(\"Sales\", \"8\")"),
+        "{failure:?}"
+    );
     assert_eq!(stage.picture(), before);
 }
 
@@ -151,7 +236,9 @@ async fn the_seal_of_another_primary_seals_nothing() {
     for rk in ["7", "no-such"] {
         bobs.key = footprint::key(&staff(rk));
         stage.row(footprint::FOOTPRINTS, bobs.clone()).await;
-        stage.done(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": rk})).await;
+        stage
+            .done(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": rk}))
+            .await;
         assert_eq!(stage.picture(), before);
         stage.bob_is_listed().await;
     }
@@ -164,9 +251,12 @@ async fn a_recheck_that_names_a_row_or_a_blob_of_another_drops_neither() {
     let before = stage.picture();
     let [table, pk, rk] = BOBS_ROW;
     let bobs = json!({"view": "by_email", "account": "main", "table": table, "pk": pk, "rk": rk});
-    let somebodys = json!({"view": "photos", "account": "main", "container": "payroll", "blob": anns_blob()});
+    let somebodys =
+        json!({"view": "photos", "account": "main", "container": "payroll", "blob": anns_blob()});
     for primary in [staff("7"), staff("no-such")] {
-        stage.recheck_of(&primary, &[bobs.clone(), somebodys.clone()]).await;
+        stage
+            .recheck_of(&primary, &[bobs.clone(), somebodys.clone()])
+            .await;
         assert_eq!(stage.picture(), before);
         assert!(has_blob(&stage, "payroll", &anns_blob()));
     }
@@ -174,13 +264,20 @@ async fn a_recheck_that_names_a_row_or_a_blob_of_another_drops_neither() {
 
 #[tokio::test]
 async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_write() {
-    for seal in [None, Some(EdmValue::Binary(vec![7; 32])), Some("text".into())] {
+    for seal in [
+        None,
+        Some(EdmValue::Binary(vec![7; 32])),
+        Some("text".into()),
+    ] {
         let stage = Stage::new().await;
         let before = stage.picture();
         let unsealed = async || {
             let mut own = stage.footprint_of(&staff("7")).await.unwrap().entity;
-            assert!(matches!(own.properties.remove("Seal"), Some(EdmValue::Binary(seal)) if seal.len() == 32));
-            own.properties.extend(seal.clone().map(|seal| ("Seal".to_owned(), seal)));
+            assert!(
+                matches!(own.properties.remove("Seal"), Some(EdmValue::Binary(seal)) if seal.len() == 32)
+            );
+            own.properties
+                .extend(seal.clone().map(|seal| ("Seal".to_owned(), seal)));
             stage.row(footprint::FOOTPRINTS, own).await;
         };
         unsealed().await;
@@ -189,13 +286,31 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
         let log = Log::default();
         let here = log.of_this_thread();
         let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "a@contoso.com"});
-        stage.done(&json!({"op": "put", "table": "Staff", "entity": ann})).await;
-        assert!(stage.read("ByEmail", "email_Sales", "ann@contoso.com").await.is_none());
-        assert!(stage.read("ByEmail", "email_Sales", "a@contoso.com").await.is_some());
+        stage
+            .done(&json!({"op": "put", "table": "Staff", "entity": ann}))
+            .await;
+        assert!(
+            stage
+                .read("ByEmail", "email_Sales", "ann@contoso.com")
+                .await
+                .is_none()
+        );
+        assert!(
+            stage
+                .read("ByEmail", "email_Sales", "a@contoso.com")
+                .await
+                .is_some()
+        );
         unsealed().await;
-        stage.done(&json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"})).await;
+        stage
+            .done(&json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"}))
+            .await;
         drop(here);
-        assert_eq!(log.take(), "", "whoever could not read the secret is no forger");
+        assert_eq!(
+            log.take(),
+            "",
+            "whoever could not read the secret is no forger"
+        );
         let left = |name: &str| {
             stage
                 .sim
@@ -213,7 +328,14 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
 async fn a_worker_that_believes_every_footprint_is_caught() {
     let stage = Stage::new().await;
     let _mutation = MutationGuard::of(Bug::SealNotChecked);
-    drop(stage.forge_footprint(&staff("7"), &json!([row("by_email", BOBS_ROW)])).await);
+    drop(
+        stage
+            .forge_footprint(&staff("7"), &json!([row("by_email", BOBS_ROW)]))
+            .await,
+    );
     let [table, pk, rk] = BOBS_ROW;
-    assert!(stage.read(table, pk, rk).await.is_none(), "the tests above would not notice");
+    assert!(
+        stage.read(table, pk, rk).await.is_none(),
+        "the tests above would not notice"
+    );
 }

@@ -15,11 +15,16 @@ use evenkeel::config::{self, Folder, Loaded, Request};
 use evenkeel::migrations::{Consent, Migrator};
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{
-    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job, QueueName, Row, SinkDocument, TableName,
-    claim,
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job,
+    QueueName, Row, SinkDocument, TableName, claim,
 };
-use evenkeel::ports::{Account, BlobUpload, Chance, Clock, DocumentWrite, MessageText, Sink, Stores, TableOperation};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use evenkeel::ports::{
+    Account, BlobUpload, Chance, Clock, DocumentWrite, MessageText, Sink, Stores, TableOperation,
+};
+use evenkeel::reconcile::{
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work,
+    footprint,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -158,7 +163,8 @@ struct Hands(AtomicI64);
 
 impl Clock for Hands {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst)).unwrap()
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
+            .unwrap()
     }
 
     fn monotonic(&self) -> Duration {
@@ -182,7 +188,13 @@ struct StopsAfter(AtomicUsize);
 #[async_trait]
 impl FaultPolicy for StopsAfter {
     async fn before(&self, _: &OperationInfo) -> FaultDecision {
-        if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
+        if self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            })
+            .is_err()
+        {
             std::future::pending::<()>().await;
         }
         FaultDecision::Execute
@@ -220,7 +232,10 @@ fn queue(name: &str) -> QueueName {
 }
 
 pub(crate) fn staff(rk: &str) -> Primary {
-    Primary { table: table("Staff"), key: key("Sales", rk) }
+    Primary {
+        table: table("Staff"),
+        key: key("Sales", rk),
+    }
 }
 
 fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
@@ -234,9 +249,28 @@ fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
 }
 
 /// The tables that an attacker must not reach beyond his primary.
-const TABLES: [&str; 12] =
-    ["Staff", "ByEmail", "Lists", "Departments", "Groups", "Rooms", "Managers", "ManagersByName", "Former", "Payroll", "Ledger", ORDERS];
-const CONTAINERS: [&str; 6] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-staging", "logs"];
+const TABLES: [&str; 12] = [
+    "Staff",
+    "ByEmail",
+    "Lists",
+    "Departments",
+    "Groups",
+    "Rooms",
+    "Managers",
+    "ManagersByName",
+    "Former",
+    "Payroll",
+    "Ledger",
+    ORDERS,
+];
+const CONTAINERS: [&str; 6] = [
+    "photos",
+    "former-photos",
+    "phone-book",
+    "payroll",
+    "evenkeel-staging",
+    "logs",
+];
 /// A table by date of another application.
 pub(crate) const ORDERS: &str = "Orders20200101";
 /// In a forged footprint, the ETag of the row or blob as it is.
@@ -253,21 +287,36 @@ impl Stage {
         }
         let text = CATALOG.replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
-        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
+        let request = Request {
+            folder: Folder::Named(folder.path().join("config")),
+            ..Request::default()
+        };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
         let clock = Arc::new(Hands::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
         let account = sim.account();
-        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
-        let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
+            [(AccountName::new("catalog").unwrap(), sim.sink())].into();
+        let stores = Stores::new([(AccountName::main(), account.clone())].into())
+            .with_files(Arc::new(SharedFiles))
+            .with_sinks(sinks);
         for name in TABLES {
             account.tables.create_table(&table(name)).await.unwrap();
         }
-        for name in [footprint::table(), claim::table(), table("EvenkeelAudits"), table("Events")] {
+        for name in [
+            footprint::table(),
+            claim::table(),
+            table("EvenkeelAudits"),
+            table("Events"),
+        ] {
             account.tables.create_table(&name).await.unwrap();
         }
         for name in CONTAINERS {
-            account.blobs.create_container(&container(name)).await.unwrap();
+            account
+                .blobs
+                .create_container(&container(name))
+                .await
+                .unwrap();
         }
         for name in ["jobs", "jobs-recheck", "jobs-poison", "other"] {
             account.queues.create_queue(&queue(name)).await.unwrap();
@@ -276,29 +325,55 @@ impl Stage {
             sim.create_collection(&CollectionName::new(index).unwrap(), &["name"]);
         }
         let engine = engine(&stores, loaded.catalog.clone(), &clock);
-        let stage = Self { sim, account, engine, stores, loaded, clock, messages: AtomicU64::new(0), folder };
+        let stage = Self {
+            sim,
+            account,
+            engine,
+            stores,
+            loaded,
+            clock,
+            messages: AtomicU64::new(0),
+            folder,
+        };
         stage.set().await;
         stage
     }
 
     /// Puts rows where the catalog is recorded, migrates whatever they say, and works on by what is recorded then.
     pub(crate) async fn record(&mut self, rows: &[Entity]) {
-        self.account.tables.create_table(&table("EvenkeelMigrations")).await.unwrap();
+        self.account
+            .tables
+            .create_table(&table("EvenkeelMigrations"))
+            .await
+            .unwrap();
         for row in rows {
             self.row("EvenkeelMigrations", row.clone()).await;
         }
         let catalog = Arc::new(self.loaded.catalog.clone());
-        let migrator = Migrator::new(self.stores.clone(), &self.loaded.settings, catalog, self.clock.clone()).unwrap();
+        let migrator = Migrator::new(
+            self.stores.clone(),
+            &self.loaded.settings,
+            catalog,
+            self.clock.clone(),
+        )
+        .unwrap();
         drop(migrator.up(Consent::Replacement, |_| ()).await);
-        let Ok(record) = migrator.catalog_record().await else { return };
+        let Ok(record) = migrator.catalog_record().await else {
+            return;
+        };
         let mut catalog = self.loaded.catalog.clone();
         catalog.generations = record.generations(&catalog);
         self.engine = engine(&self.stores, catalog, &self.clock);
     }
 
     async fn set(&self) {
-        self.row("Departments", Entity::new(key("Sales", "department")).with("Floor", 3)).await;
-        self.row("Rooms", Entity::new(key("Sales", "101")).with("Seats", 4)).await;
+        self.row(
+            "Departments",
+            Entity::new(key("Sales", "department")).with("Floor", 3),
+        )
+        .await;
+        self.row("Rooms", Entity::new(key("Sales", "101")).with("Seats", 4))
+            .await;
         for (rk, name) in [("7", "Ann"), ("8", "Bob"), ("9", "Cid")] {
             self.done(&json!({"op": "put", "table": "Staff", "entity": {
                 "PartitionKey": "Sales", "RowKey": rk, "FirstName": name, "LastName": "King", "Email": format!("{name}@contoso.com"),
@@ -306,26 +381,74 @@ impl Stage {
             }}))
             .await;
         }
-        self.done(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"})).await;
-        self.done(&json!({"op": "archive", "archive": "drawer", "pk": "Sales", "rk": "9"})).await;
-        self.row("Ledger", Entity::new(key("2026", "11")).with("Total", 1_000)).await;
-        self.row("Payroll", Entity::new(key("Sales", "8")).with("Salary", 5_000)).await;
+        self.done(
+            &json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"}),
+        )
+        .await;
+        self.done(&json!({"op": "archive", "archive": "drawer", "pk": "Sales", "rk": "9"}))
+            .await;
+        self.row(
+            "Ledger",
+            Entity::new(key("2026", "11")).with("Total", 1_000),
+        )
+        .await;
+        self.row(
+            "Payroll",
+            Entity::new(key("Sales", "8")).with("Salary", 5_000),
+        )
+        .await;
         let upload = BlobUpload::default();
         let salaries = BlobName::new("2026/salaries.csv").unwrap();
-        self.account.blobs.put(&container("payroll"), &salaries, Bytes::from_static(b"top secret salaries"), &upload).await.unwrap();
-        self.row(ORDERS, Entity::new(key("2020", "1")).with("Total", 5)).await;
+        self.account
+            .blobs
+            .put(
+                &container("payroll"),
+                &salaries,
+                Bytes::from_static(b"top secret salaries"),
+                &upload,
+            )
+            .await
+            .unwrap();
+        self.row(ORDERS, Entity::new(key("2020", "1")).with("Total", 5))
+            .await;
         let other = BlobName::new(OTHER_LOG).unwrap();
-        self.account.blobs.create_append(&container("logs"), &other, &upload).await.unwrap();
-        self.account.blobs.append(&container("logs"), &other, Bytes::from_static(b"{}\n"), 0).await.unwrap();
+        self.account
+            .blobs
+            .create_append(&container("logs"), &other, &upload)
+            .await
+            .unwrap();
+        self.account
+            .blobs
+            .append(&container("logs"), &other, Bytes::from_static(b"{}\n"), 0)
+            .await
+            .unwrap();
         std::fs::write(self.victim().join("canary.txt"), "alive").unwrap();
         let customer = DocumentKey::new("customer-42").unwrap();
-        let document = Some(SinkDocument([("name".to_owned(), json!("a customer"))].into()));
+        let document = Some(SinkDocument(
+            [("name".to_owned(), json!("a customer"))].into(),
+        ));
         let index = CollectionName::new("some-other-teams-index").unwrap();
-        self.sim.sink().write(&index, &[DocumentWrite { key: customer, document, version: 1, deadline: None }]).await.unwrap();
+        self.sim
+            .sink()
+            .write(
+                &index,
+                &[DocumentWrite {
+                    key: customer,
+                    document,
+                    version: 1,
+                    deadline: None,
+                }],
+            )
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn row(&self, name: &str, entity: Entity) {
-        self.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        self.account
+            .tables
+            .apply(&table(name), &TableOperation::InsertOrReplace(entity))
+            .await
+            .unwrap();
     }
 
     /// A folder of somebody else's.
@@ -339,13 +462,21 @@ impl Stage {
     }
 
     pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
-        self.account.tables.get(&table(name), &key(pk, rk), None).await.unwrap()
+        self.account
+            .tables
+            .get(&table(name), &key(pk, rk), None)
+            .await
+            .unwrap()
     }
 
     pub(crate) fn delivery(&self) -> Delivery {
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
+            stamp: Stamp {
+                message_id: format!("m{number}"),
+                enqueued: self.clock.now(),
+                job: None,
+            },
             dequeue_count: 1,
             account: AccountName::main(),
             carry_queue: queue("jobs"),
@@ -372,7 +503,10 @@ impl Stage {
         let mut delivery = self.delivery();
         loop {
             match self.engine.execute(work, &delivery).await {
-                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 5 => {
+                Err(failure)
+                    if matches!(failure.class, FailureClass::Transient { .. })
+                        && delivery.dequeue_count < 5 =>
+                {
                     delivery.dequeue_count += 1;
                 }
                 ended => return ended,
@@ -392,17 +526,28 @@ impl Stage {
     /// Does the jobs that jobs have queued.
     pub(crate) async fn queued(&self) {
         loop {
-            let messages = self.account.queues.get(&queue("jobs"), 32, Duration::from_mins(5)).await.unwrap();
+            let messages = self
+                .account
+                .queues
+                .get(&queue("jobs"), 32, Duration::from_mins(5))
+                .await
+                .unwrap();
             if messages.is_empty() {
                 return;
             }
             for message in messages {
-                let MessageText::Readable(text) = &message.text else { panic!("an unreadable message") };
+                let MessageText::Readable(text) = &message.text else {
+                    panic!("an unreadable message")
+                };
                 // What is no job is poisoned, and does nothing.
                 if let Ok(envelope) = job::decode(text) {
                     drop(self.execute(&Work::Job(envelope.job)).await);
                 }
-                self.account.queues.delete(&queue("jobs"), &message.id, &message.pop_receipt).await.unwrap();
+                self.account
+                    .queues
+                    .delete(&queue("jobs"), &message.id, &message.pop_receipt)
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -431,7 +576,11 @@ impl Stage {
 
     /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
     /// is as footprints list it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
-    pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) -> Result<Outcome, Failure> {
+    pub(crate) async fn forge_footprint(
+        &self,
+        primary: &Primary,
+        items: &Value,
+    ) -> Result<Outcome, Failure> {
         self.forge(primary, items).await;
         let ended = self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await;
         self.queued().await;
@@ -443,27 +592,60 @@ impl Stage {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
             // What is dropped at its true version is not to be brought back.
-            let site = item[3].as_array().filter(|site| site.len() == 4 && item[5] != TRUE)?;
+            let site = item[3]
+                .as_array()
+                .filter(|site| site.len() == 4 && item[5] != TRUE)?;
             let address = json!({"view": item[0], "account": item[2], "table": site[1], "pk": site[2], "rk": site[3]});
             Some(["Staff", "Payroll"].map(|table| json!([address, table, "Sales", "8"])))
         };
-        let contenders: Vec<Value> = items.as_array().into_iter().flatten().filter_map(row).flatten().collect();
+        let contenders: Vec<Value> = items
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(row)
+            .flatten()
+            .collect();
         let mut items = items.clone();
-        for item in items.as_array_mut().into_iter().flatten().filter(|item| item[5] == TRUE) {
+        for item in items
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .filter(|item| item[5] == TRUE)
+        {
             item[5] = json!(self.version_at(&item[3]).await);
         }
-        entity = entity.with("Version", 1).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
-        self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        entity = entity
+            .with("Version", 1)
+            .with("Items", items.to_string())
+            .with("Contenders", json!(contenders).to_string());
+        self.account
+            .tables
+            .apply(
+                &footprint::table(),
+                &TableOperation::InsertOrReplace(entity),
+            )
+            .await
+            .unwrap();
     }
 
     /// Delivers a job to a worker that stops after so many operations. Whether it stopped before the job had ended.
     pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
-        let seen = self.sim.seen_by(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
-        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), seen.sink())].into();
-        let stores = Stores::new([(AccountName::main(), seen.account())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        let seen = self
+            .sim
+            .seen_by(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
+        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
+            [(AccountName::new("catalog").unwrap(), seen.sink())].into();
+        let stores = Stores::new([(AccountName::main(), seen.account())].into())
+            .with_files(Arc::new(SharedFiles))
+            .with_sinks(sinks);
         let engine = engine(&stores, self.loaded.catalog.clone(), &self.clock);
         let work = Work::Job(job::decode(&job.to_string()).unwrap().job);
-        tokio::time::timeout(Duration::from_mins(5), engine.execute(&work, &self.delivery())).await.is_err()
+        tokio::time::timeout(
+            Duration::from_mins(5),
+            engine.execute(&work, &self.delivery()),
+        )
+        .await
+        .is_err()
     }
 
     /// The ETag of the row or blob at a site that a footprint spells.
@@ -471,7 +653,14 @@ impl Stage {
         let site: Vec<&str> = site.as_array()?.iter().filter_map(Value::as_str).collect();
         let etag = match site.as_slice() {
             ["row", table, pk, rk] => self.read(table, pk, rk).await?.etag,
-            ["blob", of, name] => self.account.blobs.properties(&container(of), &BlobName::new(*name).unwrap()).await.unwrap()?.etag,
+            ["blob", of, name] => {
+                self.account
+                    .blobs
+                    .properties(&container(of), &BlobName::new(*name).unwrap())
+                    .await
+                    .unwrap()?
+                    .etag
+            }
             _ => return None,
         };
         Some(etag.to_string())
@@ -479,7 +668,11 @@ impl Stage {
 
     /// The footprint of a primary.
     pub(crate) async fn footprint_of(&self, primary: &Primary) -> Option<Row> {
-        self.account.tables.get(&footprint::table(), &footprint::key(primary), None).await.unwrap()
+        self.account
+            .tables
+            .get(&footprint::table(), &footprint::key(primary), None)
+            .await
+            .unwrap()
     }
 
     /// Everything that is none of Ann's (`7` of Sales), in words: rows without their versions, blobs, documents, files and folders.
@@ -494,9 +687,13 @@ impl Stage {
         }
         for name in CONTAINERS {
             for (blob, content) in self.sim.blobs(&container(name)) {
-                let anns = blob.as_str().starts_with("staff/Sales/7/") || blob.as_str().starts_with("trail/");
+                let anns = blob.as_str().starts_with("staff/Sales/7/")
+                    || blob.as_str().starts_with("trail/");
                 if !anns && name != "phone-book" {
-                    picture.insert(format!("{name}/{blob}"), format!("{:?} {:?}", content.content, content.properties.metadata));
+                    picture.insert(
+                        format!("{name}/{blob}"),
+                        format!("{:?} {:?}", content.content, content.properties.metadata),
+                    );
                 }
             }
         }
@@ -522,10 +719,26 @@ impl Stage {
 
     /// Bob is on every list, whatever was said of Ann.
     pub(crate) async fn bob_is_listed(&self) {
-        assert!(self.members().await.contains(r#"["Sales","8","Bob"]"#), "Bob is on the list in the row");
-        let book = self.account.blobs.get(&container("phone-book"), &BlobName::new("King.json").unwrap(), None).await.unwrap().unwrap();
+        assert!(
+            self.members().await.contains(r#"["Sales","8","Bob"]"#),
+            "Bob is on the list in the row"
+        );
+        let book = self
+            .account
+            .blobs
+            .get(
+                &container("phone-book"),
+                &BlobName::new("King.json").unwrap(),
+                None,
+            )
+            .await
+            .unwrap()
+            .unwrap();
         let book = String::from_utf8_lossy(&book.content).into_owned();
-        assert!(book.contains(r#"["Sales","8"]"#), "Bob is in the list in the blob: {book}");
+        assert!(
+            book.contains(r#"["Sales","8"]"#),
+            "Bob is in the list in the blob: {book}"
+        );
     }
 }
 
@@ -540,7 +753,11 @@ fn is_anns(name: &str, entity: &Entity) -> bool {
 /// What an entity says, but for what a view keeps on the entities of others.
 fn said(entity: &Entity) -> String {
     let kept = |name: &str| name == "Floor" || name.starts_with("ek_owner_");
-    let own: BTreeMap<_, _> = entity.properties.iter().filter(|(name, _)| !kept(name)).collect();
+    let own: BTreeMap<_, _> = entity
+        .properties
+        .iter()
+        .filter(|(name, _)| !kept(name))
+        .collect();
     format!("{own:?}")
 }
 
@@ -551,7 +768,10 @@ fn walk(dir: &Path, picture: &mut Picture) {
             picture.insert(path.display().to_string(), "a folder".to_owned());
             walk(&path, picture);
         } else {
-            picture.insert(path.display().to_string(), String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned());
+            picture.insert(
+                path.display().to_string(),
+                String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned(),
+            );
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::client::{CacheLimits, Client, ClientError, Found, JoinSpec, LookupResult, Whereabouts};
+use evenkeel::client::{
+    CacheLimits, Client, ClientError, Found, JoinSpec, LookupResult, Whereabouts,
+};
 use evenkeel::model::{EdmValue, EntityKey, Row, TableName, ViewName};
 use evenkeel::patterns::lookup::QueryClass;
 use evenkeel::ports::{Clock, IfMatch, MessageText, TableOperation};
@@ -118,7 +120,8 @@ async fn employ(site: &Site, (pk, rk, name, manager): (&str, &str, &str, bool)) 
     let hired = format!("2026-11-{rk:0>2}T00:00:00Z");
     let entity = json!({"PartitionKey": pk, "RowKey": rk, "Name": name, "Email": format!("{name}.{rk}@contoso.com"), "Manager": manager,
         "Hired": hired, "Hired@odata.type": "Edm.DateTime"});
-    site.work(json!({"op": "put", "table": "Staff§", "entity": entity})).await;
+    site.work(json!({"op": "put", "table": "Staff§", "entity": entity}))
+        .await;
 }
 
 async fn hire(site: &Site) {
@@ -135,84 +138,203 @@ async fn survey(site: &Site, rk: &str, answers: usize) {
     for n in 0..answers {
         entity[format!("Q{n:03}")] = n.into();
     }
-    site.work(json!({"op": "put", "table": "Surveys§", "entity": entity})).await;
+    site.work(json!({"op": "put", "table": "Surveys§", "entity": entity}))
+        .await;
 }
 
 async fn lookup(site: &Site, view: &str, terms: &[&str]) -> LookupResult {
-    site.client.lookup(&ViewName::new(view).unwrap(), terms).unwrap().run().await.unwrap()
+    site.client
+        .lookup(&ViewName::new(view).unwrap(), terms)
+        .unwrap()
+        .run()
+        .await
+        .unwrap()
 }
 
 async fn entities(site: &Site, view: &str, terms: &[&str]) -> LookupResult {
-    site.client.lookup(&ViewName::new(view).unwrap(), terms).unwrap().entities().run().await.unwrap()
+    site.client
+        .lookup(&ViewName::new(view).unwrap(), terms)
+        .unwrap()
+        .entities()
+        .run()
+        .await
+        .unwrap()
 }
 
 fn keys(rows: &[Row]) -> Vec<String> {
-    rows.iter().map(|row| format!("{}/{}", row.entity.key.pk, row.entity.key.rk)).collect()
+    rows.iter()
+        .map(|row| format!("{}/{}", row.entity.key.pk, row.entity.key.rk))
+        .collect()
 }
 
 pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     hire(site).await;
     // A point, whose bucket is computed; a prefix over four buckets, merged; page by page.
     let found = lookup(site, "by_email", &["Email=King.1@Contoso.com"]).await;
-    assert_eq!((found.rows[0].entity.text("Name"), found.class, found.requests), (Some("King"), QueryClass::Point, 1));
+    assert_eq!(
+        (
+            found.rows[0].entity.text("Name"),
+            found.class,
+            found.requests
+        ),
+        (Some("King"), QueryClass::Point, 1)
+    );
     let found = lookup(site, "by_email", &["Email^=king"]).await;
-    let rows: Vec<&str> = found.rows.iter().map(|row| row.entity.key.rk.as_str()).collect();
+    let rows: Vec<&str> = found
+        .rows
+        .iter()
+        .map(|row| row.entity.key.rk.as_str())
+        .collect();
     assert_eq!(
         (rows, found.class, found.requests),
-        (vec!["king.10@contoso.com", "king.1@contoso.com", "king.4@contoso.com"], QueryClass::Range, 4)
+        (
+            vec![
+                "king.10@contoso.com",
+                "king.1@contoso.com",
+                "king.4@contoso.com"
+            ],
+            QueryClass::Range,
+            4
+        )
     );
     let by_email = ViewName::new("by_email").unwrap();
     let mut seen = Vec::new();
-    let mut next = site.client.lookup(&by_email, &["Email^=king"]).unwrap().top(1).select(["Name"]);
+    let mut next = site
+        .client
+        .lookup(&by_email, &["Email^=king"])
+        .unwrap()
+        .top(1)
+        .select(["Name"]);
     loop {
         let found = next.run().await.unwrap();
-        assert!(found.rows.len() <= 1 && found.rows.iter().all(|row| row.entity.properties.keys().eq(["Name"])));
-        seen.extend(found.rows.into_iter().map(|row| row.entity.key.rk.to_string()));
-        let Some(continuation) = found.continuation else { break };
+        assert!(
+            found.rows.len() <= 1
+                && found
+                    .rows
+                    .iter()
+                    .all(|row| row.entity.properties.keys().eq(["Name"]))
+        );
+        seen.extend(
+            found
+                .rows
+                .into_iter()
+                .map(|row| row.entity.key.rk.to_string()),
+        );
+        let Some(continuation) = found.continuation else {
+            break;
+        };
         next = next.after(continuation);
     }
     assert_eq!(seen.len(), 3);
 
     // The latest two; those since a day.
     let latest = ViewName::new("latest").unwrap();
-    let found = site.client.lookup(&latest, &["PartitionKey=Sales"]).unwrap().top(2).entities().run().await.unwrap();
-    assert_eq!((keys(&found.rows), found.requests), (vec!["Sales/10".to_owned(), "Sales/2".to_owned()], 3));
-    let found = entities(site, "latest", &["PartitionKey=Sales", "Hired>=2026-11-02T00:00:00Z"]).await;
+    let found = site
+        .client
+        .lookup(&latest, &["PartitionKey=Sales"])
+        .unwrap()
+        .top(2)
+        .entities()
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(
+        (keys(&found.rows), found.requests),
+        (vec!["Sales/10".to_owned(), "Sales/2".to_owned()], 3)
+    );
+    let found = entities(
+        site,
+        "latest",
+        &["PartitionKey=Sales", "Hired>=2026-11-02T00:00:00Z"],
+    )
+    .await;
     assert_eq!(keys(&found.rows), ["Sales/10", "Sales/2"]);
 
     // Members of a list, the entities of one, and of all lists that begin with a letter.
     let found = lookup(site, "by_name", &["Name=King"]).await;
-    assert_eq!((keys(&found.rows), found.requests), (vec!["Ops/4".to_owned(), "Sales/1".to_owned(), "Sales/10".to_owned()], 1));
+    assert_eq!(
+        (keys(&found.rows), found.requests),
+        (
+            vec![
+                "Ops/4".to_owned(),
+                "Sales/1".to_owned(),
+                "Sales/10".to_owned()
+            ],
+            1
+        )
+    );
     let found = entities(site, "by_name", &["Name>=B", "Name<L"]).await;
-    assert_eq!(keys(&found.rows), ["Sales/2", "Ops/4", "Sales/1", "Sales/10"]);
-    assert_eq!(found.rows[0].entity.text("Email"), Some("Byron.2@contoso.com"));
+    assert_eq!(
+        keys(&found.rows),
+        ["Sales/2", "Ops/4", "Sales/1", "Sales/10"]
+    );
+    assert_eq!(
+        found.rows[0].entity.text("Email"),
+        Some("Byron.2@contoso.com")
+    );
 
     // A group, and who is in it; what a view has set, and whose it is.
     let found = lookup(site, "headcount", &["PartitionKey=Sales"]).await;
     assert_eq!(found.rows[0].entity.get("Headcount"), Some(&3_i64.into()));
-    assert_eq!(keys(&entities(site, "headcount", &["PartitionKey=Ops"]).await.rows), ["Ops/3", "Ops/4"]);
-    assert_eq!(keys(&entities(site, "headcount", &[]).await.rows), ["Ops/3", "Ops/4", "Sales/1", "Sales/10", "Sales/2"]);
+    assert_eq!(
+        keys(
+            &entities(site, "headcount", &["PartitionKey=Ops"])
+                .await
+                .rows
+        ),
+        ["Ops/3", "Ops/4"]
+    );
+    assert_eq!(
+        keys(&entities(site, "headcount", &[]).await.rows),
+        ["Ops/3", "Ops/4", "Sales/1", "Sales/10", "Sales/2"]
+    );
     let found = lookup(site, "manager", &["PartitionKey=Ops"]).await;
-    assert_eq!((keys(&found.rows), found.rows[0].entity.text("Manager")), (vec!["Ops/department".to_owned()], Some("Lovelace")));
-    assert_eq!(keys(&entities(site, "manager", &["PartitionKey=Ops"]).await.rows), ["Ops/3"]);
+    assert_eq!(
+        (keys(&found.rows), found.rows[0].entity.text("Manager")),
+        (vec!["Ops/department".to_owned()], Some("Lovelace"))
+    );
+    assert_eq!(
+        keys(&entities(site, "manager", &["PartitionKey=Ops"]).await.rows),
+        ["Ops/3"]
+    );
 
     // Wide entities, whole.
     survey(site, "a", 300).await;
     survey(site, "b", 3).await;
     let found = entities(site, "surveys_by_rating", &["Rating=5"]).await;
     assert_eq!(keys(&found.rows), ["2026/a", "2026/b"]);
-    assert_eq!((found.rows[0].entity.user_properties().count(), found.requests), (301, 1 + 2 + 1));
+    assert_eq!(
+        (
+            found.rows[0].entity.user_properties().count(),
+            found.requests
+        ),
+        (301, 1 + 2 + 1)
+    );
     let rating = ViewName::new("surveys_by_rating").unwrap();
-    let found = site.client.lookup(&rating, &["Rating=5"]).unwrap().entities().select(["Q299"]).run().await.unwrap();
+    let found = site
+        .client
+        .lookup(&rating, &["Rating=5"])
+        .unwrap()
+        .entities()
+        .select(["Q299"])
+        .run()
+        .await
+        .unwrap();
     assert_eq!(found.rows[0].entity.get("Q299"), Some(&EdmValue::from(299)));
 }
 
-pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_before_it(site: &Site) {
+pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_before_it(
+    site: &Site,
+) {
     hire(site).await;
     let by_name = ViewName::new("by_name").unwrap();
     let next = async |after: Option<String>, top| {
         let lookup = site.client.lookup(&by_name, &["Name^=K"]).unwrap().top(top);
-        let lookup = if let Some(token) = after { lookup.after(token) } else { lookup };
+        let lookup = if let Some(token) = after {
+            lookup.after(token)
+        } else {
+            lookup
+        };
         let found = lookup.run().await.unwrap();
         (keys(&found.rows), found.continuation)
     };
@@ -221,7 +343,15 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
     for rk in ["21", "22"] {
         employ(site, ("Sales", rk, "Kim", false)).await;
     }
-    assert_eq!(next(inside.clone(), 10).await, (["Sales/21", "Sales/22", "Sales/1", "Sales/10"].map(str::to_owned).to_vec(), None));
+    assert_eq!(
+        next(inside.clone(), 10).await,
+        (
+            ["Sales/21", "Sales/22", "Sales/1", "Sales/10"]
+                .map(str::to_owned)
+                .to_vec(),
+            None
+        )
+    );
     // A page may end in the list before it, at the end of that, and in its own.
     for top in [1, 2, 3] {
         let (mut found, mut after) = (Vec::new(), inside.clone());
@@ -230,7 +360,11 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
             found.extend(rows);
             after = rest;
         }
-        assert_eq!(found, ["Sales/21", "Sales/22", "Sales/1", "Sales/10"], "{top} at a time");
+        assert_eq!(
+            found,
+            ["Sales/21", "Sales/22", "Sales/1", "Sales/10"],
+            "{top} at a time"
+        );
     }
 }
 
@@ -242,21 +376,54 @@ pub(crate) async fn archives_are_looked_up_by_their_entities_keys(site: &Site) {
     let found = lookup(site, "former", &["PartitionKey=Sales"]).await;
     assert_eq!(
         (keys(&found.rows), found.class),
-        (vec!["Sales/1".to_owned(), "Sales/10".to_owned(), "Sales/2".to_owned()], QueryClass::PartitionScan)
+        (
+            vec![
+                "Sales/1".to_owned(),
+                "Sales/10".to_owned(),
+                "Sales/2".to_owned()
+            ],
+            QueryClass::PartitionScan
+        )
     );
     let found = lookup(site, "former", &["PartitionKey=Sales", "RowKey^=1"]).await;
-    assert_eq!((keys(&found.rows), found.class), (vec!["Sales/1".to_owned(), "Sales/10".to_owned()], QueryClass::Range));
+    assert_eq!(
+        (keys(&found.rows), found.class),
+        (
+            vec!["Sales/1".to_owned(), "Sales/10".to_owned()],
+            QueryClass::Range
+        )
+    );
     let found = lookup(site, "former", &["PartitionKey=Sales", "RowKey=2"]).await;
-    assert_eq!((found.rows[0].entity.text("Name"), found.class, found.requests), (Some("Byron"), QueryClass::Point, 1));
+    assert_eq!(
+        (
+            found.rows[0].entity.text("Name"),
+            found.class,
+            found.requests
+        ),
+        (Some("Byron"), QueryClass::Point, 1)
+    );
 
     site.work(on("archive", "documents", "Ops", "3")).await;
     site.work(on("archive", "files", "Ops", "4")).await;
     for (archive, rk, name) in [("documents", "3", "Lovelace"), ("files", "4", "King")] {
         let row_key = format!("RowKey={rk}");
         let found = lookup(site, archive, &["PartitionKey=Ops", &row_key]).await;
-        assert_eq!((found.rows[0].entity.text("Name"), found.requests), (Some(name), 1));
-        let lookup = site.client.lookup(&ViewName::new(archive).unwrap(), &["PartitionKey=Ops"]).unwrap();
-        assert!(lookup.run().await.unwrap_err().to_string().contains("by both keys"));
+        assert_eq!(
+            (found.rows[0].entity.text("Name"), found.requests),
+            (Some(name), 1)
+        );
+        let lookup = site
+            .client
+            .lookup(&ViewName::new(archive).unwrap(), &["PartitionKey=Ops"])
+            .unwrap();
+        assert!(
+            lookup
+                .run()
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("by both keys")
+        );
     }
 
     for (rk, answers) in [("a", 300), ("b", 3), ("c", 600)] {
@@ -265,12 +432,19 @@ pub(crate) async fn archives_are_looked_up_by_their_entities_keys(site: &Site) {
     }
     let found = lookup(site, "former_surveys", &["PartitionKey=2026"]).await;
     assert_eq!(keys(&found.rows), ["2026/a", "2026/b", "2026/c"]);
-    let counts: Vec<usize> = found.rows.iter().map(|row| row.entity.user_properties().count()).collect();
+    let counts: Vec<usize> = found
+        .rows
+        .iter()
+        .map(|row| row.entity.user_properties().count())
+        .collect();
     assert_eq!((counts, found.requests), (vec![301, 4, 601], 1 + 2 + 2));
 }
 
 async fn find(site: &Site, archive: &str, pk: &str, rk: &str) -> Option<Found> {
-    site.client.find(&ViewName::new(archive).unwrap(), &key(pk, rk)).await.unwrap()
+    site.client
+        .find(&ViewName::new(archive).unwrap(), &key(pk, rk))
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
@@ -280,21 +454,44 @@ pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
         assert_eq!(found.at, Whereabouts::Source);
         site.work(on("archive", archive, "Sales", rk)).await;
         let gone = find(site, archive, "Sales", rk).await.unwrap();
-        assert_eq!((gone.at, gone.row.entity.text("Name")), (Whereabouts::Archive, found.row.entity.text("Name")));
+        assert_eq!(
+            (gone.at, gone.row.entity.text("Name")),
+            (Whereabouts::Archive, found.row.entity.text("Name"))
+        );
         site.work(on("restore", archive, "Sales", rk)).await;
-        assert_eq!(find(site, archive, "Sales", rk).await.unwrap().at, Whereabouts::Source);
+        assert_eq!(
+            find(site, archive, "Sales", rk).await.unwrap().at,
+            Whereabouts::Source
+        );
     }
     assert_eq!(find(site, "former", "Sales", "99").await, None);
     survey(site, "a", 300).await;
-    site.work(on("archive", "former_surveys", "2026", "a")).await;
+    site.work(on("archive", "former_surveys", "2026", "a"))
+        .await;
     let found = find(site, "former_surveys", "2026", "a").await.unwrap();
-    assert_eq!((found.at, found.row.entity.user_properties().count()), (Whereabouts::Archive, 301));
+    assert_eq!(
+        (found.at, found.row.entity.user_properties().count()),
+        (Whereabouts::Archive, 301)
+    );
     // Entities are read whole by their keys as well.
     let table = TableName::new(site.name("formersurveys§")).unwrap();
-    let row = site.client.get(&table, &key("2026", "a")).await.unwrap().unwrap();
+    let row = site
+        .client
+        .get(&table, &key("2026", "a"))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(row, found.row);
-    assert_eq!(site.client.get(&table, &key("2026", "z")).await.unwrap(), None);
-    assert!(matches!(site.client.get(&TableName::new("Nowhere").unwrap(), &key("a", "b")).await, Err(ClientError::Unknown(_))));
+    assert_eq!(
+        site.client.get(&table, &key("2026", "z")).await.unwrap(),
+        None
+    );
+    assert!(matches!(
+        site.client
+            .get(&TableName::new("Nowhere").unwrap(), &key("a", "b"))
+            .await,
+        Err(ClientError::Unknown(_))
+    ));
 }
 
 pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
@@ -302,7 +499,10 @@ pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
     let looking = async {
         let mut looked = 0;
         while looked < 60 {
-            assert!(find(site, "former", "Ops", "3").await.is_some(), "missed at look {looked}");
+            assert!(
+                find(site, "former", "Ops", "3").await.is_some(),
+                "missed at look {looked}"
+            );
             looked += 1;
         }
     };
@@ -313,30 +513,63 @@ pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
         }
     };
     tokio::join!(looking, moving);
-    assert_eq!(find(site, "former", "Ops", "3").await.unwrap().at, Whereabouts::Source);
+    assert_eq!(
+        find(site, "former", "Ops", "3").await.unwrap().at,
+        Whereabouts::Source
+    );
 }
 
 pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
     let long = json!({"op": "put", "table": "Staff§", "id": "mine", "note": "x".repeat(60_000),
         "entity": {"PartitionKey": "Sales", "RowKey": "1", "Name": "King"}});
-    let sent = site.client.submit(&site.name(&long.to_string())).await.unwrap();
-    assert_eq!((sent.op, sent.id.as_deref(), sent.unknown_fields.len()), ("put", Some("mine"), 1));
-    let message = site.account.queues.get(&sent.queue, 1, std::time::Duration::from_mins(1)).await.unwrap().remove(0);
+    let sent = site
+        .client
+        .submit(&site.name(&long.to_string()))
+        .await
+        .unwrap();
+    assert_eq!(
+        (sent.op, sent.id.as_deref(), sent.unknown_fields.len()),
+        ("put", Some("mine"), 1)
+    );
+    let message = site
+        .account
+        .queues
+        .get(&sent.queue, 1, std::time::Duration::from_mins(1))
+        .await
+        .unwrap()
+        .remove(0);
     assert_eq!(message.id, sent.message_id);
-    let MessageText::Readable(text) = message.text else { panic!("unreadable") };
+    let MessageText::Readable(text) = message.text else {
+        panic!("unreadable")
+    };
     assert!(text.len() < 1_000, "compressed");
     let (_, delivery) = site.message(&long);
     let job = evenkeel::model::job::decode(&text).unwrap().job;
     site.deliver(&job, &delivery).await.unwrap();
     let table = TableName::new(site.name("Staff§")).unwrap();
-    assert_eq!(site.client.get(&table, &key("Sales", "1")).await.unwrap().unwrap().entity.text("Name"), Some("King"));
+    assert_eq!(
+        site.client
+            .get(&table, &key("Sales", "1"))
+            .await
+            .unwrap()
+            .unwrap()
+            .entity
+            .text("Name"),
+        Some("King")
+    );
 }
 
 pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     let sync = json!({"op": "sync", "table": "Staff§", "pk": "Timed", "rk": "1"});
     let found_after = async || site.attempt(&sync).await.unwrap().summary().found_after;
     let write = async |name: &str| {
-        site.write("Staff§", evenkeel::model::Entity::new(key("Timed", "1")).with("Name", name).with("Email", "t@b.c")).await;
+        site.write(
+            "Staff§",
+            evenkeel::model::Entity::new(key("Timed", "1"))
+                .with("Name", name)
+                .with("Email", "t@b.c"),
+        )
+        .await;
     };
     assert_eq!(found_after().await, None, "there is nothing to be found");
     write("King").await;
@@ -346,12 +579,17 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     assert!((1.0..60.0).contains(&after), "{after} s after four");
     assert_eq!(found_after().await, None, "it was found before");
     write("Queen").await;
-    assert!(found_after().await.is_some_and(|again| again.as_secs_f64() < 60.0));
+    assert!(
+        found_after()
+            .await
+            .is_some_and(|again| again.as_secs_f64() < 60.0)
+    );
 }
 
 pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     for number in 0..20_i32 {
-        let entity = evenkeel::model::Entity::new(key("Owned", &format!("{number:02}"))).with("Name", format!("N{}", number % 3));
+        let entity = evenkeel::model::Entity::new(key("Owned", &format!("{number:02}")))
+            .with("Name", format!("N{}", number % 3));
         let entity = match number % 4 {
             0 => entity.with("Salary", number),
             1 => entity.with("Salary", i64::from(number)),
@@ -362,22 +600,47 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     }
     let table = TableName::new(site.name("Staff§")).unwrap();
     let found = async |terms: &[&str], condition: &str| {
-        let lookup =
-            site.client.lookup_table(&table, terms).unwrap().filtered(evenkeel::model::condition::Condition::parse(condition).unwrap());
+        let lookup = site
+            .client
+            .lookup_table(&table, terms)
+            .unwrap()
+            .filtered(evenkeel::model::condition::Condition::parse(condition).unwrap());
         let found = lookup.run().await.unwrap();
-        found.rows.iter().map(|row| row.entity.key.rk.as_str().to_owned()).collect::<Vec<_>>()
+        found
+            .rows
+            .iter()
+            .map(|row| row.entity.key.rk.as_str().to_owned())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(found(&["PartitionKey=Owned"], "Salary > 15").await, ["16", "17", "18"], "numbers of every type");
     assert_eq!(
-        found(&["PartitionKey=Owned", "RowKey>=04", "RowKey<10"], "Salary <= 8 or Name == \"N1\"").await,
+        found(&["PartitionKey=Owned"], "Salary > 15").await,
+        ["16", "17", "18"],
+        "numbers of every type"
+    );
+    assert_eq!(
+        found(
+            &["PartitionKey=Owned", "RowKey>=04", "RowKey<10"],
+            "Salary <= 8 or Name == \"N1\""
+        )
+        .await,
         ["04", "05", "06", "07", "08"]
     );
-    assert_eq!(found(&["PartitionKey=Owned", "RowKey<08"], "not exists(Salary)").await, ["03", "07"]);
-    assert_eq!(found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await, ["02"]);
+    assert_eq!(
+        found(&["PartitionKey=Owned", "RowKey<08"], "not exists(Salary)").await,
+        ["03", "07"]
+    );
+    assert_eq!(
+        found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await,
+        ["02"]
+    );
     // In the service the second sorts before the third, in the embedded store behind it.
     let rare = ["K", "\u{20bb7}", "\u{ff21}"];
     for rk in rare {
-        site.write("Staff§", evenkeel::model::Entity::new(key("Rare", rk)).with("Name", "N0")).await;
+        site.write(
+            "Staff§",
+            evenkeel::model::Entity::new(key("Rare", rk)).with("Name", "N0"),
+        )
+        .await;
     }
     for bound in rare {
         let (below, from) = (format!("RowKey<{bound}"), format!("RowKey>={bound}"));
@@ -387,131 +650,372 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         assert_eq!(both, ["K", "\u{ff21}", "\u{20bb7}"], "{bound}");
     }
     // The last row of a page goes away before the next one is asked for.
-    let lookup = site.client.lookup_table(&table, &["PartitionKey=Rare", "RowKey>=L"]).unwrap();
-    let lookup = lookup.filtered(evenkeel::model::condition::Condition::parse("Name == \"N0\"").unwrap());
+    let lookup = site
+        .client
+        .lookup_table(&table, &["PartitionKey=Rare", "RowKey>=L"])
+        .unwrap();
+    let lookup =
+        lookup.filtered(evenkeel::model::condition::Condition::parse("Name == \"N0\"").unwrap());
     let mut first = lookup.clone().top(1).run().await.unwrap();
     let gone = first.rows.remove(0).entity.key;
-    site.account.tables.apply(&table, &TableOperation::Delete(gone.clone(), IfMatch::Any)).await.unwrap();
-    let second = lookup.after(first.continuation.unwrap()).run().await.unwrap();
-    assert!(second.rows.len() == 1 && second.rows[0].entity.key != gone, "{second:?}");
+    site.account
+        .tables
+        .apply(&table, &TableOperation::Delete(gone.clone(), IfMatch::Any))
+        .await
+        .unwrap();
+    let second = lookup
+        .after(first.continuation.unwrap())
+        .run()
+        .await
+        .unwrap();
+    assert!(
+        second.rows.len() == 1 && second.rows[0].entity.key != gone,
+        "{second:?}"
+    );
 
-    let plain = site.client.lookup_table(&table, &["PartitionKey=Owned", "RowKey=05"]).unwrap().run().await.unwrap();
+    let plain = site
+        .client
+        .lookup_table(&table, &["PartitionKey=Owned", "RowKey=05"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap();
     assert_eq!((plain.rows.len(), plain.requests), (1, 1));
 
     // A percent sign is a part of keys, and a slash is none.
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
-        site.write("Staff§", evenkeel::model::Entity::new(key(pk, rk)).with("Name", "N0")).await;
+        site.write(
+            "Staff§",
+            evenkeel::model::Entity::new(key(pk, rk)).with("Name", "N0"),
+        )
+        .await;
     }
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
-        for row in [format!("RowKey={rk}"), format!("RowKey^={rk}"), format!("RowKey>={rk}")] {
-            let lookup = site.client.lookup_table(&table, &[format!("PartitionKey={pk}"), row.clone()]).unwrap();
-            assert_eq!(keys(&lookup.run().await.unwrap().rows), [format!("{pk}/{rk}")], "{row}");
+        for row in [
+            format!("RowKey={rk}"),
+            format!("RowKey^={rk}"),
+            format!("RowKey>={rk}"),
+        ] {
+            let lookup = site
+                .client
+                .lookup_table(&table, &[format!("PartitionKey={pk}"), row.clone()])
+                .unwrap();
+            assert_eq!(
+                keys(&lookup.run().await.unwrap().rows),
+                [format!("{pk}/{rk}")],
+                "{row}"
+            );
         }
     }
-    let error = site.client.lookup_table(&table, &["PartitionKey=R/D"]).unwrap().run().await.unwrap_err();
-    assert!(error.is_misuse() && error.to_string().contains("'/', which Azure Table storage forbids"), "{error}");
+    let error = site
+        .client
+        .lookup_table(&table, &["PartitionKey=R/D"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap_err();
+    assert!(
+        error.is_misuse()
+            && error
+                .to_string()
+                .contains("'/', which Azure Table storage forbids"),
+        "{error}"
+    );
 }
 
 pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     hire(site).await;
     survey(site, "joined", 300).await;
-    site.write("Staff§", evenkeel::model::Entity::new(key("Gone", "9")).with("Name", "Byron")).await;
-    let (staff, departments, surveys) = (site.table("Staff§"), site.table("Departments§"), site.table("Surveys§"));
+    site.write(
+        "Staff§",
+        evenkeel::model::Entity::new(key("Gone", "9")).with("Name", "Byron"),
+    )
+    .await;
+    let (staff, departments, surveys) = (
+        site.table("Staff§"),
+        site.table("Departments§"),
+        site.table("Surveys§"),
+    );
     let join = |text: &str| site.name(text).parse::<JoinSpec>().unwrap();
     let of_department = "departments§={PartitionKey}/department";
 
     // Three of one department and two of another: each department once.
     let by_name = ViewName::new("by_name").unwrap();
-    let lookup = site.client.lookup(&by_name, &["Name^=K"]).unwrap().entities();
+    let lookup = site
+        .client
+        .lookup(&by_name, &["Name^=K"])
+        .unwrap()
+        .entities();
     let before = site.requests();
-    let found = lookup.clone().with(join(of_department)).run().await.unwrap();
-    assert_eq!((keys(&found.rows), found.requests), (["Ops/4", "Sales/1", "Sales/10"].map(str::to_owned).to_vec(), 1 + 3 + 2));
-    assert!(site.requests() - before <= found.requests, "reads of one partition may go together");
+    let found = lookup
+        .clone()
+        .with(join(of_department))
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(
+        (keys(&found.rows), found.requests),
+        (
+            ["Ops/4", "Sales/1", "Sales/10"].map(str::to_owned).to_vec(),
+            1 + 3 + 2
+        )
+    );
+    assert!(
+        site.requests() - before <= found.requests,
+        "reads of one partition may go together"
+    );
     let managers = |found: &LookupResult| -> Vec<Option<String>> {
         let of = |row: &Option<Arc<Row>>| Some(row.as_ref()?.entity.text("Manager")?.to_owned());
         found.joined[&departments].iter().map(of).collect()
     };
     let (ops, sales) = (Some("Lovelace".to_owned()), Some("King".to_owned()));
-    assert_eq!(managers(&found), [ops.clone(), sales.clone(), sales.clone()]);
-    assert!(Arc::ptr_eq(found.joined[&departments][1].as_ref().unwrap(), found.joined[&departments][2].as_ref().unwrap()));
+    assert_eq!(
+        managers(&found),
+        [ops.clone(), sales.clone(), sales.clone()]
+    );
+    assert!(Arc::ptr_eq(
+        found.joined[&departments][1].as_ref().unwrap(),
+        found.joined[&departments][2].as_ref().unwrap()
+    ));
 
     // Page by page, with one property of the rows; the join needs others, which are not shown.
-    let (mut seen, mut next) = (Vec::new(), lookup.clone().top(1).select(["Email"]).with(join("Departments§={PartitionKey}/department")));
+    let (mut seen, mut next) = (
+        Vec::new(),
+        lookup
+            .clone()
+            .top(1)
+            .select(["Email"])
+            .with(join("Departments§={PartitionKey}/department")),
+    );
     loop {
         let found = next.run().await.unwrap();
         seen.extend(managers(&found));
-        let Some(continuation) = found.continuation else { break };
+        let Some(continuation) = found.continuation else {
+            break;
+        };
         next = next.after(continuation);
     }
     assert_eq!(seen, [ops, sales.clone(), sales]);
-    let by_manager = site.client.lookup_table(&staff, &["PartitionKey=Sales", "RowKey=2"]).unwrap().select(["Email"]);
-    let found = by_manager.with(join("ByName§=name/{Name}")).run().await.unwrap();
-    assert!(found.rows[0].entity.properties.keys().eq(["Email"]), "the Name is for the join alone");
-    assert_eq!(found.joined[&site.table("ByName§")][0].as_ref().unwrap().entity.key.rk.as_str(), "Byron");
-    let copy = site.client.lookup(&ViewName::new("latest").unwrap(), &["PartitionKey=Ops"]).unwrap().top(1).select(["Nothing"]);
+    let by_manager = site
+        .client
+        .lookup_table(&staff, &["PartitionKey=Sales", "RowKey=2"])
+        .unwrap()
+        .select(["Email"]);
+    let found = by_manager
+        .with(join("ByName§=name/{Name}"))
+        .run()
+        .await
+        .unwrap();
+    assert!(
+        found.rows[0].entity.properties.keys().eq(["Email"]),
+        "the Name is for the join alone"
+    );
+    assert_eq!(
+        found.joined[&site.table("ByName§")][0]
+            .as_ref()
+            .unwrap()
+            .entity
+            .key
+            .rk
+            .as_str(),
+        "Byron"
+    );
+    let copy = site
+        .client
+        .lookup(&ViewName::new("latest").unwrap(), &["PartitionKey=Ops"])
+        .unwrap()
+        .top(1)
+        .select(["Nothing"]);
     let found = copy.with(join("ByName§=name/{Name}")).run().await.unwrap();
-    assert_eq!((found.rows[0].entity.properties.len(), found.requests), (0, 2));
+    assert_eq!(
+        (found.rows[0].entity.properties.len(), found.requests),
+        (0, 2)
+    );
     assert!(found.joined[&site.table("ByName§")][0].is_some());
 
     // A row without an entity, and rows without a value; a wide entity; two tables at once.
-    let own = |pk: &str| site.client.lookup_table(&staff, &[format!("PartitionKey={pk}")]).unwrap();
+    let own = |pk: &str| {
+        site.client
+            .lookup_table(&staff, &[format!("PartitionKey={pk}")])
+            .unwrap()
+    };
     let found = own("Gone").with(join(of_department)).run().await.unwrap();
-    assert_eq!((managers(&found), found.requests), (vec![None], 2), "it was asked for");
-    let found = own("Gone").with(join("Departments§={PartitionKey}/{Email}")).run().await.unwrap();
-    assert_eq!((managers(&found), found.requests), (vec![None], 1), "there was nothing to ask for");
-    let found = own("Sales").with(join(of_department)).with(join("Surveys§=2026/joined")).run().await.unwrap();
+    assert_eq!(
+        (managers(&found), found.requests),
+        (vec![None], 2),
+        "it was asked for"
+    );
+    let found = own("Gone")
+        .with(join("Departments§={PartitionKey}/{Email}"))
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(
+        (managers(&found), found.requests),
+        (vec![None], 1),
+        "there was nothing to ask for"
+    );
+    let found = own("Sales")
+        .with(join(of_department))
+        .with(join("Surveys§=2026/joined"))
+        .run()
+        .await
+        .unwrap();
     assert_eq!((found.rows.len(), found.requests), (3, 1 + 1 + 2));
-    assert!(found.joined[&surveys].iter().all(|survey| survey.as_ref().unwrap().entity.user_properties().count() == 301));
+    assert!(
+        found.joined[&surveys].iter().all(|survey| survey
+            .as_ref()
+            .unwrap()
+            .entity
+            .user_properties()
+            .count()
+            == 301)
+    );
     let none = own("Nobody").with(join(of_department)).run().await.unwrap();
     assert_eq!((none.joined[&departments].len(), none.requests), (0, 1));
 
     // A percent sign is a part of the keys of entities, and views escape it in theirs.
-    site.write("Departments§", evenkeel::model::Entity::new(key("100%", "department"))).await;
+    site.write(
+        "Departments§",
+        evenkeel::model::Entity::new(key("100%", "department")),
+    )
+    .await;
     employ(site, ("100%", "2", "Hall", true)).await;
-    let found = own("100%").with(join(of_department)).with(join("Headcount§=department/{PartitionKey}")).run().await.unwrap();
+    let found = own("100%")
+        .with(join(of_department))
+        .with(join("Headcount§=department/{PartitionKey}"))
+        .run()
+        .await
+        .unwrap();
     assert_eq!(managers(&found), [Some("Hall".to_owned())]);
     let headcount = found.joined[&site.table("Headcount§")][0].as_ref().unwrap();
     assert_eq!(headcount.entity.key.rk.as_str(), "100%25");
 
     // Refused before anything is asked; a value that makes no key is told with its row.
     let before = site.requests();
-    let unknown = own("Sales").with(join("Nowhere§=a/b")).run().await.unwrap_err();
-    assert!(unknown.is_misuse() && unknown.to_string().contains(&site.name("does not know the table Nowhere§")), "{unknown}");
-    let twice = own("Sales").with(join(of_department)).with(join("Departments§=a/b")).run().await.unwrap_err();
-    assert!(twice.is_misuse() && twice.to_string().contains("joined twice"), "{twice}");
+    let unknown = own("Sales")
+        .with(join("Nowhere§=a/b"))
+        .run()
+        .await
+        .unwrap_err();
+    assert!(
+        unknown.is_misuse()
+            && unknown
+                .to_string()
+                .contains(&site.name("does not know the table Nowhere§")),
+        "{unknown}"
+    );
+    let twice = own("Sales")
+        .with(join(of_department))
+        .with(join("Departments§=a/b"))
+        .run()
+        .await
+        .unwrap_err();
+    assert!(
+        twice.is_misuse() && twice.to_string().contains("joined twice"),
+        "{twice}"
+    );
     assert_eq!(site.requests(), before);
-    let Err(ClientError::Join { doing, source }) = own("Sales").with(join("Departments§={Manager|inverted_ticks}/a")).run().await else {
+    let Err(ClientError::Join { doing, source }) = own("Sales")
+        .with(join("Departments§={Manager|inverted_ticks}/a"))
+        .run()
+        .await
+    else {
         panic!("a truth value is no moment")
     };
-    assert!(doing.contains("Sales") && source.to_string().contains("Manager"), "{doing}: {source}");
+    assert!(
+        doing.contains("Sales") && source.to_string().contains("Manager"),
+        "{doing}: {source}"
+    );
 }
 
 pub(crate) async fn many_jobs_share_messages(site: &Site) {
     let name = |job: Value| site.name(&job.to_string());
-    let sync = |rk: u32| name(json!({"op": "sync", "table": "Staff§", "pk": "Packed", "rk": rk.to_string()}));
+    let sync = |rk: u32| {
+        name(json!({"op": "sync", "table": "Staff§", "pk": "Packed", "rk": rk.to_string()}))
+    };
     let mut jobs: Vec<String> = (0..5).map(sync).collect();
-    jobs.insert(3, name(json!({"op": "sync", "table": "Nowhere§", "pk": "Packed", "rk": "9"})));
+    jobs.insert(
+        3,
+        name(json!({"op": "sync", "table": "Nowhere§", "pk": "Packed", "rk": "9"})),
+    );
     let sent = site.client.submit_many(None, 2, &jobs).await;
-    let told: Vec<_> = sent.iter().map(|message| (message.first, message.jobs, message.sent.is_ok())).collect();
-    assert_eq!(told, [(0, 2, true), (2, 1, true), (3, 1, false), (4, 2, true)]);
+    let told: Vec<_> = sent
+        .iter()
+        .map(|message| (message.first, message.jobs, message.sent.is_ok()))
+        .collect();
+    assert_eq!(
+        told,
+        [(0, 2, true), (2, 1, true), (3, 1, false), (4, 2, true)]
+    );
     assert!(sent[2].sent.as_ref().unwrap_err().is_misuse());
-    assert_eq!(site.client.submit_many(None, 1, &jobs[..2]).await.len(), 2, "each on its own");
+    assert_eq!(
+        site.client.submit_many(None, 1, &jobs[..2]).await.len(),
+        2,
+        "each on its own"
+    );
     let queue = sent[0].sent.as_ref().unwrap().queue.clone();
-    for message in site.account.queues.get(&queue, 32, std::time::Duration::from_mins(1)).await.unwrap() {
-        site.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+    for message in site
+        .account
+        .queues
+        .get(&queue, 32, std::time::Duration::from_mins(1))
+        .await
+        .unwrap()
+    {
+        site.account
+            .queues
+            .delete(&queue, &message.id, &message.pop_receipt)
+            .await
+            .unwrap();
     }
 }
 
 pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site) {
     let before = site.requests();
     let view = |name: &str| ViewName::new(name).unwrap();
-    let job = site.client.submit(r#"{"op":"sync","table":"Nowhere","pk":"a","rk":"b"}"#).await.unwrap_err();
-    let term = site.client.lookup(&view("by_email"), &["Email"]).unwrap_err();
-    let key = site.client.lookup(&view("by_email"), &["Name=King"]).unwrap().run().await.unwrap_err();
-    let unknown = site.client.lookup(&view("nowhere"), &["Name=King"]).unwrap().run().await.unwrap_err();
-    let token = site.client.lookup(&view("by_email"), &["Email=a"]).unwrap().after("nonsense").run().await.unwrap_err();
-    let log = site.client.lookup(&view("log"), &["PartitionKey=a"]).unwrap().run().await.unwrap_err();
-    let find = site.client.find(&view("log"), &self::key("a", "b")).await.unwrap_err();
+    let job = site
+        .client
+        .submit(r#"{"op":"sync","table":"Nowhere","pk":"a","rk":"b"}"#)
+        .await
+        .unwrap_err();
+    let term = site
+        .client
+        .lookup(&view("by_email"), &["Email"])
+        .unwrap_err();
+    let key = site
+        .client
+        .lookup(&view("by_email"), &["Name=King"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap_err();
+    let unknown = site
+        .client
+        .lookup(&view("nowhere"), &["Name=King"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap_err();
+    let token = site
+        .client
+        .lookup(&view("by_email"), &["Email=a"])
+        .unwrap()
+        .after("nonsense")
+        .run()
+        .await
+        .unwrap_err();
+    let log = site
+        .client
+        .lookup(&view("log"), &["PartitionKey=a"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap_err();
+    let find = site
+        .client
+        .find(&view("log"), &self::key("a", "b"))
+        .await
+        .unwrap_err();
     for (error, word) in [
         (job, "does not know the table Nowhere"),
         (term, "is not a term"),
@@ -521,7 +1025,10 @@ pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site)
         (log, "evenkeel logs log"),
         (find, "evenkeel logs log"),
     ] {
-        assert!(error.is_misuse() && error.to_string().contains(word), "{error}");
+        assert!(
+            error.is_misuse() && error.to_string().contains(word),
+            "{error}"
+        );
     }
     assert_eq!(site.requests(), before);
 }
@@ -545,21 +1052,37 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     let named = |name: &str| evenkeel::model::Entity::new(sales.clone()).with("Name", name);
     site.write("Departments§", named("Sales")).await;
     let clock = Arc::new(HandClock::default());
-    let limits = CacheLimits { ttl: Duration::from_secs(30), ..CacheLimits::default() };
-    let client = site.client.clone().caching_by(&table, limits, Arc::<HandClock>::clone(&clock)).unwrap();
+    let limits = CacheLimits {
+        ttl: Duration::from_secs(30),
+        ..CacheLimits::default()
+    };
+    let client = site
+        .client
+        .clone()
+        .caching_by(&table, limits, Arc::<HandClock>::clone(&clock))
+        .unwrap();
     let read = async |client: &Client, key: &EntityKey| {
         let before = site.requests();
         let row = client.get(&table, key).await.unwrap();
-        (row.map(|row| row.entity.text("Name").unwrap().to_owned()), site.requests() - before)
+        (
+            row.map(|row| row.entity.text("Name").unwrap().to_owned()),
+            site.requests() - before,
+        )
     };
     let later = |seconds| {
-        clock.0.fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
+        clock
+            .0
+            .fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
     };
     let found = |name: &str, requests| (Some(name.to_owned()), requests);
 
     assert_eq!(read(&client, &sales).await, found("Sales", 1));
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
-    assert_eq!(read(&client.clone(), &sales).await, found("Sales", 0), "clones share it");
+    assert_eq!(
+        read(&client.clone(), &sales).await,
+        found("Sales", 0),
+        "clones share it"
+    );
     // Its time is over: the ETag alone is asked for, and it is good for as long again.
     later(30);
     assert_eq!(read(&client, &sales).await, found("Sales", 1));
@@ -568,7 +1091,10 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     // Another one writes it: seen when its time is over, by one request more; at once without a cache, or once it is forgotten.
     site.write("Departments§", named("Sales and Service")).await;
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
-    assert_eq!(read(&site.client, &sales).await, found("Sales and Service", 1));
+    assert_eq!(
+        read(&site.client, &sales).await,
+        found("Sales and Service", 1)
+    );
     later(1);
     assert_eq!(read(&client, &sales).await, found("Sales and Service", 2));
     site.write("Departments§", named("Service")).await;
@@ -576,20 +1102,50 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     assert_eq!(read(&client, &sales).await, found("Service", 1));
     // One that does not exist is kept as well.
     let ops = key("Ops", "department");
-    assert_eq!((read(&client, &ops).await, read(&client, &ops).await), ((None, 1), (None, 0)));
-    site.write("Departments§", evenkeel::model::Entity::new(ops.clone()).with("Name", "Operations")).await;
+    assert_eq!(
+        (read(&client, &ops).await, read(&client, &ops).await),
+        ((None, 1), (None, 0))
+    );
+    site.write(
+        "Departments§",
+        evenkeel::model::Entity::new(ops.clone()).with("Name", "Operations"),
+    )
+    .await;
     later(30);
     assert_eq!(read(&client, &ops).await, found("Operations", 1));
 
     // Joins are answered from it.
     hire(site).await;
-    let join = || site.name("Departments§={PartitionKey}/department").parse::<JoinSpec>().unwrap();
+    let join = || {
+        site.name("Departments§={PartitionKey}/department")
+            .parse::<JoinSpec>()
+            .unwrap()
+    };
     let by_name = ViewName::new("by_name").unwrap();
     let mut requests = Vec::new();
     for _ in 0..2 {
-        requests.push(client.lookup(&by_name, &["Name^=K"]).unwrap().entities().with(join()).run().await.unwrap().requests);
+        requests.push(
+            client
+                .lookup(&by_name, &["Name^=K"])
+                .unwrap()
+                .entities()
+                .with(join())
+                .run()
+                .await
+                .unwrap()
+                .requests,
+        );
     }
-    assert_eq!(requests[1] + 2, requests[0], "{requests:?}: Ops was in it, Sales had changed since its time was over");
-    let unknown = client.caching(&"Nowhere".parse().unwrap(), limits).unwrap_err();
-    assert!(matches!(&unknown, ClientError::Unknown(text) if text.contains("Nowhere")), "{unknown}");
+    assert_eq!(
+        requests[1] + 2,
+        requests[0],
+        "{requests:?}: Ops was in it, Sales had changed since its time was over"
+    );
+    let unknown = client
+        .caching(&"Nowhere".parse().unwrap(), limits)
+        .unwrap_err();
+    assert!(
+        matches!(&unknown, ClientError::Unknown(text) if text.contains("Nowhere")),
+        "{unknown}"
+    );
 }

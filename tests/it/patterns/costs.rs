@@ -89,9 +89,14 @@ const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 
 /// The numbers that the documentation has for a pattern.
 fn documented(pattern: &str) -> Vec<u64> {
-    let row = PERFORMANCE.lines().find(|line| line.starts_with(&format!("| {pattern} |")));
+    let row = PERFORMANCE
+        .lines()
+        .find(|line| line.starts_with(&format!("| {pattern} |")));
     let row = row.unwrap_or_else(|| panic!("docs/performance.md has no row {pattern:?}"));
-    row.split('|').skip(2).filter_map(|cell| cell.trim().parse().ok()).collect()
+    row.split('|')
+        .skip(2)
+        .filter_map(|cell| cell.trim().parse().ok())
+        .collect()
 }
 
 fn put(table: &str, name: &str, salary: i32) -> Value {
@@ -101,7 +106,8 @@ fn put(table: &str, name: &str, salary: i32) -> Value {
 pub(crate) async fn each_pattern_takes_as_many_requests_as_the_documentation_says(site: &Site) {
     site.search().create("people", &[("name", "Edm.String")]);
     let department = evenkeel::model::EntityKey::new("Sales", "department").unwrap();
-    site.write("Departments§", evenkeel::model::Entity::new(department)).await;
+    site.write("Departments§", evenkeel::model::Entity::new(department))
+        .await;
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
     for (pattern, table) in PATTERNS {
         let on = |op: &str| json!({"op": op, "table": table, "pk": "Sales", "rk": "1"});

@@ -69,15 +69,43 @@ async fn agrees(site: &Site, people: &People) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let mut filed = Vec::new();
     for ((town, rk), person) in people {
-        let row = site.row("People§", town, rk).await.unwrap_or_else(|| panic!("{town}/{rk} is gone")).entity;
-        let other = people.values().find(|other| other.deputy == Some((town, rk)));
-        assert_eq!(row.text("ForName"), other.map(|other| other.name), "{row:?}");
-        assert_eq!(row.get("ForAge"), other.map(|other| EdmValue::Int32(other.age)).as_ref(), "{row:?}");
-        assert_eq!((row.text("Name"), row.get("ek_owner_deputy").is_some()), (Some(person.name), other.is_some()), "{row:?}");
-        filed.extend(other.map(|other| (other.name.to_lowercase(), format!("{town}_{rk}"), person.name.to_owned())));
+        let row = site
+            .row("People§", town, rk)
+            .await
+            .unwrap_or_else(|| panic!("{town}/{rk} is gone"))
+            .entity;
+        let other = people
+            .values()
+            .find(|other| other.deputy == Some((town, rk)));
+        assert_eq!(
+            row.text("ForName"),
+            other.map(|other| other.name),
+            "{row:?}"
+        );
+        assert_eq!(
+            row.get("ForAge"),
+            other.map(|other| EdmValue::Int32(other.age)).as_ref(),
+            "{row:?}"
+        );
+        assert_eq!(
+            (row.text("Name"), row.get("ek_owner_deputy").is_some()),
+            (Some(person.name), other.is_some()),
+            "{row:?}"
+        );
+        filed.extend(other.map(|other| {
+            (
+                other.name.to_lowercase(),
+                format!("{town}_{rk}"),
+                person.name.to_owned(),
+            )
+        }));
     }
     filed.sort();
-    assert_eq!(site.keys("ByAbsent§", "Name").await, filed, "what is derived from what was set follows");
+    assert_eq!(
+        site.keys("ByAbsent§", "Name").await,
+        filed,
+        "what is derived from what was set follows"
+    );
     assert_eq!(site.keys("People§", "Name").await.len(), people.len());
     site.in_step("People§").await;
 }
@@ -89,72 +117,133 @@ async fn becomes(site: &Site, people: &mut People, key: Key, person: Person) {
 }
 
 pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_already(site: &Site) {
-    for [ann, bob, cid] in [[("Lund", "ann"), ("Lund", "bob"), ("Lund", "cid")], [("Rome", "ann"), ("Oslo", "bob"), ("Bonn", "cid")]] {
+    for [ann, bob, cid] in [
+        [("Lund", "ann"), ("Lund", "bob"), ("Lund", "cid")],
+        [("Rome", "ann"), ("Oslo", "bob"), ("Bonn", "cid")],
+    ] {
         let mut people = People::new();
         let person = |name, age, deputy| Person { name, age, deputy };
-        for (key, person) in [(cid, person("Cid", 32, None)), (bob, person("Bob", 31, Some(cid))), (ann, person("Ann", 30, Some(bob)))] {
+        for (key, person) in [
+            (cid, person("Cid", 32, None)),
+            (bob, person("Bob", 31, Some(cid))),
+            (ann, person("Ann", 30, Some(bob))),
+        ] {
             becomes(site, &mut people, key, person).await;
         }
         // A change that the other does not say is theirs alone; one that it says is written on the other, and goes no further.
         let etag = async |(town, rk): Key| site.row("People§", town, rk).await.unwrap().etag;
         let before = (etag(bob).await, etag(cid).await);
         becomes(site, &mut people, ann, person("Ann", 30, Some(bob))).await;
-        assert_eq!((etag(bob).await, etag(cid).await), before, "they say it already");
+        assert_eq!(
+            (etag(bob).await, etag(cid).await),
+            before,
+            "they say it already"
+        );
         becomes(site, &mut people, ann, person("Anna", 30, Some(bob))).await;
         assert_ne!(etag(bob).await, before.0);
         site.work(thorough(ann)).await;
-        assert_eq!(etag(cid).await, before.1, "what Bob says of himself is as it was");
+        assert_eq!(
+            etag(cid).await,
+            before.1,
+            "what Bob says of himself is as it was"
+        );
 
         // Of two who name one the second is refused, and goes on; so is one who names itself.
         let second = site.refused(put(ann, person("Anna", 30, Some(cid)))).await;
-        assert!(second.contains("taken") && second.contains(bob.1), "{second}");
+        assert!(
+            second.contains("taken") && second.contains(bob.1),
+            "{second}"
+        );
         let second = site.refused(put(ann, person("Anna", 30, Some(ann)))).await;
         assert!(second.contains("itself"), "{second}");
-        becomes(site, &mut people, ann, person("Anna", 30, Some(("Lund", "nobody")))).await;
+        becomes(
+            site,
+            &mut people,
+            ann,
+            person("Anna", 30, Some(("Lund", "nobody"))),
+        )
+        .await;
         becomes(site, &mut people, bob, person("Bob", 31, None)).await;
         becomes(site, &mut people, ann, person("Anna", 30, Some(cid))).await;
 
         // A client takes away what is set on one: the other's next put puts it back.
         let mut bare = site.row("People§", cid.0, cid.1).await.unwrap().entity;
-        bare.properties.retain(|name, _| !name.starts_with("ek_owner") && !name.starts_with("For"));
+        bare.properties
+            .retain(|name, _| !name.starts_with("ek_owner") && !name.starts_with("For"));
         site.write("People§", bare).await;
-        site.work(json!({"op": "sync", "table": "People§", "pk": cid.0, "rk": cid.1})).await;
+        site.work(json!({"op": "sync", "table": "People§", "pk": cid.0, "rk": cid.1}))
+            .await;
         becomes(site, &mut people, ann, person("Anna", 33, Some(cid))).await;
         for (town, rk) in [ann, bob, cid] {
-            site.work(json!({"op": "delete", "table": "People§", "pk": town, "rk": rk})).await;
+            site.work(json!({"op": "delete", "table": "People§", "pk": town, "rk": rk}))
+                .await;
         }
         agrees(site, &People::new()).await;
     }
 }
 
 /// A ring, written by an application and then synced: the job that goes all the way round says so, and all that it was about is done.
-pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_nothing(site: &Site) {
-    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
-    for [ann, bob, cid] in [[("Lund", "ann"), ("Lund", "bob"), ("Lund", "cid")], [("Rome", "ann"), ("Oslo", "bob"), ("Bonn", "cid")]] {
+pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_nothing(
+    site: &Site,
+) {
+    site.account
+        .tables
+        .create_table(&TableName::new("EvenkeelAudits").unwrap())
+        .await
+        .unwrap();
+    for [ann, bob, cid] in [
+        [("Lund", "ann"), ("Lund", "bob"), ("Lund", "cid")],
+        [("Rome", "ann"), ("Oslo", "bob"), ("Bonn", "cid")],
+    ] {
         let mut people = People::new();
-        let person = |name, deputy| Person { name, age: 30, deputy };
+        let person = |name, deputy| Person {
+            name,
+            age: 30,
+            deputy,
+        };
         for (key, name, deputy) in [(ann, "Ann", bob), (bob, "Bob", cid), (cid, "Cid", ann)] {
             people.insert(key, person(name, Some(deputy)));
             let json = site.name(&put(key, people[&key])["entity"].to_string());
-            site.write("People§", odata::decode(&serde_json::from_str(&json).unwrap()).unwrap()).await;
+            site.write(
+                "People§",
+                odata::decode(&serde_json::from_str(&json).unwrap()).unwrap(),
+            )
+            .await;
         }
-        let told = site.refused(json!({"op": "sync", "table": "People§", "pk": ann.0, "rk": ann.1})).await;
-        let ring = [ann, bob, cid, ann].map(|(town, rk)| site.name(&format!("People§(\"{town}\", \"{rk}\")")));
-        assert!(told.contains(&format!("a ring of entities, {}, ", ring.join(" -> "))), "{told}");
+        let told = site
+            .refused(json!({"op": "sync", "table": "People§", "pk": ann.0, "rk": ann.1}))
+            .await;
+        let ring = [ann, bob, cid, ann]
+            .map(|(town, rk)| site.name(&format!("People§(\"{town}\", \"{rk}\")")));
+        assert!(
+            told.contains(&format!("a ring of entities, {}, ", ring.join(" -> "))),
+            "{told}"
+        );
         for (key, person) in &people {
             let row = site.row("People§", key.0, key.1).await.unwrap().entity;
-            let other = people.values().find(|other| other.deputy == Some(*key)).unwrap();
-            assert_eq!((row.text("Name"), row.text("Deputy")), (Some(person.name), person.deputy.map(|(_, rk)| rk)), "{row:?}");
+            let other = people
+                .values()
+                .find(|other| other.deputy == Some(*key))
+                .unwrap();
+            assert_eq!(
+                (row.text("Name"), row.text("Deputy")),
+                (Some(person.name), person.deputy.map(|(_, rk)| rk)),
+                "{row:?}"
+            );
             assert_eq!(row.text("ForName"), Some(other.name), "{row:?}");
         }
         // Without the ring all is as it should be, and nobody else has to be looked at.
         becomes(site, &mut people, cid, person("Cid", None)).await;
-        for job in [json!({"op": "backfill", "table": "People§"}), json!({"op": "audit", "table": "People§", "repair": true})] {
+        for job in [
+            json!({"op": "backfill", "table": "People§"}),
+            json!({"op": "audit", "table": "People§", "repair": true}),
+        ] {
             site.work(job).await;
         }
         agrees(site, &people).await;
         for (town, rk) in [ann, bob, cid] {
-            site.work(json!({"op": "delete", "table": "People§", "pk": town, "rk": rk})).await;
+            site.work(json!({"op": "delete", "table": "People§", "pk": town, "rk": rk}))
+                .await;
         }
         agrees(site, &People::new()).await;
     }
@@ -163,14 +252,31 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
 /// Two name one, and the last of them has it: the put of either takes it over, and nothing goes round.
 pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     let put = |rk: &str, deputy: &str| json!({"op": "put", "table": "Desks§", "entity": {"PartitionKey": "p", "RowKey": rk, "Name": rk, "Deputy": deputy}});
-    let said = async |rk: &str| site.row("Desks§", "p", rk).await.unwrap().entity.text("ForName").map(str::to_owned);
+    let said = async |rk: &str| {
+        site.row("Desks§", "p", rk)
+            .await
+            .unwrap()
+            .entity
+            .text("ForName")
+            .map(str::to_owned)
+    };
     site.work(put("bob", "")).await;
-    for (rk, deputy) in [("ann", "bob"), ("cid", "bob"), ("ann", "bob"), ("cid", "bob")] {
+    for (rk, deputy) in [
+        ("ann", "bob"),
+        ("cid", "bob"),
+        ("ann", "bob"),
+        ("cid", "bob"),
+    ] {
         site.work(put(rk, deputy)).await;
         assert_eq!(site.do_queued().await, [""; 0]);
         assert_eq!(said("bob").await.as_deref(), Some(rk));
     }
-    site.work(json!({"op": "delete", "table": "Desks§", "pk": "p", "rk": "cid"})).await;
+    site.work(json!({"op": "delete", "table": "Desks§", "pk": "p", "rk": "cid"}))
+        .await;
     assert_eq!(site.do_queued().await, [""; 0]);
-    assert_eq!(said("bob").await.as_deref(), Some("ann"), "who gave way gets it");
+    assert_eq!(
+        said("bob").await.as_deref(),
+        Some("ann"),
+        "who gave way gets it"
+    );
 }

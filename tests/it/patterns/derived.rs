@@ -81,38 +81,88 @@ async fn agrees(site: &Site, staff: &Staff) {
         if !person.name.is_empty() {
             names.entry(person.name).or_default().insert(*key);
         }
-        groups.entry(key.0).or_default().push(person.salary.map(i64::from));
+        groups
+            .entry(key.0)
+            .or_default()
+            .push(person.salary.map(i64::from));
     }
-    let lists: Vec<_> = site.keys("Lists§", "Staff").await.into_iter().map(|(_, rk, list)| (rk, list)).collect();
-    let wanted: Vec<_> = names.iter().map(|(name, members)| ((*name).to_owned(), json!(members).to_string())).collect();
+    let lists: Vec<_> = site
+        .keys("Lists§", "Staff")
+        .await
+        .into_iter()
+        .map(|(_, rk, list)| (rk, list))
+        .collect();
+    let wanted: Vec<_> = names
+        .iter()
+        .map(|(name, members)| ((*name).to_owned(), json!(members).to_string()))
+        .collect();
     assert_eq!(lists, wanted);
 
     // The lists of each department lie beside its people.
     let mut near: BTreeMap<(String, String), BTreeSet<[&str; 1]>> = BTreeMap::new();
     for (key, person) in staff.iter().filter(|(_, person)| !person.name.is_empty()) {
-        near.entry((key.0.to_owned(), format!("name_{}", person.name))).or_default().insert([key.1]);
+        near.entry((key.0.to_owned(), format!("name_{}", person.name)))
+            .or_default()
+            .insert([key.1]);
     }
-    let lists = site.keys("Staff§", "Staff").await.into_iter().filter(|(_, rk, _)| rk.starts_with("name_"));
-    let wanted = near.into_iter().map(|((pk, rk), members)| (pk, rk, json!(members).to_string()));
+    let lists = site
+        .keys("Staff§", "Staff")
+        .await
+        .into_iter()
+        .filter(|(_, rk, _)| rk.starts_with("name_"));
+    let wanted = near
+        .into_iter()
+        .map(|((pk, rk), members)| (pk, rk, json!(members).to_string()));
     assert_eq!(lists.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
 
-    let found: Vec<String> = site.keys("Groups§", "").await.into_iter().map(|(_, rk, _)| rk).collect();
+    let found: Vec<String> = site
+        .keys("Groups§", "")
+        .await
+        .into_iter()
+        .map(|(_, rk, _)| rk)
+        .collect();
     assert_eq!(found, groups.keys().copied().collect::<Vec<_>>());
     for (group, salaries) in groups {
-        let row = site.row("Groups§", "department", group).await.unwrap().entity;
+        let row = site
+            .row("Groups§", "department", group)
+            .await
+            .unwrap()
+            .entity;
         let figures = ["Headcount", "Payroll", "Highest"].map(|name| row.get(name).cloned());
         let known: Vec<i64> = salaries.iter().flatten().copied().collect();
-        let wanted = [Some(i64::try_from(salaries.len()).unwrap()), Some(known.iter().sum()), known.iter().max().copied()];
-        assert_eq!(figures, wanted.map(|figure| figure.map(EdmValue::Int64)), "{group}");
+        let wanted = [
+            Some(i64::try_from(salaries.len()).unwrap()),
+            Some(known.iter().sum()),
+            known.iter().max().copied(),
+        ];
+        assert_eq!(
+            figures,
+            wanted.map(|figure| figure.map(EdmValue::Int64)),
+            "{group}"
+        );
     }
 
     for department in ["Sales", "Ops"] {
-        let row = site.row("Departments§", department, "department").await.unwrap().entity;
-        let manager = staff.iter().find(|(key, person)| key.0 == department && person.manager);
+        let row = site
+            .row("Departments§", department, "department")
+            .await
+            .unwrap()
+            .entity;
+        let manager = staff
+            .iter()
+            .find(|(key, person)| key.0 == department && person.manager);
         let name = manager.map(|(_, person)| format!("Ada {}", person.name));
         assert_eq!(row.text("ManagerName"), name.as_deref(), "{department}");
-        assert_eq!(matches!(row.get("ManagerSince"), Some(EdmValue::DateTime(_))), manager.is_some(), "a bare property keeps its type");
-        assert_eq!(row.text("Budget"), Some("plenty"), "what others keep there stays");
+        assert_eq!(
+            matches!(row.get("ManagerSince"), Some(EdmValue::DateTime(_))),
+            manager.is_some(),
+            "a bare property keeps its type"
+        );
+        assert_eq!(
+            row.text("Budget"),
+            Some("plenty"),
+            "what others keep there stays"
+        );
         assert_eq!(row.get("ek_owner_manager").is_some(), manager.is_some());
     }
     for (pk, rk) in staff.keys() {
@@ -124,7 +174,8 @@ async fn agrees(site: &Site, staff: &Staff) {
 async fn departments(site: &Site) {
     for department in ["Sales", "Ops"] {
         let key = EntityKey::new(department, "department").unwrap();
-        site.write("Departments§", Entity::new(key).with("Budget", "plenty")).await;
+        site.write("Departments§", Entity::new(key).with("Budget", "plenty"))
+            .await;
     }
 }
 
@@ -149,11 +200,16 @@ pub(crate) async fn what_is_shared_follows_its_primaries_through_their_lives(sit
     ];
     for (pk, rk, person) in lives {
         if let Some((name, salary, manager)) = person {
-            let person = Person { name, salary, manager };
+            let person = Person {
+                name,
+                salary,
+                manager,
+            };
             site.work(put((pk, rk), &person)).await;
             staff.insert((pk, rk), person);
         } else {
-            site.work(json!({"op": "delete", "table": "Staff§", "pk": pk, "rk": rk})).await;
+            site.work(json!({"op": "delete", "table": "Staff§", "pk": pk, "rk": rk}))
+                .await;
             staff.remove(&(pk, rk));
         }
         agrees(site, &staff).await;
@@ -162,7 +218,11 @@ pub(crate) async fn what_is_shared_follows_its_primaries_through_their_lives(sit
 
 pub(crate) async fn the_same_job_again_changes_no_figure(site: &Site) {
     departments(site).await;
-    let person = Person { name: "King", salary: Some(100), manager: false };
+    let person = Person {
+        name: "King",
+        salary: Some(100),
+        manager: false,
+    };
     let (job, delivery) = site.message(&put(("Sales", "1"), &person));
     for _ in 0..3 {
         site.deliver(&job, &delivery).await.unwrap();
@@ -172,30 +232,66 @@ pub(crate) async fn the_same_job_again_changes_no_figure(site: &Site) {
 
 pub(crate) async fn two_who_claim_one_entity_are_a_conflict_that_names_the_other(site: &Site) {
     departments(site).await;
-    let manager = Person { name: "King", salary: None, manager: true };
+    let manager = Person {
+        name: "King",
+        salary: None,
+        manager: true,
+    };
     site.work(put(("Sales", "1"), &manager)).await;
-    let error = site.attempt(&put(("Sales", "2"), &Person { name: "Byron", ..manager.clone() })).await.unwrap_err().chain();
-    assert!(error.contains("is taken by") && error.contains("(\"Sales\", \"1\")"), "{error}");
-    let row = site.row("Departments§", "Sales", "department").await.unwrap().entity;
+    let error = site
+        .attempt(&put(
+            ("Sales", "2"),
+            &Person {
+                name: "Byron",
+                ..manager.clone()
+            },
+        ))
+        .await
+        .unwrap_err()
+        .chain();
+    assert!(
+        error.contains("is taken by") && error.contains("(\"Sales\", \"1\")"),
+        "{error}"
+    );
+    let row = site
+        .row("Departments§", "Sales", "department")
+        .await
+        .unwrap()
+        .entity;
     assert_eq!(row.text("ManagerName"), Some("Ada King"));
 }
 
-pub(crate) async fn an_entity_that_is_missing_is_not_made_and_gets_its_properties_once_it_is_there(site: &Site) {
-    let manager = Person { name: "King", salary: None, manager: true };
+pub(crate) async fn an_entity_that_is_missing_is_not_made_and_gets_its_properties_once_it_is_there(
+    site: &Site,
+) {
+    let manager = Person {
+        name: "King",
+        salary: None,
+        manager: true,
+    };
     site.work(put(("Sales", "1"), &manager)).await;
-    assert!(site.row("Departments§", "Sales", "department").await.is_none());
+    assert!(
+        site.row("Departments§", "Sales", "department")
+            .await
+            .is_none()
+    );
     assert!(site.plan("Staff§", "Sales", "1").await.in_step);
     // Beside two reads a look at where it is to be: no item of another view is written meanwhile.
     let sync = json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"});
     assert_eq!(site.requests_of(sync).await, 3);
     departments(site).await;
-    site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"})).await;
+    site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"}))
+        .await;
     agrees(site, &Staff::from([(("Sales", "1"), manager)])).await;
 }
 
 pub(crate) async fn a_put_that_replaces_the_entity_keeps_what_a_view_has_set_on_it(site: &Site) {
     departments(site).await;
-    let manager = Person { name: "King", salary: None, manager: true };
+    let manager = Person {
+        name: "King",
+        salary: None,
+        manager: true,
+    };
     site.work(put(("Sales", "1"), &manager)).await;
     site.work(
         json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Budget": "plenty"}}),
@@ -206,13 +302,34 @@ pub(crate) async fn a_put_that_replaces_the_entity_keeps_what_a_view_has_set_on_
 
 pub(crate) async fn what_a_job_costs(site: &Site) {
     departments(site).await;
-    let person = Person { name: "King", salary: Some(100), manager: true };
+    let person = Person {
+        name: "King",
+        salary: Some(100),
+        manager: true,
+    };
     let requests = [
         site.requests_of(put(("Sales", "1"), &person)).await,
-        site.requests_of(put(("Sales", "1"), &Person { name: "Byron", ..person.clone() })).await,
-        site.requests_of(put(("Sales", "1"), &Person { name: "Byron", salary: Some(101), manager: true })).await,
-        site.requests_of(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"})).await,
-        site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"})).await,
+        site.requests_of(put(
+            ("Sales", "1"),
+            &Person {
+                name: "Byron",
+                ..person.clone()
+            },
+        ))
+        .await,
+        site.requests_of(put(
+            ("Sales", "1"),
+            &Person {
+                name: "Byron",
+                salary: Some(101),
+                manager: true,
+            },
+        ))
+        .await,
+        site.requests_of(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"}))
+            .await,
+        site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"}))
+            .await,
     ];
     assert_eq!(requests, COSTS, "docs/performance.md says these");
 }

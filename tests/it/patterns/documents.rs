@@ -53,33 +53,59 @@ pub(crate) async fn an_employee_leaves_into_a_container_and_comes_back(site: &Si
     const NAME: &str = "staff/Sales/%ED%95%9C 7.json";
     site.work(hire("ada@contoso.com")).await;
     site.work(hire("Countess@contoso.com")).await;
-    assert_eq!(emails(site).await, [key("email_Sales", "countess@contoso.com", "O'Brien 한")]);
+    assert_eq!(
+        emails(site).await,
+        [key("email_Sales", "countess@contoso.com", "O'Brien 한")]
+    );
 
     site.work(job("archive", "blobs")).await;
-    assert_eq!((site.row("Staff§", "Sales", "한 7").await, emails(site).await), (None, vec![]));
-    let blob = site.blob("former-§", NAME).await.expect("the document is there");
+    assert_eq!(
+        (
+            site.row("Staff§", "Sales", "한 7").await,
+            emails(site).await
+        ),
+        (None, vec![])
+    );
+    let blob = site
+        .blob("former-§", NAME)
+        .await
+        .expect("the document is there");
     assert_eq!(blob.properties.content_type, "application/json");
     assert_eq!(blob.properties.metadata["last_name"], "O'Brien %ED%95%9C");
     assert_eq!(blob.properties.metadata["department"], "sales");
     let document: Value = serde_json::from_slice(&blob.content).unwrap();
     assert_eq!(
-        (&document["RowKey"], &document["Salary"], &document["Salary@odata.type"]),
+        (
+            &document["RowKey"],
+            &document["Salary"],
+            &document["Salary@odata.type"]
+        ),
         (&json!("한 7"), &json!("5"), &json!("Edm.Int64"))
     );
-    assert_eq!(document["ek_source"], json!(site.name(r#"["Staff§","Sales","한 7"]"#)));
+    assert_eq!(
+        document["ek_source"],
+        json!(site.name(r#"["Staff§","Sales","한 7"]"#))
+    );
     assert!(document["ek_archived_at"].is_string() && document["ek_source_etag"].is_string());
 
     // Hired again while the document is still there, and leaving again: the newer one takes the place of the older.
     site.work(hire("again@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
-    let document: Value = serde_json::from_slice(&site.blob("former-§", NAME).await.unwrap().content).unwrap();
+    let document: Value =
+        serde_json::from_slice(&site.blob("former-§", NAME).await.unwrap().content).unwrap();
     assert_eq!(document["Email"], "again@contoso.com");
 
     site.work(job("restore", "blobs")).await;
     assert_eq!(site.blobs("former-§").await, [] as [&str; 0]);
     let row = site.row("Staff§", "Sales", "한 7").await.expect("back");
-    assert!(row.entity.get("ek_archived_at").is_none() && row.entity.get("Salary") == Some(&5_i64.into()));
-    assert_eq!(emails(site).await, [key("email_Sales", "again@contoso.com", "O'Brien 한")]);
+    assert!(
+        row.entity.get("ek_archived_at").is_none()
+            && row.entity.get("Salary") == Some(&5_i64.into())
+    );
+    assert_eq!(
+        emails(site).await,
+        [key("email_Sales", "again@contoso.com", "O'Brien 한")]
+    );
     site.in_step("Staff§").await;
 }
 
@@ -87,7 +113,13 @@ pub(crate) async fn an_employee_leaves_into_a_folder_and_comes_back(site: &Site)
     let file = site.folder.path().join("share/Sales/%ED%95%9C 7.json");
     site.work(hire("ada@contoso.com")).await;
     site.work(job("archive", "files")).await;
-    assert_eq!((site.row("Staff§", "Sales", "한 7").await, emails(site).await), (None, vec![]));
+    assert_eq!(
+        (
+            site.row("Staff§", "Sales", "한 7").await,
+            emails(site).await
+        ),
+        (None, vec![])
+    );
     let document: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(document["Email"], "ada@contoso.com");
 
@@ -95,7 +127,10 @@ pub(crate) async fn an_employee_leaves_into_a_folder_and_comes_back(site: &Site)
     site.work(job("archive", "files")).await;
     site.work(job("restore", "files")).await;
     assert!(!file.exists());
-    assert_eq!(emails(site).await, [key("email_Sales", "again@contoso.com", "O'Brien 한")]);
+    assert_eq!(
+        emails(site).await,
+        [key("email_Sales", "again@contoso.com", "O'Brien 한")]
+    );
     site.in_step("Staff§").await;
 }
 
@@ -104,21 +139,43 @@ pub(crate) async fn metadata_over_the_limit_is_refused_with_its_name(site: &Site
     put["entity"]["LastName"] = "x".repeat(8_200).into();
     site.work(put).await;
     let error = site.refused(job("archive", "blobs")).await;
-    assert!(error.contains("its metadata has 8224 bytes") && error.contains("[archives.blobs]"), "{error}");
-    assert!(site.row("Staff§", "Sales", "한 7").await.is_some(), "it stays where it is");
+    assert!(
+        error.contains("its metadata has 8224 bytes") && error.contains("[archives.blobs]"),
+        "{error}"
+    );
+    assert!(
+        site.row("Staff§", "Sales", "한 7").await.is_some(),
+        "it stays where it is"
+    );
     site.in_step("Staff§").await;
 }
 
 pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Site) {
-    let (container, name) = (ContainerName::new(site.name("former-§")).unwrap(), BlobName::new("staff/Sales/%ED%95%9C 7.json").unwrap());
+    let (container, name) = (
+        ContainerName::new(site.name("former-§")).unwrap(),
+        BlobName::new("staff/Sales/%ED%95%9C 7.json").unwrap(),
+    );
     site.work(hire("ada@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
     let spoilt = Bytes::from_static(b"{\"PartitionKey\":\"Sales\",\"RowKey\":\"8\"}");
-    site.account.blobs.put(&container, &name, spoilt, &BlobUpload::default()).await.unwrap();
+    site.account
+        .blobs
+        .put(&container, &name, spoilt, &BlobUpload::default())
+        .await
+        .unwrap();
     let error = site.refused(job("restore", "blobs")).await;
-    assert!(error.contains("the document is the one of (\"Sales\", \"8\")"), "{error}");
-    site.account.blobs.delete(&container, &name, None).await.unwrap();
-    let evenkeel::reconcile::Outcome::Skipped { reason, .. } = site.attempt(&job("restore", "blobs")).await.unwrap() else {
+    assert!(
+        error.contains("the document is the one of (\"Sales\", \"8\")"),
+        "{error}"
+    );
+    site.account
+        .blobs
+        .delete(&container, &name, None)
+        .await
+        .unwrap();
+    let evenkeel::reconcile::Outcome::Skipped { reason, .. } =
+        site.attempt(&job("restore", "blobs")).await.unwrap()
+    else {
         panic!("not skipped")
     };
     assert!(reason.contains("is not in archive blobs"), "{reason}");

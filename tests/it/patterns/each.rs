@@ -64,36 +64,91 @@ fn put(rk: &str, (tags, authors, words): (&[&str], &str, i32)) -> Value {
 
 /// Copies, lists and groups, computed anew and by hand.
 async fn agrees(site: &Site, articles: &Articles) {
-    let (mut copies, mut near, mut lists) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::<&str, BTreeSet<&str>>::new());
+    let (mut copies, mut near, mut lists) = (
+        BTreeSet::new(),
+        BTreeSet::new(),
+        BTreeMap::<&str, BTreeSet<&str>>::new(),
+    );
     let mut groups = BTreeMap::<String, (i64, i64)>::new();
     for (rk, (tags, authors, words)) in articles {
-        let tags: BTreeSet<String> = tags.iter().map(|tag| tag.to_lowercase()).filter(|tag| !tag.is_empty()).collect();
+        let tags: BTreeSet<String> = tags
+            .iter()
+            .map(|tag| tag.to_lowercase())
+            .filter(|tag| !tag.is_empty())
+            .collect();
         for tag in tags {
             copies.insert((tag.clone(), format!("blog_{rk}")));
             near.insert(("blog".to_owned(), format!("tag_{tag}_{rk}")));
             let group = groups.entry(tag).or_default();
             *group = (group.0 + 1, group.1 + i64::from(*words));
         }
-        for author in authors.split(',').map(str::trim).filter(|author| !author.is_empty()) {
+        for author in authors
+            .split(',')
+            .map(str::trim)
+            .filter(|author| !author.is_empty())
+        {
             lists.entry(author).or_default().insert(rk);
         }
     }
-    let keys = async |table: &str| site.keys(table, "ek_view").await.into_iter().filter(|(.., view)| !view.is_empty());
-    assert_eq!(keys("ByTag§").await.map(|(pk, rk, _)| (pk, rk)).collect::<BTreeSet<_>>(), copies);
-    assert_eq!(keys("Articles§").await.map(|(pk, rk, _)| (pk, rk)).collect::<BTreeSet<_>>(), near);
-    let found: BTreeSet<String> = site.keys("Authors§", "").await.into_iter().map(|(_, rk, _)| rk).collect();
-    assert_eq!(found, lists.keys().map(|author| (*author).to_owned()).collect());
+    let keys = async |table: &str| {
+        site.keys(table, "ek_view")
+            .await
+            .into_iter()
+            .filter(|(.., view)| !view.is_empty())
+    };
+    assert_eq!(
+        keys("ByTag§")
+            .await
+            .map(|(pk, rk, _)| (pk, rk))
+            .collect::<BTreeSet<_>>(),
+        copies
+    );
+    assert_eq!(
+        keys("Articles§")
+            .await
+            .map(|(pk, rk, _)| (pk, rk))
+            .collect::<BTreeSet<_>>(),
+        near
+    );
+    let found: BTreeSet<String> = site
+        .keys("Authors§", "")
+        .await
+        .into_iter()
+        .map(|(_, rk, _)| rk)
+        .collect();
+    assert_eq!(
+        found,
+        lists.keys().map(|author| (*author).to_owned()).collect()
+    );
     for (author, articles) in lists {
         let view = ViewName::new("by_author").unwrap();
-        let found = site.client.lookup(&view, &[&format!("Authors={author}")]).unwrap().run().await.unwrap();
-        let rows: BTreeSet<&str> = found.rows.iter().map(|row| row.entity.text("RowKey").unwrap_or(row.entity.key.rk.as_str())).collect();
+        let found = site
+            .client
+            .lookup(&view, &[&format!("Authors={author}")])
+            .unwrap()
+            .run()
+            .await
+            .unwrap();
+        let rows: BTreeSet<&str> = found
+            .rows
+            .iter()
+            .map(|row| {
+                row.entity
+                    .text("RowKey")
+                    .unwrap_or(row.entity.key.rk.as_str())
+            })
+            .collect();
         assert_eq!((rows, found.requests), (articles, 1), "{author}");
     }
     let found = site.keys("Groups§", "").await;
     assert_eq!(found.len(), groups.len(), "{found:?}");
     for (tag, (count, words)) in groups {
         let group = site.row("Groups§", "tag", &tag).await.unwrap().entity;
-        assert_eq!((group.get("Articles"), group.get("Words")), (Some(&EdmValue::Int64(count)), Some(&EdmValue::Int64(words))), "{tag}");
+        assert_eq!(
+            (group.get("Articles"), group.get("Words")),
+            (Some(&EdmValue::Int64(count)), Some(&EdmValue::Int64(words))),
+            "{tag}"
+        );
     }
     site.in_step("Articles§").await;
 }
@@ -117,23 +172,48 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
         agrees(site, &articles).await;
     }
     let view = ViewName::new("by_tag").unwrap();
-    let found = site.client.lookup(&view, &["Tags=tables"]).unwrap().entities().run().await.unwrap();
-    let keys: Vec<&str> = found.rows.iter().map(|row| row.entity.key.rk.as_str()).collect();
+    let found = site
+        .client
+        .lookup(&view, &["Tags=tables"])
+        .unwrap()
+        .entities()
+        .run()
+        .await
+        .unwrap();
+    let keys: Vec<&str> = found
+        .rows
+        .iter()
+        .map(|row| row.entity.key.rk.as_str())
+        .collect();
     assert_eq!(keys, ["a", "b"]);
 
     // What is no list, or too long a one, fails for its views alone, and what they had stays.
     let mut wrong = put("a", (&[], "Jun,Ada", 120));
-    for tags in ["not a list".to_owned(), json!((0..101).collect::<Vec<_>>()).to_string()] {
+    for tags in [
+        "not a list".to_owned(),
+        json!((0..101).collect::<Vec<_>>()).to_string(),
+    ] {
         wrong["entity"]["Tags"] = tags.into();
         let error = site.refused(wrong.clone()).await;
-        assert!(error.contains("\"Tags\"") && error.contains("by_tag"), "{error}");
+        assert!(
+            error.contains("\"Tags\"") && error.contains("by_tag"),
+            "{error}"
+        );
     }
-    assert_eq!(site.keys("ByTag§", "").await.iter().filter(|(_, rk, _)| rk == "blog_a").count(), 2);
+    assert_eq!(
+        site.keys("ByTag§", "")
+            .await
+            .iter()
+            .filter(|(_, rk, _)| rk == "blog_a")
+            .count(),
+        2
+    );
     site.work(put("a", articles["a"])).await;
     agrees(site, &articles).await;
 
     for rk in ["a", "b"] {
-        site.work(json!({"op": "delete", "table": "Articles§", "pk": "blog", "rk": rk})).await;
+        site.work(json!({"op": "delete", "table": "Articles§", "pk": "blog", "rk": rk}))
+            .await;
         articles.remove(rk);
         agrees(site, &articles).await;
     }
@@ -158,13 +238,42 @@ pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
     }
     let view = ViewName::new("by_month").unwrap();
     let found = async |terms: &[&str]| {
-        let found = site.client.lookup(&view, terms).unwrap().entities().run().await.unwrap();
-        found.rows.iter().map(|row| row.entity.key.rk.to_string()).collect::<Vec<_>>()
+        let found = site
+            .client
+            .lookup(&view, terms)
+            .unwrap()
+            .entities()
+            .run()
+            .await
+            .unwrap();
+        found
+            .rows
+            .iter()
+            .map(|row| row.entity.key.rk.to_string())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(found(&["At=2026-10-15T00:00:00Z"]).await, Vec::<String>::new(), "a moment, and not a month");
-    assert_eq!(found(&["At>=2026-10-01T00:00:00+02:00", "At<2026-11-01T00:00:00+01:00"]).await, ["october", "winter", "summer"]);
+    assert_eq!(
+        found(&["At=2026-10-15T00:00:00Z"]).await,
+        Vec::<String>::new(),
+        "a moment, and not a month"
+    );
+    assert_eq!(
+        found(&[
+            "At>=2026-10-01T00:00:00+02:00",
+            "At<2026-11-01T00:00:00+01:00"
+        ])
+        .await,
+        ["october", "winter", "summer"]
+    );
     // Half past two of summer time is later by the clock than ten past two of winter time, which follows it.
-    assert_eq!(found(&["At>=2026-11-01T00:00:00+01:00"]).await, ["november"]);
+    assert_eq!(
+        found(&["At>=2026-11-01T00:00:00+01:00"]).await,
+        ["november"]
+    );
     let keys = site.keys("ByMonth§", "").await;
-    assert_eq!(keys.iter().filter(|(pk, ..)| pk == "2026-10").count(), 3, "{keys:?}");
+    assert_eq!(
+        keys.iter().filter(|(pk, ..)| pk == "2026-10").count(),
+        3,
+        "{keys:?}"
+    );
 }

@@ -3,7 +3,11 @@
 //! Every test walks an entity through its life (created, changed so that its keys change, deleted, created anew) and
 //! compares what is stored with what the test itself computes. In the end no plan may find anything to do.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 
 mod client;
 mod costs;

@@ -75,16 +75,43 @@ fn sync(table: &str, pk: &str, rk: &str) -> Value {
 async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
     let mut copies = Vec::new();
     for ((pk, rk), name) in staff {
-        let row = site.row("Staff§", pk, rk).await.unwrap_or_else(|| panic!("{pk}/{rk} is gone")).entity;
+        let row = site
+            .row("Staff§", pk, rk)
+            .await
+            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .entity;
         let department = departments.get(pk).copied();
-        assert_eq!(row.text("DepartmentName"), department.map(|(name, _)| name), "{pk}/{rk}");
-        assert_eq!(row.get("Floor"), department.and_then(|(_, floor)| floor).map(EdmValue::Int32).as_ref(), "{pk}/{rk}");
+        assert_eq!(
+            row.text("DepartmentName"),
+            department.map(|(name, _)| name),
+            "{pk}/{rk}"
+        );
+        assert_eq!(
+            row.get("Floor"),
+            department
+                .and_then(|(_, floor)| floor)
+                .map(EdmValue::Int32)
+                .as_ref(),
+            "{pk}/{rk}"
+        );
         let sign = department.and_then(|(name, floor)| Some(format!("{name}, floor {}", floor?)));
         assert_eq!(row.text("Sign"), sign.as_deref(), "{pk}/{rk}");
-        assert_eq!(row.get("ek_owner_department").is_some(), department.is_some(), "{pk}/{rk}");
-        assert_eq!(row.text("Name"), Some(name.as_str()), "what others keep there stays");
+        assert_eq!(
+            row.get("ek_owner_department").is_some(),
+            department.is_some(),
+            "{pk}/{rk}"
+        );
+        assert_eq!(
+            row.text("Name"),
+            Some(name.as_str()),
+            "what others keep there stays"
+        );
         if let Some((department, _)) = department {
-            copies.push((department.to_lowercase(), format!("{pk}_{rk}"), sign.unwrap_or_default()));
+            copies.push((
+                department.to_lowercase(),
+                format!("{pk}_{rk}"),
+                sign.unwrap_or_default(),
+            ));
         }
     }
     copies.sort();
@@ -93,7 +120,9 @@ async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
     site.in_step("Staff§").await;
 }
 
-pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their_lives(site: &Site) {
+pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their_lives(
+    site: &Site,
+) {
     let (mut departments, mut staff) = (Departments::new(), Staff::new());
     // More than two pages of people are there before anybody says anything, and one partition that nobody speaks for.
     for n in 0..230 {
@@ -112,7 +141,8 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     // One of them is no department.
     site.work(json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": "Law", "RowKey": "cellar", "Name": "Cellar"}})).await;
     assert_eq!(site.do_queued().await, [""; 0]);
-    site.work(json!({"op": "backfill", "table": "Staff§"})).await;
+    site.work(json!({"op": "backfill", "table": "Staff§"}))
+        .await;
     agrees(site, &departments, &staff).await;
 
     // Who comes later asks by themselves: by a put, and by a sync of what a client wrote.
@@ -124,7 +154,10 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     agrees(site, &departments, &staff).await;
 
     // Renamed, and a property more or less.
-    for (pk, said) in [("Sales", ("Trade", None)), ("Ops", ("Operations", Some(-1)))] {
+    for (pk, said) in [
+        ("Sales", ("Trade", None)),
+        ("Ops", ("Operations", Some(-1))),
+    ] {
         site.work(department(pk, said)).await;
         departments.insert(pk, said);
     }
@@ -136,14 +169,23 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     site.work(json!({"op": "put", "table": "Departments§", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Budget": 5}})).await;
     site.work(sync("Departments§", "Sales", "department")).await;
     assert_eq!(site.do_queued().await, [""; 0]);
-    assert_eq!(site.row("Staff§", "Sales", "000").await.unwrap().etag, before);
+    assert_eq!(
+        site.row("Staff§", "Sales", "000").await.unwrap().etag,
+        before
+    );
 
     // Gone, and back.
-    site.write("Staff§", person("Sales", "silent", "nobody has said so")).await;
-    staff.insert(("Sales", "silent".to_owned()), "nobody has said so".to_owned());
-    site.work(json!({"op": "delete", "table": "Departments§", "pk": "Sales", "rk": "department"})).await;
+    site.write("Staff§", person("Sales", "silent", "nobody has said so"))
+        .await;
+    staff.insert(
+        ("Sales", "silent".to_owned()),
+        "nobody has said so".to_owned(),
+    );
+    site.work(json!({"op": "delete", "table": "Departments§", "pk": "Sales", "rk": "department"}))
+        .await;
     departments.remove("Sales");
-    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "007"})).await;
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "007"}))
+        .await;
     staff.remove(&("Sales", "007".to_owned()));
     assert_eq!(site.do_queued().await, [""; 0]);
     agrees(site, &departments, &staff).await;
@@ -162,15 +204,28 @@ pub(crate) async fn a_range_within_a_partition_ends_where_it_says(site: &Site) {
     }
     let shift = |first: &str, end: &str| json!({"op": "put", "table": "Shifts§", "entity": {"PartitionKey": "p", "RowKey": "early", "First": first, "End": end}});
     let team = |prefix: &str| json!({"op": "put", "table": "Teams§", "entity": {"PartitionKey": "p", "RowKey": "red", "Prefix": prefix}});
-    for (first, end, prefix) in [("b", "ba", "b"), ("b1", "c", "b한"), ("a", "b", "c"), ("b", "b", "")] {
+    for (first, end, prefix) in [
+        ("b", "ba", "b"),
+        ("b1", "c", "b한"),
+        ("a", "b", "c"),
+        ("b", "b", ""),
+    ] {
         site.work(shift(first, end)).await;
         site.work(team(prefix)).await;
         assert_eq!(site.do_queued().await, [""; 0]);
         for (_, rk, found) in site.keys("Plain§", "Shift").await {
-            assert_eq!(found == "early", (first..end).contains(&rk.as_str()), "{rk} from {first} before {end}");
+            assert_eq!(
+                found == "early",
+                (first..end).contains(&rk.as_str()),
+                "{rk} from {first} before {end}"
+            );
         }
         for (_, rk, found) in site.keys("Staff§", "Team").await {
-            assert_eq!(found == "red", !prefix.is_empty() && rk.starts_with(prefix), "{rk} begins with {prefix}");
+            assert_eq!(
+                found == "red",
+                !prefix.is_empty() && rk.starts_with(prefix),
+                "{rk} begins with {prefix}"
+            );
         }
         site.in_step("Shifts§").await;
         site.in_step("Plain§").await;
@@ -188,12 +243,22 @@ pub(crate) async fn an_entity_that_cannot_be_written_holds_up_no_other(site: &Si
     site.write("Plain§", full).await;
     site.work(json!({"op": "put", "table": "Shifts§", "entity": {"PartitionKey": "p", "RowKey": "late", "First": "0", "End": "9"}})).await;
     let failed = site.do_queued().await;
-    assert!(failed.len() == 1 && failed[0].contains("\"3\"") && failed[0].contains("252"), "{failed:?}");
-    let shifts: Vec<String> = site.keys("Plain§", "Shift").await.into_iter().map(|(_, _, shift)| shift).collect();
+    assert!(
+        failed.len() == 1 && failed[0].contains("\"3\"") && failed[0].contains("252"),
+        "{failed:?}"
+    );
+    let shifts: Vec<String> = site
+        .keys("Plain§", "Shift")
+        .await
+        .into_iter()
+        .map(|(_, _, shift)| shift)
+        .collect();
     assert_eq!(shifts, ["late", "late", "", "late"]);
 }
 
-pub(crate) async fn a_put_with_a_view_that_fails_says_what_its_department_says_by_then(site: &Site) {
+pub(crate) async fn a_put_with_a_view_that_fails_says_what_its_department_says_by_then(
+    site: &Site,
+) {
     // The copy's row key would be longer than 512 characters.
     let long = "x".repeat(510);
     let put = || json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": long, "Name": "Ada"}});
@@ -201,11 +266,20 @@ pub(crate) async fn a_put_with_a_view_that_fails_says_what_its_department_says_b
         site.work(department("Sales", (name, None))).await;
         let error = site.refused(put()).await;
         assert!(error.contains("by_sign"), "{error}");
-        assert_eq!(site.row("Staff§", "Sales", &long).await.unwrap().entity.text("DepartmentName"), Some(name));
+        assert_eq!(
+            site.row("Staff§", "Sales", &long)
+                .await
+                .unwrap()
+                .entity
+                .text("DepartmentName"),
+            Some(name)
+        );
     }
 }
 
-pub(crate) async fn of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes(site: &Site) {
+pub(crate) async fn of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes(
+    site: &Site,
+) {
     for rk in ["1", "2", "3"] {
         site.write("Plain§", person("p", rk, "x")).await;
     }
@@ -214,17 +288,32 @@ pub(crate) async fn of_two_whose_ranges_overlap_the_second_is_told_and_follows_w
     assert_eq!(site.do_queued().await, [""; 0]);
     site.work(shift("early", "1", "3")).await;
     let failed = site.do_queued().await;
-    assert!(failed.len() == 1 && failed[0].contains("1 entities") && failed[0].contains("(\"p\", \"late\")"), "{failed:?}");
-    let shifts = async || site.keys("Plain§", "Shift").await.into_iter().map(|(_, _, shift)| shift).collect::<Vec<_>>();
+    assert!(
+        failed.len() == 1
+            && failed[0].contains("1 entities")
+            && failed[0].contains("(\"p\", \"late\")"),
+        "{failed:?}"
+    );
+    let shifts = async || {
+        site.keys("Plain§", "Shift")
+            .await
+            .into_iter()
+            .map(|(_, _, shift)| shift)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(shifts().await, ["early", "late", "late"]);
-    site.work(json!({"op": "delete", "table": "Shifts§", "pk": "p", "rk": "late"})).await;
+    site.work(json!({"op": "delete", "table": "Shifts§", "pk": "p", "rk": "late"}))
+        .await;
     assert_eq!(site.do_queued().await, [""; 0]);
     assert_eq!(shifts().await, ["early", "early", ""]);
 }
 
 pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_anew(site: &Site) {
     site.work(department("Sales", ("Sales", Some(3)))).await;
-    let (mut departments, mut staff) = (Departments::from([("Sales", ("Sales", Some(3)))]), Staff::new());
+    let (mut departments, mut staff) = (
+        Departments::from([("Sales", ("Sales", Some(3)))]),
+        Staff::new(),
+    );
     for rk in ["1", "2", "3"] {
         site.work(json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": rk, "Name": rk}})).await;
         staff.insert(("Sales", rk.to_owned()), rk.to_owned());
@@ -236,12 +325,27 @@ pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_
     }
     site.work(sync("Staff§", "Sales", "1")).await;
     assert!(!site.plan("Staff§", "Sales", "2").await.in_step);
-    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
+    site.account
+        .tables
+        .create_table(&TableName::new("EvenkeelAudits").unwrap())
+        .await
+        .unwrap();
     let (job, delivery) = site.message(&json!({"op": "audit", "table": "Staff§"}));
-    let Job::Audit(audit) = job else { panic!("no audit") };
-    let found = site.engine.audit(&audit, &delivery).await.unwrap().unwrap().findings;
+    let Job::Audit(audit) = job else {
+        panic!("no audit")
+    };
+    let found = site
+        .engine
+        .audit(&audit, &delivery)
+        .await
+        .unwrap()
+        .unwrap()
+        .findings;
     assert_eq!(
-        found.iter().map(|finding| finding.item.to_string()).collect::<Vec<_>>(),
+        found
+            .iter()
+            .map(|finding| finding.item.to_string())
+            .collect::<Vec<_>>(),
         [site.name("properties in Staff§(\"Sales\", \"2\") of view department")]
     );
     site.work(json!({"op": "sync", "table": "Departments§", "pk": "Sales", "rk": "department", "thorough": true})).await;
@@ -264,10 +368,10 @@ pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_
 
 pub(crate) async fn what_carrying_costs(site: &Site) {
     for n in 0..200 {
-        site.write("Plain§", person("p", &format!("{n:03}"), "x")).await;
+        site.write("Plain§", person("p", &format!("{n:03}"), "x"))
+            .await;
     }
-    let shift =
-        |name: &str| json!({"op": "put", "table": "Shifts§", "entity": {"PartitionKey": "p", "RowKey": "s", "First": name, "End": "9"}});
+    let shift = |name: &str| json!({"op": "put", "table": "Shifts§", "entity": {"PartitionKey": "p", "RowKey": "s", "First": name, "End": "9"}});
     let put = site.requests_of(shift("0")).await;
     let before = site.requests();
     assert_eq!(site.do_queued().await, [""; 0]);
@@ -275,7 +379,11 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
     let same = site.requests_of(sync("Shifts§", "p", "s")).await;
     let member = site.requests_of(sync("Plain§", "p", "007")).await;
     let new = site.requests_of(json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "p", "RowKey": "500"}})).await;
-    assert_eq!([put, carry, same, member, new], COSTS, "docs/patterns/denormalization.md says these");
+    assert_eq!(
+        [put, carry, same, member, new],
+        COSTS,
+        "docs/patterns/denormalization.md says these"
+    );
 }
 
 /// Requests of a put that makes a claim, of carrying it to 200 entities, of a sync of the one without a change, of one of

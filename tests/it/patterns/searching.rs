@@ -87,7 +87,9 @@ async fn agrees(site: &Site) {
             Some(EdmValue::Guid(guid)) => json!(guid.to_string()),
             Some(other) => panic!("{other:?}"),
         };
-        let name = text("FirstName").zip(text("LastName")).map(|(first, last)| format!("{first} {last}"));
+        let name = text("FirstName")
+            .zip(text("LastName"))
+            .map(|(first, last)| format!("{first} {last}"));
         let document = json!({
             "id": key(site, &pk, &rk), "Salary": value("Salary"), "Weight": value("Weight"), "Manager": value("Manager"),
             "Since": value("Since"), "Badge": value("Badge"), "name": name, "department": pk, "title": text("Title"),
@@ -100,42 +102,71 @@ async fn agrees(site: &Site) {
 }
 
 async fn audit(site: &Site, repair: bool) -> Vec<AuditFinding> {
-    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
-    let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Staff§", "repair": repair})) else {
+    site.account
+        .tables
+        .create_table(&TableName::new("EvenkeelAudits").unwrap())
+        .await
+        .unwrap();
+    let (Job::Audit(audit), delivery) =
+        site.message(&json!({"op": "audit", "table": "Staff§", "repair": repair}))
+    else {
         panic!("no audit")
     };
-    site.engine.audit(&audit, &delivery).await.unwrap().unwrap().findings
+    site.engine
+        .audit(&audit, &delivery)
+        .await
+        .unwrap()
+        .unwrap()
+        .findings
 }
 
 pub(crate) async fn a_document_follows_its_primary_through_its_life(site: &Site) {
     site.search().create("people", &FIELDS);
     // Keys that no index would take as they are, and one that is too long for any.
-    for (pk, rk) in [("Sales", "1"), ("Sales", "한 \"quoted\" 'key'"), ("Ops", ""), (&*"x".repeat(500), &*"y".repeat(500))] {
+    for (pk, rk) in [
+        ("Sales", "1"),
+        ("Sales", "한 \"quoted\" 'key'"),
+        ("Ops", ""),
+        (&*"x".repeat(500), &*"y".repeat(500)),
+    ] {
         site.work(put(&person(pk, rk, "King"))).await;
     }
     assert_eq!(site.search().documents("people").len(), 4);
-    site.work(json!({"op": "delete", "table": "Staff§", "pk": "x".repeat(500), "rk": "y".repeat(500)})).await;
+    site.work(
+        json!({"op": "delete", "table": "Staff§", "pk": "x".repeat(500), "rk": "y".repeat(500)}),
+    )
+    .await;
     agrees(site).await;
 
     site.work(put(&person("Sales", "1", "Lovelace"))).await;
     agrees(site).await;
     // A client writes by itself, and leaves out most of it.
-    let bare = Entity::new(EntityKey::new("Sales", "1").unwrap()).with("FirstName", "Ada").with("Title", "Countess");
+    let bare = Entity::new(EntityKey::new("Sales", "1").unwrap())
+        .with("FirstName", "Ada")
+        .with("Title", "Countess");
     site.write("Staff§", bare.clone()).await;
     site.work(sync("Sales", "1")).await;
     agrees(site).await;
     site.write("Staff§", bare.with("Hidden", true)).await;
     site.work(sync("Sales", "1")).await;
-    assert!(!site.search().documents("people").contains_key(&key(site, "Sales", "1")));
+    assert!(
+        !site
+            .search()
+            .documents("people")
+            .contains_key(&key(site, "Sales", "1"))
+    );
     agrees(site).await;
 
-    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"})).await;
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"}))
+        .await;
     agrees(site).await;
     site.work(put(&person("Sales", "1", "Byron"))).await;
     agrees(site).await;
-    site.work(json!({"op": "archive", "archive": "former", "pk": "Ops", "rk": ""})).await;
+    site.work(json!({"op": "archive", "archive": "former", "pk": "Ops", "rk": ""}))
+        .await;
     agrees(site).await;
-    site.work(json!({"op": "restore", "archive": "former", "pk": "Ops", "rk": ""})).await;
+    site.work(json!({"op": "restore", "archive": "former", "pk": "Ops", "rk": ""}))
+        .await;
     agrees(site).await;
     site.work(json!({"op": "move", "table": "Staff§", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"})).await;
     agrees(site).await;
@@ -148,50 +179,110 @@ pub(crate) async fn documents_are_audited_mended_looked_up_and_made_anew(site: &
         site.work(put(&person("Sales", rk, "King"))).await;
     }
     agrees(site).await;
-    site.search().tamper("people", &key(site, "Sales", "1"), None);
+    site.search()
+        .tamper("people", &key(site, "Sales", "1"), None);
     let mut other = site.search().documents("people")[&key(site, "Sales", "2")].clone();
     other.insert("name".to_owned(), "Somebody Else".into());
-    site.search().tamper("people", &key(site, "Sales", "2"), Some(Value::Object(other)));
-    let mut found: Vec<(String, Mismatch)> = audit(site, false).await.into_iter().map(|finding| (finding.of, finding.problem)).collect();
+    site.search().tamper(
+        "people",
+        &key(site, "Sales", "2"),
+        Some(Value::Object(other)),
+    );
+    let mut found: Vec<(String, Mismatch)> = audit(site, false)
+        .await
+        .into_iter()
+        .map(|finding| (finding.of, finding.problem))
+        .collect();
     found.sort_by(|one, other| one.0.cmp(&other.0));
     let of = |rk: &str| format!("{}(\"Sales\", \"{rk}\")", site.name("Staff§"));
-    assert_eq!(found, [(of("1"), Mismatch::Missing), (of("2"), Mismatch::Different)]);
-    assert!(audit(site, true).await.iter().all(|finding| finding.repaired));
+    assert_eq!(
+        found,
+        [(of("1"), Mismatch::Missing), (of("2"), Mismatch::Different)]
+    );
+    assert!(
+        audit(site, true)
+            .await
+            .iter()
+            .all(|finding| finding.repaired)
+    );
     agrees(site).await;
 
     let view = ViewName::new("found").unwrap();
-    let found = site.client.lookup(&view, &["PartitionKey=Sales", "RowKey=2"]).unwrap().run().await.unwrap();
-    assert_eq!((found.requests, found.rows[0].entity.text("name")), (1, Some("Ada King")));
-    assert_eq!(found.rows[0].entity.get("Salary"), Some(&EdmValue::Int64(9_007_199_254_740_991)));
-    let absent = site.client.lookup(&view, &["PartitionKey=Sales", "RowKey=9"]).unwrap().run().await.unwrap();
+    let found = site
+        .client
+        .lookup(&view, &["PartitionKey=Sales", "RowKey=2"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(
+        (found.requests, found.rows[0].entity.text("name")),
+        (1, Some("Ada King"))
+    );
+    assert_eq!(
+        found.rows[0].entity.get("Salary"),
+        Some(&EdmValue::Int64(9_007_199_254_740_991))
+    );
+    let absent = site
+        .client
+        .lookup(&view, &["PartitionKey=Sales", "RowKey=9"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap();
     assert_eq!(absent.rows.len(), 0);
-    let error = site.client.lookup(&view, &["LastName=King"]).unwrap().run().await.unwrap_err().to_string();
-    assert!(error.contains("PartitionKey=") && error.contains("RowKey="), "{error}");
+    let error = site
+        .client
+        .lookup(&view, &["LastName=King"])
+        .unwrap()
+        .run()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("PartitionKey=") && error.contains("RowKey="),
+        "{error}"
+    );
 
     // The index is made anew, as one does whose fields have changed.
     site.search().create("people", &FIELDS);
-    site.work(json!({"op": "backfill", "table": "Staff§"})).await;
+    site.work(json!({"op": "backfill", "table": "Staff§"}))
+        .await;
     agrees(site).await;
 }
 
 pub(crate) async fn what_the_index_refuses_is_told_with_its_entity(site: &Site) {
     let error = site.refused(put(&person("Sales", "1", "King"))).await;
     let entity = format!("{}(\"Sales\", \"1\")", site.name("Staff§"));
-    assert!(error.contains("index people") && error.contains("yours to create") && error.contains(&entity), "{error}");
+    assert!(
+        error.contains("index people")
+            && error.contains("yours to create")
+            && error.contains(&entity),
+        "{error}"
+    );
 
     site.search().create("people", &FIELDS[1..]);
     let error = site.refused(sync("Sales", "1")).await;
-    assert!(error.contains(&entity) && error.contains("does not exist on type"), "{error}");
+    assert!(
+        error.contains(&entity) && error.contains("does not exist on type"),
+        "{error}"
+    );
 
     site.search().create("people", &FIELDS);
     site.search().trouble([Trouble::Document("Ada King", 400)]);
     let error = site.refused(sync("Sales", "1")).await;
-    assert!(error.contains(&entity) && error.contains("trouble") && error.contains("400"), "{error}");
+    assert!(
+        error.contains(&entity) && error.contains("trouble") && error.contains("400"),
+        "{error}"
+    );
 
     let mut entity = person("Sales", "2", "King");
     entity["Salary"] = "9007199254740992".into();
     let error = site.refused(put(&entity)).await;
-    assert!(error.contains("\"Salary\"") && error.contains("9007199254740992"), "{error}");
+    assert!(
+        error.contains("\"Salary\"") && error.contains("9007199254740992"),
+        "{error}"
+    );
     // What a view cannot derive fails that view alone: the primary is written.
     assert!(site.row("Staff§", "Sales", "2").await.is_some());
     site.work(put(&person("Sales", "2", "King"))).await;
@@ -200,13 +291,20 @@ pub(crate) async fn what_the_index_refuses_is_told_with_its_entity(site: &Site) 
     agrees(site).await;
 }
 
-pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poisons_none(site: &Site) {
+pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poisons_none(
+    site: &Site,
+) {
     site.search().create("people", &FIELDS);
     let (job, delivery) = site.message(&put(&person("Sales", "1", "King")));
     // Keys are rotated: nobody's job is at fault.
     site.search().trouble([Trouble::Refused(403, None)]);
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
-    assert_eq!(failure.class, FailureClass::Transient { retry_after: None }, "{}", failure.chain());
+    assert_eq!(
+        failure.class,
+        FailureClass::Transient { retry_after: None },
+        "{}",
+        failure.chain()
+    );
     site.work(sync("Sales", "1")).await;
     agrees(site).await;
     // A write without an answer is done again at once, and looked at once more when no request can be left.
@@ -216,6 +314,8 @@ pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poi
     let (job, delivery) = site.message(&put(&person("Sales", "1", "Lovelace")));
     site.search().trouble([Trouble::Refused(503, Some(7))]);
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
-    let wait = FailureClass::Transient { retry_after: Some(std::time::Duration::from_secs(7)) };
+    let wait = FailureClass::Transient {
+        retry_after: Some(std::time::Duration::from_secs(7)),
+    };
     assert_eq!(failure.class, wait, "{}", failure.chain());
 }

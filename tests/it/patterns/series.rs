@@ -37,7 +37,10 @@ on_conflict = "reject"
 "#;
 
 fn merge(properties: &Value) -> Value {
-    let mut entity = Map::from_iter([("PartitionKey".to_owned(), json!("meter-7")), ("RowKey".to_owned(), json!("2026-11-20"))]);
+    let mut entity = Map::from_iter([
+        ("PartitionKey".to_owned(), json!("meter-7")),
+        ("RowKey".to_owned(), json!("2026-11-20")),
+    ]);
     entity.extend(properties.as_object().unwrap().clone());
     json!({"op": "put", "table": "Meters§", "mode": "merge", "entity": entity})
 }
@@ -54,36 +57,57 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
     site.work(merge(&json!({"Room": "Lab"}))).await;
     // In any order, some of them twice.
     for (n, at) in (0..24).rev().chain([3, 17]).enumerate() {
-        site.work(hour(at, i32::try_from(at * 10 + n / 24).unwrap())).await;
+        site.work(hour(at, i32::try_from(at * 10 + n / 24).unwrap()))
+            .await;
     }
     let row = site.row("Meters§", "meter-7", "2026-11-20").await.unwrap();
     for at in 0..24 {
         let again = i32::from(at == 3 || at == 17);
-        assert_eq!(row.entity.get(&format!("H{at:02}")), Some(&(at * 10 + again).into()), "{at}");
+        assert_eq!(
+            row.entity.get(&format!("H{at:02}")),
+            Some(&(at * 10 + again).into()),
+            "{at}"
+        );
     }
     assert_eq!(row.entity.user_properties().count(), 25);
-    assert_eq!(copies(site).await, [key("room_lab", "meter-7_2026-11-20", "meters_by_room")]);
+    assert_eq!(
+        copies(site).await,
+        [key("room_lab", "meter-7_2026-11-20", "meters_by_room")]
+    );
 
     // The meter is carried to another room, read out, removed and set up anew.
     site.work(merge(&json!({"Room": "Hall"}))).await;
-    assert_eq!(copies(site).await, [key("room_hall", "meter-7_2026-11-20", "meters_by_room")]);
-    site.work(json!({"op": "delete", "table": "Meters§", "pk": "meter-7", "rk": "2026-11-20"})).await;
+    assert_eq!(
+        copies(site).await,
+        [key("room_hall", "meter-7_2026-11-20", "meters_by_room")]
+    );
+    site.work(json!({"op": "delete", "table": "Meters§", "pk": "meter-7", "rk": "2026-11-20"}))
+        .await;
     assert_eq!(copies(site).await, []);
     site.work(hour(5, 1)).await;
     assert_eq!(copies(site).await, [], "without a room it has no copy");
     site.work(merge(&json!({"Room": "Hall"}))).await;
-    assert_eq!(copies(site).await, [key("room_hall", "meter-7_2026-11-20", "meters_by_room")]);
+    assert_eq!(
+        copies(site).await,
+        [key("room_hall", "meter-7_2026-11-20", "meters_by_room")]
+    );
     site.in_step("Meters§").await;
 }
 
 pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
-    let many = |from: usize, to: usize| Value::Object((from..to).map(|n| (format!("M{n:04}"), json!(n))).collect());
+    let many = |from: usize, to: usize| {
+        Value::Object((from..to).map(|n| (format!("M{n:04}"), json!(n))).collect())
+    };
     site.work(merge(&many(0, 251))).await;
     let error = site.refused(merge(&many(251, 252))).await;
     assert!(error.contains("the entity has 253 properties, 1 of them evenkeel's own (ek_…); Azure Table storage allows 252"), "{error}");
     let mut whole = merge(&many(0, 300));
     whole["mode"] = "replace".into();
-    assert!(site.refused(whole).await.contains("the entity has 301 properties"));
+    assert!(
+        site.refused(whole)
+            .await
+            .contains("the entity has 301 properties")
+    );
     let row = site.row("Meters§", "meter-7", "2026-11-20").await.unwrap();
     assert_eq!(row.entity.user_properties().count(), 251, "it is as it was");
     site.in_step("Meters§").await;
@@ -96,7 +120,9 @@ fn reading(properties: &Value) -> Value {
     job
 }
 
-pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_back_whole(site: &Site) {
+pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_back_whole(
+    site: &Site,
+) {
     let table = site.table("Sensors§");
     let key = EntityKey::new("meter-7", "2026-11-20").unwrap();
     let mut values = BTreeMap::from([("Room".to_owned(), EdmValue::from("Lab"))]);
@@ -110,22 +136,47 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
     }
     let whole = site.client.get(&table, &key).await.unwrap().unwrap();
     assert_eq!(whole.entity.to_user_properties(), values);
-    let rows = site.keys("Sensors§", "ek_view").await.into_iter().map(|(_, rk, _)| rk);
+    let rows = site
+        .keys("Sensors§", "ek_view")
+        .await
+        .into_iter()
+        .map(|(_, rk, _)| rk);
     assert_eq!(rows.collect::<Vec<_>>(), ["2026-11-20", "2026-11-20~1"]);
 
     // Conditions and views see it as one, whatever row a value lies in.
     let mut older = reading(&json!({"M0255": -256}));
     older["newer_by"] = "M0255".into();
-    let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else { panic!("not skipped") };
-    let of_meter = site.client.lookup_table(&table, &["PartitionKey=meter-7"]).unwrap();
-    for (condition, found) in [("M0003 == -3 and M0255 == -255", 1), ("M0003 == 3", 0), ("M0150 == 150 and not exists(M0256)", 1)] {
-        let lookup = of_meter.clone().filtered(Condition::parse(condition).unwrap());
+    let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else {
+        panic!("not skipped")
+    };
+    let of_meter = site
+        .client
+        .lookup_table(&table, &["PartitionKey=meter-7"])
+        .unwrap();
+    for (condition, found) in [
+        ("M0003 == -3 and M0255 == -255", 1),
+        ("M0003 == 3", 0),
+        ("M0150 == 150 and not exists(M0256)", 1),
+    ] {
+        let lookup = of_meter
+            .clone()
+            .filtered(Condition::parse(condition).unwrap());
         assert_eq!(lookup.run().await.unwrap().rows.len(), found, "{condition}");
     }
-    let copy = site.row("SensorsByRoom§", "room_lab", "meter-7_2026-11-20").await.unwrap();
+    let copy = site
+        .row("SensorsByRoom§", "room_lab", "meter-7_2026-11-20")
+        .await
+        .unwrap();
     assert_eq!(copy.entity.get("M0255"), Some(&(-255).into()));
     let plan = site.plan("Sensors§", "meter-7", "2026-11-20").await;
     assert!(plan.in_step && plan.present, "{plan}");
-    site.work(json!({"op": "delete", "table": "Sensors§", "pk": "meter-7", "rk": "2026-11-20"})).await;
-    assert_eq!((site.keys("Sensors§", "ek_view").await, site.keys("SensorsByRoom§", "ek_view").await), (Vec::new(), Vec::new()));
+    site.work(json!({"op": "delete", "table": "Sensors§", "pk": "meter-7", "rk": "2026-11-20"}))
+        .await;
+    assert_eq!(
+        (
+            site.keys("Sensors§", "ek_view").await,
+            site.keys("SensorsByRoom§", "ek_view").await
+        ),
+        (Vec::new(), Vec::new())
+    );
 }

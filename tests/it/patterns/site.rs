@@ -11,7 +11,9 @@ use bytes::Bytes;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::search;
-use evenkeel::adapters::stack::{DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink};
+use evenkeel::adapters::stack::{
+    DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink,
+};
 use evenkeel::adapters::system::{SystemChance, SystemClock};
 use evenkeel::catalog::{ArchiveTarget, Catalog, Form};
 use evenkeel::client::Client;
@@ -19,9 +21,16 @@ use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::large::STAGING;
-use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
-use evenkeel::ports::{Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
+use evenkeel::model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits,
+};
+use evenkeel::ports::{
+    Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows,
+};
+use evenkeel::reconcile::{
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work,
+    footprint,
+};
 use evenkeel::settings::QueueSettings;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -55,13 +64,24 @@ impl Site {
     pub(crate) async fn embedded(catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let bare = EmbeddedStore::open(&folder.path().join("store.db"), AccountName::main(), Arc::clone(&clock)).unwrap();
+        let bare = EmbeddedStore::open(
+            &folder.path().join("store.db"),
+            AccountName::main(),
+            Arc::clone(&clock),
+        )
+        .unwrap();
         Self::on(&bare, folder, clock, catalog).await
     }
 
     pub(crate) async fn azurite(catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self::on(&azurite::shared().connect(), folder, Arc::new(SystemClock::new()), catalog).await
+        Self::on(
+            &azurite::shared().connect(),
+            folder,
+            Arc::new(SystemClock::new()),
+            catalog,
+        )
+        .await
     }
 
     async fn on(bare: &Account, folder: TempDir, clock: Arc<dyn Clock>, catalog: &str) -> Self {
@@ -71,11 +91,22 @@ impl Site {
         let search = catalog.contains("$SEARCH").then(SearchStub::start);
         let text = catalog
             .replace('§', &unique)
-            .replace("$SEARCH", &search.as_ref().map(SearchStub::endpoint).unwrap_or_default())
+            .replace(
+                "$SEARCH",
+                &search
+                    .as_ref()
+                    .map(SearchStub::endpoint)
+                    .unwrap_or_default(),
+            )
             .replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
-        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
-        let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
+        let request = Request {
+            folder: Folder::Named(folder.path().join("config")),
+            ..Request::default()
+        };
+        let catalog = config::load(&request)
+            .unwrap_or_else(|errors| panic!("{errors}"))
+            .catalog;
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let schedule = evenkeel::settings::RetryPolicy::growing(
             evenkeel::settings::Backoff {
@@ -85,28 +116,58 @@ impl Site {
             },
             3,
         );
-        let decorated = decorate(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
+        let decorated = decorate(
+            &AccountName::main(),
+            bare,
+            Grouping::Together,
+            schedule,
+            &clock,
+            &chance,
+        );
         let sink = AccountName::new("catalog").unwrap();
         let searched = search.map(|stub| {
             let bare = search::connect(stub.service(&sink)).unwrap();
             (stub, decorate_sink(&sink, bare, schedule, &clock, &chance))
         });
-        let sinks = searched.iter().map(|(_, decorated)| (sink.clone(), Arc::clone(&decorated.sink))).collect();
-        let stores =
-            Stores::new([(AccountName::main(), decorated.account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        let sinks = searched
+            .iter()
+            .map(|(_, decorated)| (sink.clone(), Arc::clone(&decorated.sink)))
+            .collect();
+        let stores = Stores::new([(AccountName::main(), decorated.account.clone())].into())
+            .with_files(Arc::new(SharedFiles))
+            .with_sinks(sinks);
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
         let queue = QueueSettings::plain(QueueName::new(format!("jobs-{unique}")).unwrap());
         let client = Client::new(stores.clone(), Arc::clone(&site_catalog), vec![queue]);
-        let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), chance, recheck_after };
+        let parts = EngineParts {
+            stores,
+            catalog: Arc::clone(&site_catalog),
+            clock: Arc::clone(&clock),
+            chance,
+            recheck_after,
+        };
         for suffix in ["", "-recheck"] {
-            bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap()).await.unwrap();
+            bare.queues
+                .create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap())
+                .await
+                .unwrap();
         }
         let engine = Engine::new(parts);
         // As a worker does before its first job.
         engine.read_secret().await;
-        Self { account: bare.clone(), engine, client, decorated, searched, clock, unique, messages: AtomicU64::new(0), folder }
+        Self {
+            account: bare.clone(),
+            engine,
+            client,
+            decorated,
+            searched,
+            clock,
+            unique,
+            messages: AtomicU64::new(0),
+            folder,
+        }
     }
 
     /// A name with `§` in it.
@@ -120,12 +181,22 @@ impl Site {
 
     /// A new message with a job.
     pub(crate) fn message(&self, json: &Value) -> (Job, Delivery) {
-        let job = job::decode(&compressed(&self.name(&json.to_string()))).unwrap().job;
+        let job = job::decode(&compressed(&self.name(&json.to_string())))
+            .unwrap()
+            .job;
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         // A table is dropped when its time is over, which the queue service says.
-        let later = if matches!(job, Job::DropTable(_)) { SignedDuration::from_hours(24 * 100) } else { SignedDuration::ZERO };
+        let later = if matches!(job, Job::DropTable(_)) {
+            SignedDuration::from_hours(24 * 100)
+        } else {
+            SignedDuration::ZERO
+        };
         let delivery = Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now().saturating_add(later).unwrap(), job: None },
+            stamp: Stamp {
+                message_id: format!("m{number}"),
+                enqueued: self.clock.now().saturating_add(later).unwrap(),
+                job: None,
+            },
             dequeue_count: 1,
             account: AccountName::main(),
             carry_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
@@ -146,7 +217,10 @@ impl Site {
         let (job, mut delivery) = self.message(json);
         loop {
             match self.deliver(&job, &delivery).await {
-                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 5 => {
+                Err(failure)
+                    if matches!(failure.class, FailureClass::Transient { .. })
+                        && delivery.dequeue_count < 5 =>
+                {
                     delivery.dequeue_count += 1;
                 }
                 ended => return ended,
@@ -169,21 +243,35 @@ impl Site {
         let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
         let (mut failed, mut done) = (Vec::new(), 0);
         loop {
-            let messages = self.account.queues.get(&queue, 32, std::time::Duration::from_mins(5)).await.unwrap();
+            let messages = self
+                .account
+                .queues
+                .get(&queue, 32, std::time::Duration::from_mins(5))
+                .await
+                .unwrap();
             if messages.is_empty() {
                 return failed;
             }
             for message in messages {
                 done += 1;
-                assert!(done < MOST_QUEUED, "jobs queue jobs without end: {message:?}");
-                let MessageText::Readable(text) = &message.text else { panic!("an unreadable message") };
+                assert!(
+                    done < MOST_QUEUED,
+                    "jobs queue jobs without end: {message:?}"
+                );
+                let MessageText::Readable(text) = &message.text else {
+                    panic!("an unreadable message")
+                };
                 let json = Value::Object(job::decode_object(text).unwrap());
                 match self.attempt(&json).await {
                     Ok(Outcome::Done(_)) => {}
                     Ok(ended) => panic!("{json} ended as {ended:?}"),
                     Err(failure) => failed.push(failure.chain()),
                 }
-                self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+                self.account
+                    .queues
+                    .delete(&queue, &message.id, &message.pop_receipt)
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -204,7 +292,10 @@ impl Site {
 
     /// What reconciling a primary would do now.
     pub(crate) async fn plan(&self, table: &str, pk: &str, rk: &str) -> PlanReport {
-        let primary = Primary { table: self.table(table), key: EntityKey::new(pk, rk).unwrap() };
+        let primary = Primary {
+            table: self.table(table),
+            key: EntityKey::new(pk, rk).unwrap(),
+        };
         self.engine.plan(&primary).await.unwrap()
     }
 
@@ -221,12 +312,17 @@ impl Site {
         self.work(json).await;
         let sent = self.decorated.counts.snapshot().since(&before).requests;
         let reads = ["get_entity", "query_entities"];
-        sent.into_iter().map(|(op, count)| (op.label(), count)).filter(|(op, count)| *count > 0 && !reads.contains(op)).collect()
+        sent.into_iter()
+            .map(|(op, count)| (op.label(), count))
+            .filter(|(op, count)| *count > 0 && !reads.contains(op))
+            .collect()
     }
 
     /// How many storage requests were sent so far.
     pub(crate) fn requests(&self) -> u64 {
-        let searched = self.searched.as_ref().map_or(0, |(_, decorated)| decorated.counts.snapshot().transactions());
+        let searched = self.searched.as_ref().map_or(0, |(_, decorated)| {
+            decorated.counts.snapshot().transactions()
+        });
         self.decorated.counts.snapshot().transactions() + searched
     }
 
@@ -237,63 +333,122 @@ impl Site {
 
     /// A row.
     pub(crate) async fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
-        self.account.tables.get(&self.table(table), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
+        self.account
+            .tables
+            .get(&self.table(table), &EntityKey::new(pk, rk).unwrap(), None)
+            .await
+            .unwrap()
     }
 
     /// The keys of a table's rows, each with one of its properties.
     pub(crate) async fn keys(&self, table: &str, property: &str) -> Vec<(String, String, String)> {
-        let rows = all_rows(self.account.tables.as_ref(), &self.table(table), Query::default()).await.unwrap();
+        let rows = all_rows(
+            self.account.tables.as_ref(),
+            &self.table(table),
+            Query::default(),
+        )
+        .await
+        .unwrap();
         let key = |row: &Row| {
             let key = &row.entity.key;
-            (key.pk.to_string(), key.rk.to_string(), row.entity.text(property).unwrap_or_default().to_owned())
+            (
+                key.pk.to_string(),
+                key.rk.to_string(),
+                row.entity.text(property).unwrap_or_default().to_owned(),
+            )
         };
         rows.iter().map(key).collect()
     }
 
     /// A client writes a row, as clients do.
     pub(crate) async fn write(&self, table: &str, entity: Entity) {
-        self.account.tables.apply(&self.table(table), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        self.account
+            .tables
+            .apply(&self.table(table), &TableOperation::InsertOrReplace(entity))
+            .await
+            .unwrap();
     }
 
     /// A blob.
     pub(crate) async fn blob(&self, container: &str, name: &str) -> Option<Blob> {
         let container = ContainerName::new(self.name(container)).unwrap();
-        self.account.blobs.get(&container, &BlobName::new(name).unwrap(), None).await.unwrap()
+        self.account
+            .blobs
+            .get(&container, &BlobName::new(name).unwrap(), None)
+            .await
+            .unwrap()
     }
 
     /// Somebody deletes a blob.
     pub(crate) async fn delete_blob(&self, container: &str, name: &str) {
         let container = ContainerName::new(self.name(container)).unwrap();
-        assert!(self.account.blobs.delete(&container, &BlobName::new(name).unwrap(), None).await.unwrap());
+        assert!(
+            self.account
+                .blobs
+                .delete(&container, &BlobName::new(name).unwrap(), None)
+                .await
+                .unwrap()
+        );
     }
 
     /// The names of a container's blobs.
     pub(crate) async fn blobs(&self, container: &str) -> Vec<String> {
         let container = ContainerName::new(self.name(container)).unwrap();
         let page = self.account.blobs.list(&container, "", None).await.unwrap();
-        page.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+        page.blobs
+            .into_iter()
+            .map(|blob| blob.name.to_string())
+            .collect()
     }
 
     /// Stages a blob for a job, and says how the job names it. What was staged has a name of its own.
-    pub(crate) async fn stage(&self, name: &str, content: impl Into<Bytes>, content_type: &str) -> Value {
-        let upload = BlobUpload { content_type: Some(content_type.to_owned()), ..BlobUpload::default() };
+    pub(crate) async fn stage(
+        &self,
+        name: &str,
+        content: impl Into<Bytes>,
+        content_type: &str,
+    ) -> Value {
+        let upload = BlobUpload {
+            content_type: Some(content_type.to_owned()),
+            ..BlobUpload::default()
+        };
         let name = format!("{}/{name}", self.unique);
         let container = ContainerName::new(STAGING).unwrap();
-        self.account.blobs.put(&container, &BlobName::new(name.as_str()).unwrap(), content.into(), &upload).await.unwrap();
+        self.account
+            .blobs
+            .put(
+                &container,
+                &BlobName::new(name.as_str()).unwrap(),
+                content.into(),
+                &upload,
+            )
+            .await
+            .unwrap();
         serde_json::json!({"blob": format!("{STAGING}/{name}")})
     }
 
     /// The names of what is staged still.
     pub(crate) async fn staged(&self) -> Vec<String> {
-        let page = self.account.blobs.list(&ContainerName::new(STAGING).unwrap(), &self.unique, None).await.unwrap();
-        page.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+        let page = self
+            .account
+            .blobs
+            .list(&ContainerName::new(STAGING).unwrap(), &self.unique, None)
+            .await
+            .unwrap();
+        page.blobs
+            .into_iter()
+            .map(|blob| blob.name.to_string())
+            .collect()
     }
 
     /// No plan for any of a table's primaries finds anything to do.
     pub(crate) async fn in_step(&self, table: &str) {
         for (pk, rk, view) in self.keys(table, "ek_view").await {
             if view.is_empty() {
-                let primary = Primary { table: self.table(table), key: EntityKey::new(pk, rk).unwrap() };
+                let primary = Primary {
+                    table: self.table(table),
+                    key: EntityKey::new(pk, rk).unwrap(),
+                };
                 let plan = self.engine.plan(&primary).await.unwrap();
                 assert!(plan.in_step, "{plan}");
             }
@@ -302,7 +457,12 @@ impl Site {
 }
 
 async fn create(account: &Account, catalog: &Catalog) {
-    for table in catalog.tables.keys().cloned().chain([footprint::table(), claim::table()]) {
+    for table in catalog
+        .tables
+        .keys()
+        .cloned()
+        .chain([footprint::table(), claim::table()])
+    {
         account.tables.create_table(&table).await.unwrap();
     }
     let staging = ContainerName::new(STAGING).unwrap();

@@ -35,7 +35,11 @@ to = { kind = "blob", container = "album-§" }
 "#;
 
 fn entity(number: u32) -> Entity {
-    let name = if number.is_multiple_of(4) { "King" } else { "Byron" };
+    let name = if number.is_multiple_of(4) {
+        "King"
+    } else {
+        "Byron"
+    };
     Entity::new(EntityKey::new("Sales", format!("{number:04}")).unwrap()).with("Name", name)
 }
 
@@ -50,7 +54,10 @@ pub(crate) async fn deleting_by_condition_takes_few_requests(site: &Site) {
         }
         let requests =
             site.requests_of(json!({"op": "delete_where", "table": table, "when": "Name == \"Byron\"", "per_second": 10_000})).await;
-        assert!(requests <= most, "{table}: {requests} requests for 300 rows");
+        assert!(
+            requests <= most,
+            "{table}: {requests} requests for 300 rows"
+        );
         assert_eq!(site.keys(table, "Name").await.len(), 100);
     }
     assert_eq!(site.keys("ByName§", "ek_view").await.len(), 100);
@@ -59,17 +66,23 @@ pub(crate) async fn deleting_by_condition_takes_few_requests(site: &Site) {
 pub(crate) async fn blobs_leave_with_their_entities_or_follow_them_into_the_archive(site: &Site) {
     for (rk, kept) in [("1", true), ("2", false), ("3", true)] {
         let photo = json!({"PartitionKey": "Sales", "RowKey": rk, "Kept": kept, "Photo": format!("{rk}{}", "x".repeat(100))});
-        site.work(json!({"op": "put", "table": "Photos§", "entity": photo})).await;
+        site.work(json!({"op": "put", "table": "Photos§", "entity": photo}))
+            .await;
     }
     assert_eq!(site.blobs("photos-§").await.len(), 3);
     site.work(json!({"op": "archive_where", "archive": "album", "when": "Kept == true", "range": {"pk": "Sales", "before": "3"}})).await;
     assert!(site.row("Photos§", "Sales", "1").await.is_none());
     assert!(site.blob("album-§", "Sales/1.json").await.is_some());
-    site.work(json!({"op": "delete_where", "table": "Photos§", "all": true})).await;
+    site.work(json!({"op": "delete_where", "table": "Photos§", "all": true}))
+        .await;
     assert_eq!(site.keys("Photos§", "Kept").await, []);
     let left = site.blobs("photos-§").await;
-    assert!(left.iter().all(|name| name.contains('1')) && left.len() <= 1, "only what was archived has its value still: {left:?}");
-    site.work(json!({"op": "restore", "archive": "album", "pk": "Sales", "rk": "1"})).await;
+    assert!(
+        left.iter().all(|name| name.contains('1')) && left.len() <= 1,
+        "only what was archived has its value still: {left:?}"
+    );
+    site.work(json!({"op": "restore", "archive": "album", "pk": "Sales", "rk": "1"}))
+        .await;
     assert!(site.row("Photos§", "Sales", "1").await.is_some());
 }
 
@@ -81,9 +94,19 @@ pub(crate) async fn wide_entities_are_judged_whole(site: &Site) {
             wide[format!("P{number:03}")] = json!("x");
         }
         wide["P599"] = json!(last);
-        site.work(json!({"op": "put", "table": "Wide§", "entity": wide})).await;
+        site.work(json!({"op": "put", "table": "Wide§", "entity": wide}))
+            .await;
     }
-    site.work(json!({"op": "delete_where", "table": "Wide§", "when": "P599 == \"yes\""})).await;
-    let left: Vec<String> = site.keys("Wide§", "P599").await.into_iter().map(|(_, rk, _)| rk).collect();
-    assert!(!left.is_empty() && left.iter().all(|rk| rk.starts_with('2')), "{left:?}");
+    site.work(json!({"op": "delete_where", "table": "Wide§", "when": "P599 == \"yes\""}))
+        .await;
+    let left: Vec<String> = site
+        .keys("Wide§", "P599")
+        .await
+        .into_iter()
+        .map(|(_, rk, _)| rk)
+        .collect();
+    assert!(
+        !left.is_empty() && left.iter().all(|rk| rk.starts_with('2')),
+        "{left:?}"
+    );
 }

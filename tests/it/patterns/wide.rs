@@ -62,13 +62,18 @@ type Answers = BTreeMap<String, EdmValue>;
 
 /// Answers to questions, and whose they are.
 fn answers(questions: std::ops::Range<i32>, mail: &str) -> Answers {
-    let mut answers: Answers = questions.map(|n| (format!("Q{n:04}"), EdmValue::from(n))).collect();
+    let mut answers: Answers = questions
+        .map(|n| (format!("Q{n:04}"), EdmValue::from(n)))
+        .collect();
     answers.insert("Mail".to_owned(), mail.into());
     answers
 }
 
 fn put(rk: &str, mode: &str, answers: &Answers) -> Value {
-    let entity = Entity { key: EntityKey::new("2026", rk).unwrap(), properties: answers.clone() };
+    let entity = Entity {
+        key: EntityKey::new("2026", rk).unwrap(),
+        properties: answers.clone(),
+    };
     json!({"op": "put", "table": "Surveys§", "mode": mode, "entity": evenkeel::model::odata::encode(&entity)})
 }
 
@@ -85,18 +90,36 @@ fn moving(rk: &str, to: &str) -> Value {
 
 /// The row keys of a partition's rows that are no view's.
 async fn rows(site: &Site, table: &str) -> Vec<String> {
-    site.keys(table, "ek_view").await.into_iter().filter(|(.., view)| view.is_empty()).map(|(_, rk, _)| rk).collect()
+    site.keys(table, "ek_view")
+        .await
+        .into_iter()
+        .filter(|(.., view)| view.is_empty())
+        .map(|(_, rk, _)| rk)
+        .collect()
 }
 
 /// What an entity says, its rows put together by hand.
 async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
     let mut said = Answers::new();
     for (at_pk, at_rk, _) in site.keys(table, "ek_view").await {
-        if at_pk == pk && (at_rk == rk || at_rk.strip_prefix(rk).is_some_and(|rest| rest.starts_with('~'))) {
+        if at_pk == pk
+            && (at_rk == rk
+                || at_rk
+                    .strip_prefix(rk)
+                    .is_some_and(|rest| rest.starts_with('~')))
+        {
             let row = site.row(table, &at_pk, &at_rk).await.unwrap();
             assert!(row.entity.properties.len() <= 252);
-            for (name, value) in row.entity.properties.into_iter().filter(|(name, _)| !name.starts_with("ek_")) {
-                assert!(said.insert(name.clone(), value).is_none(), "{name} is in two rows");
+            for (name, value) in row
+                .entity
+                .properties
+                .into_iter()
+                .filter(|(name, _)| !name.starts_with("ek_"))
+            {
+                assert!(
+                    said.insert(name.clone(), value).is_none(),
+                    "{name} is in two rows"
+                );
             }
         }
     }
@@ -105,7 +128,8 @@ async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
 
 /// The views say what these entities of 2026 and 2027 give, and no plan finds anything to do.
 async fn in_step(site: &Site, entities: &[(&str, &str, &Answers)]) {
-    let (mut mails, mut near, mut totals) = (Vec::new(), Vec::new(), BTreeMap::<&str, (i64, i64)>::new());
+    let (mut mails, mut near, mut totals) =
+        (Vec::new(), Vec::new(), BTreeMap::<&str, (i64, i64)>::new());
     for (pk, rk, answers) in entities {
         assert_eq!(said(site, "Surveys§", pk, rk).await, **answers, "{pk} {rk}");
         let mail = answers["Mail"].as_str().unwrap().to_lowercase();
@@ -122,11 +146,23 @@ async fn in_step(site: &Site, entities: &[(&str, &str, &Answers)]) {
     mails.sort();
     near.sort();
     assert_eq!(site.keys("ByMail§", "Mail").await, mails);
-    let found: Vec<_> = site.keys("Surveys§", "ek_view").await.into_iter().filter(|(.., view)| !view.is_empty()).collect();
+    let found: Vec<_> = site
+        .keys("Surveys§", "ek_view")
+        .await
+        .into_iter()
+        .filter(|(.., view)| !view.is_empty())
+        .collect();
     assert_eq!(found, near);
     for (pk, total) in totals {
-        let group = site.row("Answered§", "answered", pk).await.expect("a group").entity;
-        assert_eq!((group.get("Surveys"), group.get("Total")), (Some(&total.0.into()), Some(&total.1.into())));
+        let group = site
+            .row("Answered§", "answered", pk)
+            .await
+            .expect("a group")
+            .entity;
+        assert_eq!(
+            (group.get("Surveys"), group.get("Total")),
+            (Some(&total.0.into()), Some(&total.1.into()))
+        );
     }
 }
 
@@ -137,16 +173,30 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     in_step(site, &[("2026", "7", &survey)]).await;
 
     // One answer: its row, and the first, whose ETag is the version of the whole.
-    let before = (site.row("Surveys§", "2026", "7").await.unwrap(), site.row("Surveys§", "2026", "7~1").await.unwrap());
+    let before = (
+        site.row("Surveys§", "2026", "7").await.unwrap(),
+        site.row("Surveys§", "2026", "7~1").await.unwrap(),
+    );
     survey.insert("Q0010".to_owned(), EdmValue::from(-1));
     let one = Answers::from([("Q0010".to_owned(), EdmValue::from(-1))]);
     site.work(put("7", "merge", &one)).await;
-    let after = (site.row("Surveys§", "2026", "7").await.unwrap(), site.row("Surveys§", "2026", "7~1").await.unwrap());
+    let after = (
+        site.row("Surveys§", "2026", "7").await.unwrap(),
+        site.row("Surveys§", "2026", "7~1").await.unwrap(),
+    );
     assert_ne!(before.0.etag, after.0.etag);
     assert_eq!(before.1.etag, after.1.etag, "the other row is not touched");
     survey.insert("Q0299".to_owned(), EdmValue::from(5));
-    site.work(put("7", "merge", &Answers::from([("Q0299".to_owned(), EdmValue::from(5))]))).await;
-    assert_ne!(site.row("Surveys§", "2026", "7").await.unwrap().etag, after.0.etag);
+    site.work(put(
+        "7",
+        "merge",
+        &Answers::from([("Q0299".to_owned(), EdmValue::from(5))]),
+    ))
+    .await;
+    assert_ne!(
+        site.row("Surveys§", "2026", "7").await.unwrap().etag,
+        after.0.etag
+    );
     in_step(site, &[("2026", "7", &survey)]).await;
 
     // Another address moves its copies; an entity beside it is another entity; fewer answers need fewer rows.
@@ -203,18 +253,29 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
     site.work(put("7", "replace", &survey)).await;
     // A message carries up to a mebibyte: it grows by merges.
     for part in 0..8 {
-        let some: Answers = (0..10).map(|n| (format!("Text{part}{n}"), EdmValue::from("x".repeat(32_768)))).collect();
+        let some: Answers = (0..10)
+            .map(|n| (format!("Text{part}{n}"), EdmValue::from("x".repeat(32_768))))
+            .collect();
         site.work(put("7", "merge", &some)).await;
         survey.extend(some);
     }
-    let bytes: usize = survey.values().filter_map(EdmValue::as_str).map(str::len).sum();
+    let bytes: usize = survey
+        .values()
+        .filter_map(EdmValue::as_str)
+        .map(str::len)
+        .sum();
     assert!(bytes >= 5 << 19, "{bytes} bytes");
     in_step(site, &[("2026", "7", &survey)]).await;
     // 64 KiB each as Azure counts, fifteen a row.
     assert_eq!(rows(site, "Surveys§").await.len(), 6);
 
     survey.insert("Mail".to_owned(), "countess@contoso.com".into());
-    site.work(put("7", "merge", &Answers::from([("Mail".to_owned(), "countess@contoso.com".into())]))).await;
+    site.work(put(
+        "7",
+        "merge",
+        &Answers::from([("Mail".to_owned(), "countess@contoso.com".into())]),
+    ))
+    .await;
     in_step(site, &[("2026", "7", &survey)]).await;
     site.work(on("archive", "7")).await;
     assert_eq!(said(site, "Former§", "2026", "7").await, survey);
@@ -223,9 +284,15 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
 
     // Over four mebibytes no transaction could write it.
     for part in 0..8 {
-        let some: Answers = (0..10).map(|n| (format!("More{part}{n}"), EdmValue::from("x".repeat(32_768)))).collect();
+        let some: Answers = (0..10)
+            .map(|n| (format!("More{part}{n}"), EdmValue::from("x".repeat(32_768))))
+            .collect();
         if let Err(failure) = site.attempt(&put("7", "merge", &some)).await {
-            assert!(failure.chain().contains("4,194,304 bytes (4 MiB)"), "{}", failure.chain());
+            assert!(
+                failure.chain().contains("4,194,304 bytes (4 MiB)"),
+                "{}",
+                failure.chain()
+            );
             assert!(part > 2, "part {part} should fit");
             in_step(site, &[("2026", "7", &survey)]).await;
             return;
@@ -240,11 +307,23 @@ pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {
     let mut plain = put("7", "replace", &survey);
     plain["table"] = "Plain§".into();
     let error = site.refused(plain).await;
-    assert!(error.contains("wide = true") && error.contains("302 properties"), "{error}");
+    assert!(
+        error.contains("wide = true") && error.contains("302 properties"),
+        "{error}"
+    );
 
-    for job in [put("7~1", "replace", &survey), on("sync", "7~12"), on("delete", "7~1"), on("archive", "~3"), moving("7", "8~1")] {
+    for job in [
+        put("7~1", "replace", &survey),
+        on("sync", "7~12"),
+        on("delete", "7~1"),
+        on("archive", "~3"),
+        moving("7", "8~1"),
+    ] {
         let error = site.refused(job).await;
-        assert!(error.contains("ends with ~ and digits") && error.contains("wide = true"), "{error}");
+        assert!(
+            error.contains("ends with ~ and digits") && error.contains("wide = true"),
+            "{error}"
+        );
     }
     site.work(put("7~a", "replace", &survey)).await;
     in_step(site, &[("2026", "7~a", &survey)]).await;
@@ -266,7 +345,11 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
         TableOperation::Merge(at("7"), IfMatch::Matches(first.etag)),
         TableOperation::Merge(at("7~1").with("Q0299", 1).with("Mail2", "x"), IfMatch::Any),
     ];
-    site.account.tables.transact(&table, &first.entity.key.pk, &operations).await.unwrap();
+    site.account
+        .tables
+        .transact(&table, &first.entity.key.pk, &operations)
+        .await
+        .unwrap();
     survey.insert("Q0299".to_owned(), EdmValue::from(1));
     survey.insert("Mail2".to_owned(), "x".into());
     site.work(on("sync", "7")).await;
@@ -281,26 +364,52 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
         TableOperation::Merge(at("7"), IfMatch::Matches(first.etag)),
         TableOperation::Replace(anew.with("Q0299", 2), IfMatch::Matches(row.etag)),
     ];
-    site.account.tables.transact(&table, &first.entity.key.pk, &operations).await.unwrap();
+    site.account
+        .tables
+        .transact(&table, &first.entity.key.pk, &operations)
+        .await
+        .unwrap();
     survey.insert("Q0299".to_owned(), EdmValue::from(2));
     site.work(on("sync", "7")).await;
     in_step(site, &[("2026", "7", &survey)]).await;
     survey.insert("Q0001".to_owned(), EdmValue::from(9));
-    site.work(put("7", "merge", &Answers::from([("Q0001".to_owned(), EdmValue::from(9))]))).await;
-    assert!(site.row("Surveys§", "2026", "7~1").await.unwrap().entity.get("ek_row").is_some());
+    site.work(put(
+        "7",
+        "merge",
+        &Answers::from([("Q0001".to_owned(), EdmValue::from(9))]),
+    ))
+    .await;
+    assert!(
+        site.row("Surveys§", "2026", "7~1")
+            .await
+            .unwrap()
+            .entity
+            .get("ek_row")
+            .is_some()
+    );
     in_step(site, &[("2026", "7", &survey)]).await;
 
     // One that deletes the first row alone leaves the others, which are nobody's and go with the next write.
-    site.account.tables.apply(&table, &TableOperation::Delete(first.entity.key, IfMatch::Any)).await.unwrap();
+    site.account
+        .tables
+        .apply(
+            &table,
+            &TableOperation::Delete(first.entity.key, IfMatch::Any),
+        )
+        .await
+        .unwrap();
     site.work(on("sync", "7")).await;
     in_step(site, &[]).await;
-    site.work(put("7", "replace", &answers(0..500, "ada@contoso.com"))).await;
+    site.work(put("7", "replace", &answers(0..500, "ada@contoso.com")))
+        .await;
     in_step(site, &[("2026", "7", &answers(0..500, "ada@contoso.com"))]).await;
 }
 
 pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     let table = TableName::new(site.name("Surveys§")).unwrap();
-    let surveys: Vec<Answers> = (0..3).map(|n| answers(0..300 + n, &format!("{n}@contoso.com"))).collect();
+    let surveys: Vec<Answers> = (0..3)
+        .map(|n| answers(0..300 + n, &format!("{n}@contoso.com")))
+        .collect();
     for (n, survey) in surveys.iter().enumerate() {
         site.work(put(&n.to_string(), "replace", survey)).await;
     }
@@ -308,23 +417,58 @@ pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     for mail in ["0@contoso.com", "2@contoso.com"] {
         let key = EntityKey::new("mail", mail).unwrap();
         let operation = TableOperation::Delete(key, IfMatch::Any);
-        site.account.tables.apply(&TableName::new(site.name("ByMail§")).unwrap(), &operation).await.unwrap();
+        site.account
+            .tables
+            .apply(&TableName::new(site.name("ByMail§")).unwrap(), &operation)
+            .await
+            .unwrap();
     }
     let narrow = answers(0..3, "narrow@contoso.com");
-    let entity = Entity { key: EntityKey::new("2026", "n").unwrap(), properties: narrow.clone() };
-    site.account.tables.apply(&table, &TableOperation::Insert(entity)).await.unwrap();
-    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
+    let entity = Entity {
+        key: EntityKey::new("2026", "n").unwrap(),
+        properties: narrow.clone(),
+    };
+    site.account
+        .tables
+        .apply(&table, &TableOperation::Insert(entity))
+        .await
+        .unwrap();
+    site.account
+        .tables
+        .create_table(&TableName::new("EvenkeelAudits").unwrap())
+        .await
+        .unwrap();
     let found = async || {
-        let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Surveys§"})) else { panic!("no audit") };
+        let (Job::Audit(audit), delivery) =
+            site.message(&json!({"op": "audit", "table": "Surveys§"}))
+        else {
+            panic!("no audit")
+        };
         let pass = site.engine.audit(&audit, &delivery).await.unwrap().unwrap();
         assert!(pass.ended);
-        let found: BTreeSet<String> = pass.findings.into_iter().map(|finding| finding.of).collect();
-        found.into_iter().map(|of| of.split_once('(').unwrap().1.to_owned()).collect::<Vec<_>>()
+        let found: BTreeSet<String> = pass
+            .findings
+            .into_iter()
+            .map(|finding| finding.of)
+            .collect();
+        found
+            .into_iter()
+            .map(|of| of.split_once('(').unwrap().1.to_owned())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(found().await, ["\"2026\", \"0\")", "\"2026\", \"2\")", "\"2026\", \"n\")"]);
-    site.work(json!({"op": "backfill", "table": "Surveys§"})).await;
+    assert_eq!(
+        found().await,
+        ["\"2026\", \"0\")", "\"2026\", \"2\")", "\"2026\", \"n\")"]
+    );
+    site.work(json!({"op": "backfill", "table": "Surveys§"}))
+        .await;
     assert_eq!(found().await, [""; 0]);
-    let all = [("2026", "0", &surveys[0]), ("2026", "1", &surveys[1]), ("2026", "2", &surveys[2]), ("2026", "n", &narrow)];
+    let all = [
+        ("2026", "0", &surveys[0]),
+        ("2026", "1", &surveys[1]),
+        ("2026", "2", &surveys[2]),
+        ("2026", "n", &narrow),
+    ];
     in_step(site, &all).await;
 }
 
@@ -335,10 +479,25 @@ pub(crate) async fn a_wide_entity_takes_as_many_requests_as_the_documentation_sa
         job
     };
     // Nothing is derived here: read, and one transaction; a wide one is read by two requests.
-    assert_eq!(site.requests_of(entity("Surveys2§", &answers(0..3, "a"))).await, 2);
-    assert_eq!(site.requests_of(entity("Surveys2§", &answers(0..300, "a"))).await, 2);
-    assert_eq!(site.requests_of(entity("Surveys2§", &answers(0..301, "a"))).await, 3);
-    let mut one = entity("Surveys2§", &Answers::from([("Q0299".to_owned(), EdmValue::from(5))]));
+    assert_eq!(
+        site.requests_of(entity("Surveys2§", &answers(0..3, "a")))
+            .await,
+        2
+    );
+    assert_eq!(
+        site.requests_of(entity("Surveys2§", &answers(0..300, "a")))
+            .await,
+        2
+    );
+    assert_eq!(
+        site.requests_of(entity("Surveys2§", &answers(0..301, "a")))
+            .await,
+        3
+    );
+    let mut one = entity(
+        "Surveys2§",
+        &Answers::from([("Q0299".to_owned(), EdmValue::from(5))]),
+    );
     one["mode"] = "merge".into();
     assert_eq!(site.requests_of(one).await, 3);
     let delete = Value::Object(Map::from_iter([

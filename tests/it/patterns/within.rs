@@ -114,8 +114,16 @@ struct Tables {
     together: bool,
 }
 
-const TOGETHER: Tables = Tables { departments: "Company§", people: "Company§", together: true };
-const APART: Tables = Tables { departments: "Departments§", people: "Staff§", together: false };
+const TOGETHER: Tables = Tables {
+    departments: "Company§",
+    people: "Company§",
+    together: true,
+};
+const APART: Tables = Tables {
+    departments: "Departments§",
+    people: "Staff§",
+    together: false,
+};
 
 /// Who there is, as the test sees it.
 #[derive(Default)]
@@ -144,34 +152,95 @@ impl Tables {
 /// Each says of the other what is so, and nothing is said of oneself. What was queued is done first, without a failure.
 async fn agrees(site: &Site, tables: &Tables, company: &Company) {
     assert_eq!(site.do_queued().await, [""; 0]);
-    let manager = |pk: &str| company.people.iter().find(|((of, _), (.., manages))| *of == pk && *manages).map(|(_, one)| *one);
+    let manager = |pk: &str| {
+        company
+            .people
+            .iter()
+            .find(|((of, _), (.., manages))| *of == pk && *manages)
+            .map(|(_, one)| *one)
+    };
     for (pk, (name, _)) in &company.departments {
-        let row = site.row(tables.departments, pk, "department").await.unwrap_or_else(|| panic!("{pk} is gone")).entity;
+        let row = site
+            .row(tables.departments, pk, "department")
+            .await
+            .unwrap_or_else(|| panic!("{pk} is gone"))
+            .entity;
         assert_eq!(row.text("Name"), Some(*name), "{pk}");
-        assert_eq!(row.text("ManagerName"), manager(pk).map(|(name, ..)| name), "{pk}");
-        assert_eq!(row.text("ManagerEmail"), manager(pk).map(|(_, email, _)| email), "{pk}");
-        assert!(row.get("DepartmentName").is_none() && row.get("ek_owner_department").is_none(), "{pk} says nothing to itself: {row:?}");
+        assert_eq!(
+            row.text("ManagerName"),
+            manager(pk).map(|(name, ..)| name),
+            "{pk}"
+        );
+        assert_eq!(
+            row.text("ManagerEmail"),
+            manager(pk).map(|(_, email, _)| email),
+            "{pk}"
+        );
+        assert!(
+            row.get("DepartmentName").is_none() && row.get("ek_owner_department").is_none(),
+            "{pk} says nothing to itself: {row:?}"
+        );
     }
     let mut filed = Vec::new();
     for ((pk, rk), (name, email, _)) in &company.people {
-        let row = site.row(tables.people, pk, rk).await.unwrap_or_else(|| panic!("{pk}/{rk} is gone")).entity;
+        let row = site
+            .row(tables.people, pk, rk)
+            .await
+            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .entity;
         let department = company.departments.get(pk).copied();
-        assert_eq!(row.text("DepartmentName"), department.map(|(name, _)| name), "{pk}/{rk}");
-        assert_eq!(row.get("Floor"), department.and_then(|(_, storey)| storey).map(EdmValue::Int32).as_ref(), "{pk}/{rk}");
-        assert_eq!((row.text("LastName"), row.text("Email")), (Some(*name), Some(*email)), "what others keep there stays");
-        filed.extend(department.map(|(department, _)| (department.to_lowercase(), format!("{pk}_{rk}"), (*name).to_owned())));
+        assert_eq!(
+            row.text("DepartmentName"),
+            department.map(|(name, _)| name),
+            "{pk}/{rk}"
+        );
+        assert_eq!(
+            row.get("Floor"),
+            department
+                .and_then(|(_, storey)| storey)
+                .map(EdmValue::Int32)
+                .as_ref(),
+            "{pk}/{rk}"
+        );
+        assert_eq!(
+            (row.text("LastName"), row.text("Email")),
+            (Some(*name), Some(*email)),
+            "what others keep there stays"
+        );
+        filed.extend(department.map(|(department, _)| {
+            (
+                department.to_lowercase(),
+                format!("{pk}_{rk}"),
+                (*name).to_owned(),
+            )
+        }));
     }
     if tables.together {
         filed.sort();
         assert_eq!(site.keys("ByDepartment§", "LastName").await, filed);
-        let counts: BTreeMap<&str, i64> = company.people.keys().fold(BTreeMap::new(), |mut counts, (pk, _)| {
-            *counts.entry(*pk).or_default() += 1;
-            counts
-        });
+        let counts: BTreeMap<&str, i64> =
+            company
+                .people
+                .keys()
+                .fold(BTreeMap::new(), |mut counts, (pk, _)| {
+                    *counts.entry(*pk).or_default() += 1;
+                    counts
+                });
         for (pk, count) in counts {
-            let row = site.row("Company§", pk, "employee_count").await.unwrap().entity;
-            assert_eq!(row.get("EmployeeCount"), Some(&EdmValue::Int64(count)), "{pk}");
-            assert!(row.get("DepartmentName").is_none(), "a row of a view is none of the people: {row:?}");
+            let row = site
+                .row("Company§", pk, "employee_count")
+                .await
+                .unwrap()
+                .entity;
+            assert_eq!(
+                row.get("EmployeeCount"),
+                Some(&EdmValue::Int64(count)),
+                "{pk}"
+            );
+            assert!(
+                row.get("DepartmentName").is_none(),
+                "a row of a view is none of the people: {row:?}"
+            );
         }
     }
     site.in_step(tables.departments).await;
@@ -196,7 +265,8 @@ async fn lives(site: &Site, tables: &Tables) {
     agrees(site, tables, &company).await;
 
     // A department is renamed and moves.
-    site.work(tables.department("Sales", ("Trade", Some(5)))).await;
+    site.work(tables.department("Sales", ("Trade", Some(5))))
+        .await;
     company.departments.insert("Sales", ("Trade", Some(5)));
     agrees(site, tables, &company).await;
 
@@ -204,7 +274,11 @@ async fn lives(site: &Site, tables: &Tables) {
     let one = ("Kwok", "kwok@contoso.com", true);
     site.work(tables.person(("Sales", "1"), one)).await;
     company.people.insert(("Sales", "1"), one);
-    assert_eq!(site.queued().await, 0, "what the department says to its people is the same");
+    assert_eq!(
+        site.queued().await,
+        0,
+        "what the department says to its people is the same"
+    );
     agrees(site, tables, &company).await;
 
     // A manager goes to a department without one, and its new one says so.
@@ -227,7 +301,10 @@ async fn lives(site: &Site, tables: &Tables) {
     site.work(tables.department("Law", ("Law", Some(1)))).await;
     company.departments.insert("Law", ("Law", Some(1)));
     agrees(site, tables, &company).await;
-    site.work(json!({"op": "delete", "table": tables.departments, "pk": "Ops", "rk": "department"})).await;
+    site.work(
+        json!({"op": "delete", "table": tables.departments, "pk": "Ops", "rk": "department"}),
+    )
+    .await;
     company.departments.remove("Ops");
     agrees(site, tables, &company).await;
     site.work(tables.department("Ops", ("Ops", None))).await;
@@ -235,11 +312,18 @@ async fn lives(site: &Site, tables: &Tables) {
     agrees(site, tables, &company).await;
 
     // A second manager is told of the first, and the rest goes on: also when the department is renamed.
-    let second = site.refused(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", true))).await;
-    assert!(second.contains("\"10\"") && second.contains("manager"), "{second}");
-    site.work(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", false))).await;
+    let second = site
+        .refused(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", true)))
+        .await;
+    assert!(
+        second.contains("\"10\"") && second.contains("manager"),
+        "{second}"
+    );
+    site.work(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", false)))
+        .await;
     agrees(site, tables, &company).await;
-    site.work(json!({"op": "delete", "table": tables.people, "pk": "Ops", "rk": "10"})).await;
+    site.work(json!({"op": "delete", "table": tables.people, "pk": "Ops", "rk": "10"}))
+        .await;
     company.people.remove(&("Ops", "10"));
     agrees(site, tables, &company).await;
 
@@ -247,10 +331,24 @@ async fn lives(site: &Site, tables: &Tables) {
     for table in [tables.people, tables.departments] {
         site.work(json!({"op": "backfill", "table": table})).await;
         agrees(site, tables, &company).await;
-        site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
+        site.account
+            .tables
+            .create_table(&TableName::new("EvenkeelAudits").unwrap())
+            .await
+            .unwrap();
         let (job, delivery) = site.message(&json!({"op": "audit", "table": table, "repair": true}));
-        let Job::Audit(audit) = job else { panic!("no audit") };
-        assert_eq!(site.engine.audit(&audit, &delivery).await.unwrap().unwrap().findings, []);
+        let Job::Audit(audit) = job else {
+            panic!("no audit")
+        };
+        assert_eq!(
+            site.engine
+                .audit(&audit, &delivery)
+                .await
+                .unwrap()
+                .unwrap()
+                .findings,
+            []
+        );
         agrees(site, tables, &company).await;
     }
     for pk in ["Law", "Ops", "Sales"] {
@@ -259,7 +357,9 @@ async fn lives(site: &Site, tables: &Tables) {
     agrees(site, tables, &company).await;
 }
 
-pub(crate) async fn a_department_among_its_people_and_they_say_what_the_other_is_through_their_lives(site: &Site) {
+pub(crate) async fn a_department_among_its_people_and_they_say_what_the_other_is_through_their_lives(
+    site: &Site,
+) {
     lives(site, &TOGETHER).await;
 }
 
@@ -280,40 +380,102 @@ pub(crate) async fn two_in_each_others_ranges_that_fail_come_to_rest(site: &Site
     }
     let failed = site.do_queued().await;
     let told = |words: &str| failed.iter().filter(|error| error.contains(words)).count();
-    assert_eq!((told("reconciling"), told("carrying")), (2, 1), "each twin by a sync of its own, and the overlap: {failed:?}");
-    let twins: Vec<_> = site.keys("Twins§", "Twin").await.into_iter().map(|(_, rk, twin)| (rk, twin)).collect();
+    assert_eq!(
+        (told("reconciling"), told("carrying")),
+        (2, 1),
+        "each twin by a sync of its own, and the overlap: {failed:?}"
+    );
+    let twins: Vec<_> = site
+        .keys("Twins§", "Twin")
+        .await
+        .into_iter()
+        .map(|(_, rk, twin)| (rk, twin))
+        .collect();
     let wanted = [("first", "twin1"), ("twin1", "twin2"), ("twin2", "twin1")];
-    assert_eq!(twins, wanted.map(|(rk, twin)| (rk.to_owned(), twin.to_owned())));
+    assert_eq!(
+        twins,
+        wanted.map(|(rk, twin)| (rk.to_owned(), twin.to_owned()))
+    );
 }
 
 /// What a primary that is gone had is found and dropped, though a row that another one derives into the table has its key by now.
 pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Site) {
-    let tags = async || site.keys("ByTag§", "ek_view").await.into_iter().map(|(_, tag, _)| tag).collect::<Vec<_>>();
+    let tags = async || {
+        site.keys("ByTag§", "ek_view")
+            .await
+            .into_iter()
+            .map(|(_, tag, _)| tag)
+            .collect::<Vec<_>>()
+    };
     let put = |entity: Value| json!({"op": "put", "table": "Shelves§", "entity": entity});
-    site.work(put(json!({"PartitionKey": "p", "RowKey": "at_door", "Tag": "old"}))).await;
+    site.work(put(
+        json!({"PartitionKey": "p", "RowKey": "at_door", "Tag": "old"}),
+    ))
+    .await;
     let gone = TableOperation::Delete(EntityKey::new("p", "at_door").unwrap(), IfMatch::Any);
-    site.account.tables.apply(&site.table("Shelves§"), &gone).await.unwrap();
-    site.work(put(json!({"PartitionKey": "p", "RowKey": "1", "Tag": "new", "Place": "door"}))).await;
+    site.account
+        .tables
+        .apply(&site.table("Shelves§"), &gone)
+        .await
+        .unwrap();
+    site.work(put(
+        json!({"PartitionKey": "p", "RowKey": "1", "Tag": "new", "Place": "door"}),
+    ))
+    .await;
     let row = site.row("Shelves§", "p", "at_door").await.unwrap().entity;
-    assert_eq!((row.text("ek_view"), tags().await), (Some("by_place"), vec!["new".to_owned(), "old".to_owned()]));
+    assert_eq!(
+        (row.text("ek_view"), tags().await),
+        (Some("by_place"), vec!["new".to_owned(), "old".to_owned()])
+    );
 
-    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
-    let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Shelves§"})) else { panic!("no audit") };
-    let found = site.engine.audit(&audit, &delivery).await.unwrap().unwrap().findings;
-    assert!(matches!(&*found, [one] if one.problem == Mismatch::Unwanted && one.of.contains("at_door")), "{found:?}");
-    site.work(json!({"op": "backfill", "table": "Shelves§"})).await;
+    site.account
+        .tables
+        .create_table(&TableName::new("EvenkeelAudits").unwrap())
+        .await
+        .unwrap();
+    let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Shelves§"}))
+    else {
+        panic!("no audit")
+    };
+    let found = site
+        .engine
+        .audit(&audit, &delivery)
+        .await
+        .unwrap()
+        .unwrap()
+        .findings;
+    assert!(
+        matches!(&*found, [one] if one.problem == Mismatch::Unwanted && one.of.contains("at_door")),
+        "{found:?}"
+    );
+    site.work(json!({"op": "backfill", "table": "Shelves§"}))
+        .await;
     assert_eq!(tags().await, ["new"]);
-    assert_eq!(site.row("Shelves§", "p", "at_door").await.unwrap().entity, row, "it is another one's");
-    assert_eq!(site.engine.audit(&audit, &delivery).await.unwrap().unwrap().findings, []);
+    assert_eq!(
+        site.row("Shelves§", "p", "at_door").await.unwrap().entity,
+        row,
+        "it is another one's"
+    );
+    assert_eq!(
+        site.engine
+            .audit(&audit, &delivery)
+            .await
+            .unwrap()
+            .unwrap()
+            .findings,
+        []
+    );
 }
 
 /// Who manages a department among its people is written with it in one transaction; what the department says is carried to a page of its people in
 /// another one, the department's own row left alone.
 pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
-    site.work(TOGETHER.department("Sales", ("Sales", None))).await;
+    site.work(TOGETHER.department("Sales", ("Sales", None)))
+        .await;
     for n in 0..60 {
         let rk = format!("{n:03}");
-        site.work(TOGETHER.person(("Sales", &rk), ("Cao", "jun@contoso.com", n == 7))).await;
+        site.work(TOGETHER.person(("Sales", &rk), ("Cao", "jun@contoso.com", n == 7)))
+            .await;
     }
     assert_eq!(site.do_queued().await, [""; 0]);
     let manager = TOGETHER.person(("Sales", "007"), ("Cao", "cao@contoso.com", true));
@@ -327,13 +489,20 @@ pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
     assert_eq!(row.entity.text("ManagerEmail"), Some("cao@contoso.com"));
     assert_eq!(site.queued().await, 0);
 
-    site.work(TOGETHER.department("Sales", ("Trade", None))).await;
+    site.work(TOGETHER.department("Sales", ("Trade", None)))
+        .await;
     let before = site.row("Company§", "Sales", "department").await.unwrap();
     assert_eq!(site.queued().await, 1, "one carry");
     let requests = site.requests();
     assert_eq!(site.do_queued().await, [""; 0]);
     let carried = site.requests() - requests;
-    assert!(carried < 4 * 60, "{carried} requests to carry it to 60, whose copies follow");
+    assert!(
+        carried < 4 * 60,
+        "{carried} requests to carry it to 60, whose copies follow"
+    );
     let after = site.row("Company§", "Sales", "department").await.unwrap();
-    assert_eq!(after.entity.text("ManagerEmail"), before.entity.text("ManagerEmail"));
+    assert_eq!(
+        after.entity.text("ManagerEmail"),
+        before.entity.text("ManagerEmail")
+    );
 }

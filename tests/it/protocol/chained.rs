@@ -52,24 +52,39 @@ fn delete(rk: &str) -> Job {
 /// The last name at the desk of an employee, by the view of that view.
 async fn desk(lab: &Lab, rk: &str) -> Option<String> {
     let rows = lab.rows("DesksByName").await;
-    rows.into_iter().find(|row| row.entity.key.rk.as_str() == rk).map(|row| row.entity.key.pk.to_string())
+    rows.into_iter()
+        .find(|row| row.entity.key.rk.as_str() == rk)
+        .map(|row| row.entity.key.pk.to_string())
 }
 
 /// Who has an address, by the view of a view.
 async fn holder(lab: &Lab, email: &str) -> Option<String> {
-    let [_, _, rk]: [String; 3] = serde_json::from_str(lab.read("CardsByEmail", email, "").await?.entity.text("ek_source")?).unwrap();
+    let [_, _, rk]: [String; 3] = serde_json::from_str(
+        lab.read("CardsByEmail", email, "")
+            .await?
+            .entity
+            .text("ek_source")?,
+    )
+    .unwrap();
     Some(rk)
 }
 
 async fn in_step(lab: &Lab, name: &str, pk: &str, rk: &str) -> bool {
-    let primary = Primary { table: table(name), key: EntityKey::new(pk, rk).unwrap() };
+    let primary = Primary {
+        table: table(name),
+        key: EntityKey::new(pk, rk).unwrap(),
+    };
     lab.engine.plan(&primary).await.unwrap().in_step
 }
 
 /// A job that fails for good, since a key is taken.
 async fn refused(lab: &Lab, job: &Job) {
     let failure = lab.work(job).await.unwrap_err();
-    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("CardsByEmail"), "{}", failure.chain());
+    assert!(
+        failure.class == FailureClass::Permanent && failure.chain().contains("CardsByEmail"),
+        "{}",
+        failure.chain()
+    );
 }
 
 #[tokio::test]
@@ -81,7 +96,10 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
     for _ in 0..2 {
         refused(&lab, &sync("Sales", "2")).await;
         assert_eq!(desk(&lab, "2").await.as_deref(), Some("Byron"));
-        assert!(in_step(&lab, "Desks", "desks", "2").await && !in_step(&lab, "Employees", "Sales", "2").await);
+        assert!(
+            in_step(&lab, "Desks", "desks", "2").await
+                && !in_step(&lab, "Employees", "Sales", "2").await
+        );
     }
     lab.write(employee("2", "info@contoso.com", "Gordon")).await;
     refused(&lab, &sync("Sales", "2")).await;
@@ -92,17 +110,33 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.do_queued().await;
     assert_eq!(
-        (holder(&lab, "info@contoso.com").await.as_deref(), holder(&lab, "ada@contoso.com").await.as_deref()),
+        (
+            holder(&lab, "info@contoso.com").await.as_deref(),
+            holder(&lab, "ada@contoso.com").await.as_deref()
+        ),
         (Some("2"), Some("1"))
     );
     assert!(!in_step(&lab, "Employees", "Sales", "2").await);
-    lab.work(&job(&json!({"op": "audit", "table": "Employees", "repair": true}))).await.unwrap();
-    assert!(in_step(&lab, "Employees", "Sales", "2").await && in_step(&lab, "Cards", "cards", "2").await);
+    lab.work(&job(
+        &json!({"op": "audit", "table": "Employees", "repair": true}),
+    ))
+    .await
+    .unwrap();
+    assert!(
+        in_step(&lab, "Employees", "Sales", "2").await
+            && in_step(&lab, "Cards", "cards", "2").await
+    );
     for rk in ["1", "2"] {
         lab.work(&delete(rk)).await.unwrap();
     }
     lab.finish().await;
-    for name in ["Cards", "CardsByEmail", "Desks", "DesksByName", "EvenkeelFootprints"] {
+    for name in [
+        "Cards",
+        "CardsByEmail",
+        "Desks",
+        "DesksByName",
+        "EvenkeelFootprints",
+    ] {
         assert!(lab.rows(name).await.is_empty(), "{name} has something left");
     }
 }
@@ -127,13 +161,19 @@ async fn a_key_that_a_derived_primary_has_given_up_is_taken_by_another() {
         let card = lab.read("Cards", "cards", "1").await.unwrap();
         if card.entity.text("Email") == Some("ada@contoso.com") {
             taken += 1;
-            lab.work(&sync("Sales", "2")).await.unwrap_or_else(|failure| panic!("stopped at operation {at}: {}", failure.chain()));
+            lab.work(&sync("Sales", "2"))
+                .await
+                .unwrap_or_else(|failure| panic!("stopped at operation {at}: {}", failure.chain()));
             assert_eq!(holder(&lab, "info@contoso.com").await.as_deref(), Some("2"));
         }
         lab.work(&sync("Sales", "1")).await.unwrap();
         lab.do_queued().await;
         lab.finish().await;
-        assert!(in_step(&lab, "Cards", "cards", "1").await && in_step(&lab, "Cards", "cards", "2").await, "stopped at operation {at}");
+        assert!(
+            in_step(&lab, "Cards", "cards", "1").await
+                && in_step(&lab, "Cards", "cards", "2").await,
+            "stopped at operation {at}"
+        );
     }
     assert!(taken > 2, "the card was never ahead of its index");
 }

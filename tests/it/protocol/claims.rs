@@ -43,7 +43,11 @@ fn key(rk: &str) -> EntityKey {
 }
 
 async fn write(lab: &Lab, name: &str, entity: Entity) {
-    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::InsertOrReplace(entity))
+        .await
+        .unwrap();
 }
 
 fn sync(name: &str, rk: &str) -> Job {
@@ -55,7 +59,9 @@ fn carry(of: &str) -> Job {
 }
 
 fn carry_by(view: &str, of: &str) -> Job {
-    job(&json!({"op": "carry", "view": view, "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
+    job(
+        &json!({"op": "carry", "view": view, "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+    )
 }
 
 /// Three people and somebody whom no department means.
@@ -82,8 +88,18 @@ async fn falls_silent(lab: &Lab, rk: &str) {
 /// Removes what is queued, which the test carries itself.
 async fn without_queued(lab: &Lab) {
     let queue = lab.delivery().carry_queue;
-    for message in lab.account.queues.get(&queue, 32, std::time::Duration::from_mins(1)).await.unwrap() {
-        lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+    for message in lab
+        .account
+        .queues
+        .get(&queue, 32, std::time::Duration::from_mins(1))
+        .await
+        .unwrap()
+    {
+        lab.account
+            .queues
+            .delete(&queue, &message.id, &message.pop_receipt)
+            .await
+            .unwrap();
     }
 }
 
@@ -92,13 +108,36 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     let people = lab.rows("Employees").await;
     for row in &people {
         let (rk, said) = (row.entity.key.rk.as_str(), row.entity.text("Department"));
-        assert_eq!(said, department.filter(|_| rk.starts_with('e')), "{story}: {rk}");
-        assert_eq!(row.entity.text("Email"), Some(rk), "{story}: what others keep there stays");
-        let plan = lab.engine.plan(&Primary { table: table("Employees"), key: row.entity.key.clone() }).await.unwrap();
+        assert_eq!(
+            said,
+            department.filter(|_| rk.starts_with('e')),
+            "{story}: {rk}"
+        );
+        assert_eq!(
+            row.entity.text("Email"),
+            Some(rk),
+            "{story}: what others keep there stays"
+        );
+        let plan = lab
+            .engine
+            .plan(&Primary {
+                table: table("Employees"),
+                key: row.entity.key.clone(),
+            })
+            .await
+            .unwrap();
         assert!(plan.in_step, "{story}: {plan}");
     }
-    let filed: Vec<_> = lab.rows("ByDepartment").await.iter().map(|row| row.entity.key.pk.to_string()).collect();
-    let expected = people.iter().filter(|row| row.entity.key.rk.as_str().starts_with('e')).filter_map(|_| department);
+    let filed: Vec<_> = lab
+        .rows("ByDepartment")
+        .await
+        .iter()
+        .map(|row| row.entity.key.pk.to_string())
+        .collect();
+    let expected = people
+        .iter()
+        .filter(|row| row.entity.key.rk.as_str().starts_with('e'))
+        .filter_map(|_| department);
     assert_eq!(filed, expected.collect::<Vec<_>>(), "{story}");
 }
 
@@ -118,7 +157,10 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     let failure = lab.work(&carry("b")).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
     let error = failure.chain();
-    assert!(error.contains("3 entities of") && error.contains(r#"Departments("Sales", "a")"#), "{error}");
+    assert!(
+        error.contains("3 entities of") && error.contains(r#"Departments("Sales", "a")"#),
+        "{error}"
+    );
     assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
     all_say(&lab, Some("a"), "the first keeps them").await;
     // The holder's own job is in nobody's way.
@@ -131,8 +173,13 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
 
 /// The list of claims as it lies in its row: members, tokens.
 fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
-    let texts =
-        row.properties.iter().filter_map(|(name, value)| if let EdmValue::String(text) = value { Some((name, text)) } else { None });
+    let texts = row.properties.iter().filter_map(|(name, value)| {
+        if let EdmValue::String(text) = value {
+            Some((name, text))
+        } else {
+            None
+        }
+    });
     texts
         .filter_map(|(name, text)| Some((name.clone(), serde_json::from_str(text).ok()?)))
         .filter(|(name, _)| name != "ek_source")
@@ -146,7 +193,12 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     let lab = staffed(declared(CATALOG)).await;
     let mut said = Vec::new();
     for name in ["Blue", "Red"] {
-        write(&lab, "Departments", Entity::new(key("d")).with("Name", name)).await;
+        write(
+            &lab,
+            "Departments",
+            Entity::new(key("d")).with("Name", name),
+        )
+        .await;
         lab.work(&sync("Departments", "d")).await.unwrap();
         lab.do_queued().await;
         said.push(lab.rows(CLAIMS).await.remove(0).entity);
@@ -159,7 +211,12 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     write(&lab, CLAIMS, both.with("ek_count", 2_i64)).await;
     lab.work(&carry("d")).await.unwrap();
     all_say(&lab, Some("Red"), "it was carried again").await;
-    write(&lab, "Employees", Entity::new(key("e4")).with("Email", "e4")).await;
+    write(
+        &lab,
+        "Employees",
+        Entity::new(key("e4")).with("Email", "e4"),
+    )
+    .await;
     lab.work(&sync("Employees", "e4")).await.unwrap();
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
@@ -177,9 +234,13 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
             let lab = both_speak().await;
             lab.faults.arm(at, Disturbance::Meddle);
             let other = lab.of_another_worker();
-            lab.faults.meddle(Box::pin(async move { falls_silent(&other, silent).await }));
+            lab.faults
+                .meddle(Box::pin(async move { falls_silent(&other, silent).await }));
             let story = format!("{silent} falls silent before operation {at}");
-            let ended = lab.work(&carry("b")).await.map_err(|failure: Failure| failure.chain());
+            let ended = lab
+                .work(&carry("b"))
+                .await
+                .map_err(|failure: Failure| failure.chain());
             assert!(ended.is_ok(), "{story}: {ended:?}");
             lab.faults.calm();
             lab.do_queued().await;
@@ -197,7 +258,9 @@ async fn retired() -> Lab {
     all_say(&lab, Some("a"), "it was heard").await;
     let mut next = declared(CATALOG);
     let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
-    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    next.generations
+        .retired
+        .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     lab.under(next)
 }
 
@@ -229,7 +292,9 @@ async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
             before.do_queued().await;
             let mut next = declared(&CATALOG.replace("[views.says]", &format!("[views.{name}]")));
             let source = next.views[&ViewName::new(name).unwrap()].source.clone();
-            next.generations.retired.insert(ViewName::new("says").unwrap(), (1, Source::Table(source)));
+            next.generations
+                .retired
+                .insert(ViewName::new("says").unwrap(), (1, Source::Table(source)));
             let lab = before.under(next);
             lab.work(&sync("Departments", "a")).await.unwrap();
             without_queued(&lab).await;
@@ -240,7 +305,12 @@ async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
             let story = format!("{last} is carried after {first}");
             all_say(&lab, Some("a"), &story).await;
             for row in lab.rows("Employees").await {
-                assert_eq!(row.entity.get("ek_owner_says"), None, "{story}: {}", row.entity.key);
+                assert_eq!(
+                    row.entity.get("ek_owner_says"),
+                    None,
+                    "{story}: {}",
+                    row.entity.key
+                );
             }
         }
     }
@@ -249,18 +319,27 @@ async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
 #[tokio::test]
 async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone() {
     let lab = retired().await;
-    lab.account.tables.delete_table(&table("Employees")).await.unwrap();
+    lab.account
+        .tables
+        .delete_table(&table("Employees"))
+        .await
+        .unwrap();
     assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
     // The view that is there still expects it.
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
-    lab.account.tables.delete_table(&table("Employees")).await.unwrap();
+    lab.account
+        .tables
+        .delete_table(&table("Employees"))
+        .await
+        .unwrap();
     assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
 }
 
 /// The catalog without the view has no other use for its table.
 #[tokio::test]
-async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named() {
+async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named()
+{
     let (said, _) = CATALOG.split_once("[views.by_department]").unwrap();
     let said = said.replace("[tables.Employees]\n", "");
     let before = staffed(declared(&said)).await;
@@ -269,15 +348,26 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     let mut next = declared(&said);
     let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
     next.tables.remove(&table("Employees"));
-    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    next.generations
+        .retired
+        .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     // Whoever may add messages could have any table gone through.
-    let strange = before.under(next.clone()).work(&carry("a")).await.unwrap_err();
-    assert!(strange.class == FailureClass::Permanent && strange.chain().contains("Employees"), "{}", strange.chain());
+    let strange = before
+        .under(next.clone())
+        .work(&carry("a"))
+        .await
+        .unwrap_err();
+    assert!(
+        strange.class == FailureClass::Permanent && strange.chain().contains("Employees"),
+        "{}",
+        strange.chain()
+    );
     next.generations.names = before.engine.catalog().names();
     let lab = before.under(next);
     assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
     for row in lab.rows("Employees").await {
-        let expected = Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
+        let expected =
+            Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
         assert_eq!(row.entity, expected, "something is left of what was said");
     }
 }
@@ -295,12 +385,21 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
         lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
         let client = lab.clone();
         lab.faults.meddle(Box::pin(async move {
-            let changed = TableOperation::Merge(Entity::new(key("e1")).with("Email", "e1"), IfMatch::Any);
-            client.account.tables.apply(&table("Employees"), &changed).await.unwrap();
+            let changed =
+                TableOperation::Merge(Entity::new(key("e1")).with("Email", "e1"), IfMatch::Any);
+            client
+                .account
+                .tables
+                .apply(&table("Employees"), &changed)
+                .await
+                .unwrap();
         }));
     }
     let ended = lab.deliver(&carry("a"), 1).await.unwrap();
-    assert!(ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })), "it is delivered again");
+    assert!(
+        ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })),
+        "it is delivered again"
+    );
     lab.faults.calm();
     lab.deliver_until_done(&carry("a")).await.unwrap();
     lab.do_queued().await;
@@ -312,10 +411,21 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
 #[tokio::test]
 async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
     let lab = retired().await;
-    let nonsense = TableOperation::Merge(Entity::new(key("e2")).with("ek_owner_says", "?"), IfMatch::Any);
-    lab.account.tables.apply(&table("Employees"), &nonsense).await.unwrap();
+    let nonsense = TableOperation::Merge(
+        Entity::new(key("e2")).with("ek_owner_says", "?"),
+        IfMatch::Any,
+    );
+    lab.account
+        .tables
+        .apply(&table("Employees"), &nonsense)
+        .await
+        .unwrap();
     let failure = lab.work(&carry("a")).await.unwrap_err();
-    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("1 entities of"), "{}", failure.chain());
+    assert!(
+        failure.class == FailureClass::Permanent && failure.chain().contains("1 entities of"),
+        "{}",
+        failure.chain()
+    );
     for (rk, said) in [("e1", None), ("e2", Some("a")), ("e3", None)] {
         let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
         assert_eq!(person.text("Department"), said, "{rk}");
@@ -327,7 +437,10 @@ async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
 async fn departments_that_exchange_their_people_are_in_nobodys_way() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
     let prepared = async || {
-        let lab = staffed(declared(&CATALOG.replace("row_key_prefix = \"e\"", "row_key_prefix = \"{Prefix}\""))).await;
+        let lab = staffed(declared(
+            &CATALOG.replace("row_key_prefix = \"e\"", "row_key_prefix = \"{Prefix}\""),
+        ))
+        .await;
         for (rk, prefix) in [("a", "e"), ("b", "x")] {
             write(&lab, "Departments", of(rk, prefix)).await;
             lab.work(&sync("Departments", rk)).await.unwrap();
@@ -353,9 +466,15 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
             write(&other, "Departments", of("b", "e")).await;
             other.work(&sync("Departments", "b")).await.unwrap();
         }));
-        let ended = lab.work(&to("x", "y")).await.map_err(|failure: Failure| failure.chain());
+        let ended = lab
+            .work(&to("x", "y"))
+            .await
+            .map_err(|failure: Failure| failure.chain());
         let met = lab.faults.counted() >= at;
-        assert!(ended.is_ok() || !met, "the other one before operation {at}: {ended:?}");
+        assert!(
+            ended.is_ok() || !met,
+            "the other one before operation {at}: {ended:?}"
+        );
         lab.faults.calm();
         if !met {
             break;
@@ -364,7 +483,11 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
         lab.do_queued().await;
         for (rk, said) in [("e1", "b"), ("e2", "b"), ("e3", "b"), ("x", "a")] {
             let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
-            assert_eq!(person.text("Department"), Some(said), "the other one before operation {at}: {rk}");
+            assert_eq!(
+                person.text("Department"),
+                Some(said),
+                "the other one before operation {at}: {rk}"
+            );
         }
     }
     assert!(at > 3, "only {at} operations");
@@ -374,7 +497,8 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
 async fn one_is_full() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     let full = Entity::new(key("e2")).with("Email", "e2");
-    let full = (full.properties.len()..MOST_PROPERTIES).fold(full, |entity, n| entity.with(format!("Own{n}"), true));
+    let full = (full.properties.len()..MOST_PROPERTIES)
+        .fold(full, |entity, n| entity.with(format!("Own{n}"), true));
     write(&lab, "Employees", full).await;
     lab.work(&sync("Employees", "e2")).await.unwrap();
     speaks(&lab, "a").await;
@@ -389,7 +513,9 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
         let story = case.to_string();
         let lab = one_is_full().await;
         case.arm(&lab.faults);
-        lab.deliver_until_done(&carry("a")).await.unwrap_or_else(|| panic!("{story}: the carry is given up"));
+        lab.deliver_until_done(&carry("a"))
+            .await
+            .unwrap_or_else(|| panic!("{story}: the carry is given up"));
         sweep.seen(&lab);
         lab.faults.calm();
         for (rk, said) in [("e1", Some("a")), ("e2", None), ("e3", Some("a"))] {
@@ -397,13 +523,28 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
             assert_eq!(person.text("Department"), said, "{story}: {rk}");
         }
         let queued = lab.sim.messages(&lab.delivery().carry_queue);
-        let queued: Vec<Job> = queued.iter().flat_map(|message| jobs_of(&message.text)).collect();
-        assert!(queued.iter().any(|job| job.key() == Some(&key("e2"))), "{story}: {queued:?}");
+        let queued: Vec<Job> = queued
+            .iter()
+            .flat_map(|message| jobs_of(&message.text))
+            .collect();
+        assert!(
+            queued.iter().any(|job| job.key() == Some(&key("e2"))),
+            "{story}: {queued:?}"
+        );
         let failure = lab.work(&sync("Employees", "e2")).await.unwrap_err();
-        assert!(failure.class == FailureClass::Permanent && failure.chain().contains("252"), "{story}: {}", failure.chain());
+        assert!(
+            failure.class == FailureClass::Permanent && failure.chain().contains("252"),
+            "{story}: {}",
+            failure.chain()
+        );
         // With room for it, its own job is enough.
-        let roomy = TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
-        lab.account.tables.apply(&table("Employees"), &roomy).await.unwrap();
+        let roomy =
+            TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
+        lab.account
+            .tables
+            .apply(&table("Employees"), &roomy)
+            .await
+            .unwrap();
         lab.work(&sync("Employees", "e2")).await.unwrap();
         without_queued(&lab).await;
         lab.finish().await;

@@ -18,7 +18,10 @@ use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, jobs_of, sync, table};
 
 /// The last of two who want an e-mail address has it.
-const LAST: Shape = Shape { last_writer: true, ..SMALL };
+const LAST: Shape = Shape {
+    last_writer: true,
+    ..SMALL
+};
 /// The e-mail address that all want.
 const WANTED: &str = "info@contoso.com";
 
@@ -40,7 +43,11 @@ async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
     let lab = Lab::of(shape);
     comes(&lab, "1").await;
     comes(&lab, "2").await;
-    let (has, wants) = if shape.last_writer { ("2", "1") } else { ("1", "2") };
+    let (has, wants) = if shape.last_writer {
+        ("2", "1")
+    } else {
+        ("1", "2")
+    };
     assert_eq!(holder(&lab).await.as_deref(), Some(has));
     (lab, has, wants)
 }
@@ -49,25 +56,44 @@ async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
 async fn do_queued(lab: &Lab) {
     let queue = QueueName::new("jobs").unwrap();
     for _ in 0..100 {
-        let messages = lab.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap();
+        let messages = lab
+            .account
+            .queues
+            .get(&queue, 32, Duration::from_mins(1))
+            .await
+            .unwrap();
         if messages.is_empty() {
             return;
         }
         for message in messages {
-            let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
+            let MessageText::Readable(text) = &message.text else {
+                panic!("an unreadable job")
+            };
             for queued in jobs_of(text) {
                 if let Err(failure) = lab.work(&queued).await {
-                    assert_eq!(failure.class, FailureClass::Permanent, "{queued:?}: {}", failure.chain());
+                    assert_eq!(
+                        failure.class,
+                        FailureClass::Permanent,
+                        "{queued:?}: {}",
+                        failure.chain()
+                    );
                 }
             }
-            lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+            lab.account
+                .queues
+                .delete(&queue, &message.id, &message.pop_receipt)
+                .await
+                .unwrap();
         }
     }
     panic!("the syncs of contenders never end");
 }
 
 async fn in_step(lab: &Lab, rk: &str) -> bool {
-    let primary = Primary { table: table("Employees"), key: EntityKey::new("Sales", rk).unwrap() };
+    let primary = Primary {
+        table: table("Employees"),
+        key: EntityKey::new("Sales", rk).unwrap(),
+    };
     lab.engine.plan(&primary).await.unwrap().in_step
 }
 
@@ -79,10 +105,18 @@ async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
     let (refused, untold) = lab.work_untold(&sync("Sales", "2")).await;
     assert_eq!(refused.unwrap_err().class, FailureClass::Permanent);
     let has = |view: &str| untold.iter().any(|change| change.view.as_str() == view);
-    assert_eq!((has("by_last_name_near"), has("by_email")), (true, false), "{untold:?}");
-    lab.write(employee("2", "another@contoso.com", "King")).await;
+    assert_eq!(
+        (has("by_last_name_near"), has("by_email")),
+        (true, false),
+        "{untold:?}"
+    );
+    lab.write(employee("2", "another@contoso.com", "King"))
+        .await;
     let (done, untold) = lab.work_untold(&sync("Sales", "2")).await;
-    assert!(!done.unwrap().summary().changes.is_empty() && untold.is_empty(), "an outcome tells of these: {untold:?}");
+    assert!(
+        !done.unwrap().summary().changes.is_empty() && untold.is_empty(),
+        "an outcome tells of these: {untold:?}"
+    );
 }
 
 type Prepared = BoxFuture<'static, Job>;
@@ -106,17 +140,27 @@ const WAYS: [Way; 6] = [
     }),
     ("given another address by a job", |_, rk| {
         let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Email": "another@contoso.com"});
-        async move { job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"})) }.boxed()
+        async move {
+            job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}))
+        }
+        .boxed()
     }),
-    ("deleted by a job", |_, rk| async move { job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})) }.boxed()),
-    ("archived", |_, rk| async move { job(&json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": rk})) }.boxed()),
+    ("deleted by a job", |_, rk| {
+        async move { job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})) }
+            .boxed()
+    }),
+    ("archived", |_, rk| {
+        async move { job(&json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": rk})) }
+            .boxed()
+    }),
     ("moved to another department", |_, rk| {
         async move { job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": rk, "to_pk": "Support", "to_rk": rk})) }.boxed()
     }),
 ];
 
 #[tokio::test]
-async fn a_key_that_is_given_up_goes_to_who_wants_it_whoever_was_first_and_however_it_is_given_up() {
+async fn a_key_that_is_given_up_goes_to_who_wants_it_whoever_was_first_and_however_it_is_given_up()
+{
     for shape in [SMALL, LAST] {
         for (name, way) in WAYS {
             let (lab, has, wants) = contested(shape).await;
@@ -149,7 +193,10 @@ async fn a_key_is_handed_on_whatever_disturbs_the_job_that_gives_it_up() {
                 do_queued(&lab).await;
                 lab.finish().await;
                 do_queued(&lab).await;
-                let story = format!("the holder is {name}, last_writer: {}, {case}", shape.last_writer);
+                let story = format!(
+                    "the holder is {name}, last_writer: {}, {case}",
+                    shape.last_writer
+                );
                 assert_eq!(holder(&lab).await.as_deref(), Some(wants), "{story}");
                 oracle::check(&lab, &story).await;
             }
@@ -180,7 +227,9 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
             lab.faults.calm();
             lab.finish().await;
             let story = format!("last_writer: {}, {case}", shape.last_writer);
-            let has = holder(&lab).await.unwrap_or_else(|| panic!("{story}: nobody has it"));
+            let has = holder(&lab)
+                .await
+                .unwrap_or_else(|| panic!("{story}: nobody has it"));
             let wants = if has == "1" { "2" } else { "1" };
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
@@ -203,7 +252,8 @@ async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
                 lab.write(employee("2", WANTED, "King")).await;
                 let (worker, other) = (lab.clone(), lab.of_another_worker());
                 let gives_up = |lab: Lab| async move {
-                    lab.write(employee("1", "another@contoso.com", "King")).await;
+                    lab.write(employee("1", "another@contoso.com", "King"))
+                        .await;
                     drop(lab.work(&sync("Sales", "1")).await);
                 };
                 let asks = |lab: Lab| async move { drop(lab.work(&sync("Sales", "2")).await) };
@@ -221,7 +271,10 @@ async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
                     break;
                 }
                 do_queued(&lab).await;
-                let story = format!("last_writer: {}, asks first: {asks_first}, operation {at}", shape.last_writer);
+                let story = format!(
+                    "last_writer: {}, asks first: {asks_first}, operation {at}",
+                    shape.last_writer
+                );
                 assert_eq!(holder(&lab).await.as_deref(), Some("2"), "{story}");
                 lab.finish().await;
                 oracle::check(&lab, &story).await;
@@ -238,7 +291,9 @@ async fn of_several_who_want_a_key_each_has_it_in_the_end_when_all_others_are_go
             comes(&lab, rk).await;
         }
         for left in (1..=4).rev() {
-            let has = holder(&lab).await.unwrap_or_else(|| panic!("nobody has it, and {left} want it"));
+            let has = holder(&lab)
+                .await
+                .unwrap_or_else(|| panic!("nobody has it, and {left} want it"));
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
             do_queued(&lab).await;
@@ -248,7 +303,8 @@ async fn of_several_who_want_a_key_each_has_it_in_the_end_when_all_others_are_go
 }
 
 #[tokio::test]
-async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_it_to_the_next_one() {
+async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_it_to_the_next_one()
+{
     let lab = Lab::of(LAST);
     for rk in ["1", "2", "3"] {
         comes(&lab, rk).await;
@@ -279,8 +335,15 @@ async fn a_takeover_that_arrives_late_is_given_back() {
     while disturbed {
         at += 1;
         let cases = (1..=3).flat_map(|gap| [true, false].map(|synced| (gap, synced)));
-        let meanwhile = [Meanwhile::Nothing, Meanwhile::Closed, Meanwhile::TakenOver, Meanwhile::Left];
-        for (gap, synced, meanwhile) in cases.flat_map(|(gap, synced)| meanwhile.map(|meanwhile| (gap, synced, meanwhile))) {
+        let meanwhile = [
+            Meanwhile::Nothing,
+            Meanwhile::Closed,
+            Meanwhile::TakenOver,
+            Meanwhile::Left,
+        ];
+        for (gap, synced, meanwhile) in
+            cases.flat_map(|(gap, synced)| meanwhile.map(|meanwhile| (gap, synced, meanwhile)))
+        {
             let lab = Lab::of(LAST);
             comes(&lab, "1").await;
             lab.write(employee("2", WANTED, "King")).await;
@@ -288,7 +351,9 @@ async fn a_takeover_that_arrives_late_is_given_back() {
             lab.faults.arm(at + gap, Disturbance::Meddle);
             let client = lab.of_another_worker();
             lab.faults.meddle(Box::pin(async move {
-                client.write(employee("2", "another@contoso.com", "King")).await;
+                client
+                    .write(employee("2", "another@contoso.com", "King"))
+                    .await;
                 if synced {
                     drop(client.work(&sync("Sales", "2")).await);
                 }
@@ -306,17 +371,21 @@ async fn a_takeover_that_arrives_late_is_given_back() {
             drop(lab.work(&sync("Sales", "2")).await);
             do_queued(&lab).await;
             if meanwhile == Meanwhile::Left {
-                lab.write(employee("1", "elsewhere@contoso.com", "King")).await;
+                lab.write(employee("1", "elsewhere@contoso.com", "King"))
+                    .await;
                 drop(lab.work(&sync("Sales", "1")).await);
             }
             let before = holder(&lab).await;
             lab.sim.settle();
-            arrived += u32::from(before.as_deref() == Some("1") && holder(&lab).await.as_deref() == Some("2"));
+            arrived += u32::from(
+                before.as_deref() == Some("1") && holder(&lab).await.as_deref() == Some("2"),
+            );
             match meanwhile {
                 Meanwhile::Nothing | Meanwhile::Left => {}
                 Meanwhile::Closed => {
                     lab.wait(Duration::from_hours(3));
-                    lab.write(employee("2", "a-third@contoso.com", "King")).await;
+                    lab.write(employee("2", "a-third@contoso.com", "King"))
+                        .await;
                     drop(lab.work(&sync("Sales", "2")).await);
                 }
                 Meanwhile::TakenOver => comes(&lab, "3").await,
@@ -329,7 +398,11 @@ async fn a_takeover_that_arrives_late_is_given_back() {
                 drop(lab.work(&sync("Sales", "3")).await);
                 do_queued(&lab).await;
             }
-            assert_eq!(holder(&lab).await.as_deref(), (meanwhile != Meanwhile::Left).then_some("1"), "{story}");
+            assert_eq!(
+                holder(&lab).await.as_deref(),
+                (meanwhile != Meanwhile::Left).then_some("1"),
+                "{story}"
+            );
             lab.finish().await;
             oracle::check(&lab, &story).await;
         }
@@ -341,12 +414,17 @@ async fn a_takeover_that_arrives_late_is_given_back() {
 async fn properties_on_the_entity_of_another_go_to_who_wants_them() {
     let lab = Lab::of(SHAPE);
     let manager = |rk: &str, first: &str, manages: bool| {
-        employee(rk, &format!("{rk}@contoso.com"), "King").with("FirstName", first).with("IsManager", manages)
+        employee(rk, &format!("{rk}@contoso.com"), "King")
+            .with("FirstName", first)
+            .with("IsManager", manages)
     };
     lab.write(manager("1", "Ada", true)).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.write(manager("2", "Eve", true)).await;
-    assert_eq!(lab.work(&sync("Sales", "2")).await.unwrap_err().class, FailureClass::Permanent);
+    assert_eq!(
+        lab.work(&sync("Sales", "2")).await.unwrap_err().class,
+        FailureClass::Permanent
+    );
     lab.write(manager("1", "Ada", false)).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
@@ -360,7 +438,12 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     let lab = Lab::of(SMALL);
     comes(&lab, "1").await;
     let alone = lab.operations_of(&sync("Sales", "1")).await;
-    let footprint = async || lab.read(FOOTPRINTS, "Employees~Sales", "1").await.unwrap().etag;
+    let footprint = async || {
+        lab.read(FOOTPRINTS, "Employees~Sales", "1")
+            .await
+            .unwrap()
+            .etag
+    };
     let before = footprint().await;
     comes(&lab, "2").await;
     let noted = footprint().await;
@@ -372,7 +455,14 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     assert_eq!(lab.operations_of(&sync("Sales", "1")).await, alone);
     let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
-    assert_eq!(lab.read("ByEmail", "email_Sales", WANTED).await.unwrap().etag, row.etag, "and its row is not touched");
+    assert_eq!(
+        lab.read("ByEmail", "email_Sales", WANTED)
+            .await
+            .unwrap()
+            .etag,
+        row.etag,
+        "and its row is not touched"
+    );
 }
 
 /// The holder of the address wants it no longer, and its own job fails for good.
@@ -382,14 +472,31 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
     comes(&lab, "1").await;
     lab.write(employee("1", "other@contoso.com", "King")).await;
     let footprint = EntityKey::new("Employees~Sales", "1").unwrap();
-    let unreadable = TableOperation::Merge(Entity::new(footprint.clone()).with("Items", "?"), IfMatch::Any);
-    lab.account.tables.apply(&table(FOOTPRINTS), &unreadable).await.unwrap();
+    let unreadable = TableOperation::Merge(
+        Entity::new(footprint.clone()).with("Items", "?"),
+        IfMatch::Any,
+    );
+    lab.account
+        .tables
+        .apply(&table(FOOTPRINTS), &unreadable)
+        .await
+        .unwrap();
     lab.write(employee("2", WANTED, "Lovelace")).await;
     let failure = lab.work(&sync("Sales", "2")).await.unwrap_err();
-    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("is taken by"), "{}", failure.chain());
+    assert!(
+        failure.class == FailureClass::Permanent && failure.chain().contains("is taken by"),
+        "{}",
+        failure.chain()
+    );
     let derived = async || {
-        let rows = lab.rows("Employees").await.into_iter().chain(lab.rows("ByEmail").await);
-        rows.filter_map(|row| Owner::of(&row.entity)).filter(|owner| owner.primary.key.rk.as_str() == "2").count()
+        let rows = lab
+            .rows("Employees")
+            .await
+            .into_iter()
+            .chain(lab.rows("ByEmail").await);
+        rows.filter_map(|row| Owner::of(&row.entity))
+            .filter(|owner| owner.primary.key.rk.as_str() == "2")
+            .count()
     };
     assert!(derived().await > 0, "nothing else is derived");
     // As its error says.
@@ -406,7 +513,10 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
 fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     let messages = lab.sim.messages(&QueueName::new("jobs").unwrap());
     let jobs = messages.iter().flat_map(|message| jobs_of(&message.text));
-    (messages.len(), jobs.map(|job| job.key().unwrap().rk.to_string()).collect())
+    (
+        messages.len(),
+        jobs.map(|job| job.key().unwrap().rk.to_string()).collect(),
+    )
 }
 
 /// Four employees who want one address. The first has it.
@@ -423,7 +533,10 @@ async fn all_who_wait_for_a_key_are_told_in_one_message() {
     let lab = four_who_want_it().await;
     lab.write(employee("1", "other@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
-    assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()));
+    assert_eq!(
+        waiting(&lab),
+        (1, ["2", "3", "4"].map(str::to_owned).to_vec())
+    );
     do_queued(&lab).await;
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
@@ -435,18 +548,34 @@ async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
         // No key is so long.
         lab.write(employee(rk, &rk.repeat(1100), "King")).await;
     }
-    lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
-    assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()));
+    lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
+        .await
+        .unwrap();
+    assert_eq!(
+        waiting(&lab),
+        (1, ["2", "3", "4"].map(str::to_owned).to_vec())
+    );
 }
 
 #[tokio::test]
-async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_repair_and_told_when_it_is_free() {
+async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_repair_and_told_when_it_is_free()
+ {
     let lab = four_who_want_it().await;
-    lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
-    assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()), "each is to have a poison message");
+    lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
+        .await
+        .unwrap();
+    assert_eq!(
+        waiting(&lab),
+        (1, ["2", "3", "4"].map(str::to_owned).to_vec()),
+        "each is to have a poison message"
+    );
 
     let lab = four_who_want_it().await;
-    lab.work(&job(&json!({"op": "audit", "table": "Employees", "repair": true}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "audit", "table": "Employees", "repair": true}),
+    ))
+    .await
+    .unwrap();
     assert_eq!(waiting(&lab), (0, Vec::new()), "the audit has listed them");
     lab.write(employee("1", "other@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -465,21 +594,51 @@ async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
         lab.faults.arm(at, Disturbance::Crash);
         let stopped = lab.deliver(&sync("Sales", wants), 1).await.is_none();
         lab.faults.calm();
-        let refused = lab.deliver(&sync("Sales", wants), 2).await.expect("no crash");
-        assert_eq!(refused.unwrap_err().class, FailureClass::Permanent, "stopped at operation {at}");
+        let refused = lab
+            .deliver(&sync("Sales", wants), 2)
+            .await
+            .expect("no crash");
+        assert_eq!(
+            refused.unwrap_err().class,
+            FailureClass::Permanent,
+            "stopped at operation {at}"
+        );
         for recheck in lab.rechecks().await {
-            let second = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await;
-            assert!(second.is_ok(), "stopped at operation {at}: {recheck:?}: {}", second.unwrap_err().chain());
+            let second = lab
+                .engine
+                .execute(&Work::Recheck(recheck.clone()), &lab.delivery())
+                .await;
+            assert!(
+                second.is_ok(),
+                "stopped at operation {at}: {recheck:?}: {}",
+                second.unwrap_err().chain()
+            );
             told += 1;
         }
         if !stopped {
             break;
         }
-        lab.write(employee(wants, WANTED, &format!("Ryan{at}"))).await;
+        lab.write(employee(wants, WANTED, &format!("Ryan{at}")))
+            .await;
     }
     assert!(told > 0, "no recheck was queued");
-    let primary = Primary { table: table("Employees"), key: EntityKey::new("Sales", wants).unwrap() };
-    let untold = Recheck { primary, items: Vec::new(), chained: 0, told: None };
-    assert_eq!(lab.engine.execute(&Work::Recheck(untold), &lab.delivery()).await.unwrap_err().class, FailureClass::Permanent);
+    let primary = Primary {
+        table: table("Employees"),
+        key: EntityKey::new("Sales", wants).unwrap(),
+    };
+    let untold = Recheck {
+        primary,
+        items: Vec::new(),
+        chained: 0,
+        told: None,
+    };
+    assert_eq!(
+        lab.engine
+            .execute(&Work::Recheck(untold), &lab.delivery())
+            .await
+            .unwrap_err()
+            .class,
+        FailureClass::Permanent
+    );
     assert_eq!(holder(&lab).await.as_deref(), Some(has));
 }

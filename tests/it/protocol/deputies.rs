@@ -44,16 +44,26 @@ impl Towns {
 
     /// Ann lives in Sales, the others here.
     fn of(self, rk: &str) -> &'static str {
-        if rk.starts_with("ann") { "Sales" } else { self.0 }
+        if rk.starts_with("ann") {
+            "Sales"
+        } else {
+            self.0
+        }
     }
 
     fn person(self, rk: &str, name: &str, deputy: &str) -> Entity {
         let key = EntityKey::new(self.of(rk), rk).unwrap();
-        Entity::new(key).with("Name", name).with("Age", 30).with("Deputy", deputy).with("Town", self.of(deputy))
+        Entity::new(key)
+            .with("Name", name)
+            .with("Age", 30)
+            .with("Deputy", deputy)
+            .with("Town", self.of(deputy))
     }
 
     fn put(self, rk: &str, name: &str, deputy: &str) -> Job {
-        job(&json!({"op": "put", "table": "Employees", "entity": odata::encode(&self.person(rk, name, deputy))}))
+        job(
+            &json!({"op": "put", "table": "Employees", "entity": odata::encode(&self.person(rk, name, deputy))}),
+        )
     }
 
     fn sync(self, rk: &str) -> Job {
@@ -61,13 +71,19 @@ impl Towns {
     }
 
     fn thorough(self, rk: &str) -> Job {
-        job(&json!({"op": "sync", "table": "Employees", "pk": self.of(rk), "rk": rk, "thorough": true}))
+        job(
+            &json!({"op": "sync", "table": "Employees", "pk": self.of(rk), "rk": rk, "thorough": true}),
+        )
     }
 
     /// A client writes one, and leaves to views what is theirs.
     async fn write(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         let operation = TableOperation::InsertOrMerge(self.person(rk, name, deputy));
-        lab.account.tables.apply(&table("Employees"), &operation).await.unwrap();
+        lab.account
+            .tables
+            .apply(&table("Employees"), &operation)
+            .await
+            .unwrap();
     }
 
     /// A client writes one, and another worker brings that in step.
@@ -84,12 +100,18 @@ impl Towns {
 
     async fn deputy(self, lab: &Lab, rk: &str) -> String {
         let row = lab.read("Employees", self.of(rk), rk).await;
-        row.and_then(|row| row.entity.text("Deputy").map(str::to_owned)).unwrap_or_default()
+        row.and_then(|row| row.entity.text("Deputy").map(str::to_owned))
+            .unwrap_or_default()
     }
 
     /// Bob is Ann's deputy, and Cid is Bob's; Dan is nobody's.
     async fn lined_up(self, lab: &Lab) {
-        for (rk, name, deputy) in [("dan", "Dan", ""), ("cid", "Cid", ""), ("bob", "Bob", "cid"), ("ann", "Ann", "bob")] {
+        for (rk, name, deputy) in [
+            ("dan", "Dan", ""),
+            ("cid", "Cid", ""),
+            ("bob", "Bob", "cid"),
+            ("ann", "Ann", "bob"),
+        ] {
             self.writes(lab, rk, name, deputy).await;
         }
     }
@@ -118,10 +140,17 @@ fn stories() -> Vec<Story> {
             "all were written, and the first is synced",
             |towns, lab| {
                 Box::pin(async move {
-                    for (rk, name, deputy) in [("ann", "Ann", "bob"), ("bob", "Bob", "cid"), ("cid", "Cid", "")] {
+                    for (rk, name, deputy) in [
+                        ("ann", "Ann", "bob"),
+                        ("bob", "Bob", "cid"),
+                        ("cid", "Cid", ""),
+                    ] {
                         towns.write(&lab, rk, name, deputy).await;
                     }
-                    lab.sync_later.lock().unwrap().extend(["bob", "cid"].map(|rk| towns.sync(rk)));
+                    lab.sync_later
+                        .lock()
+                        .unwrap()
+                        .extend(["bob", "cid"].map(|rk| towns.sync(rk)));
                 })
             },
             |towns| towns.sync("ann"),
@@ -136,21 +165,38 @@ fn stories() -> Vec<Story> {
             },
             |towns| towns.sync("ann"),
         ),
-        ("one is put with another name", lined_up, |towns| towns.put("ann", "Anna", "bob")),
-        ("one is put as before", lined_up, |towns| towns.put("ann", "Ann", "bob")),
-        ("one has no deputy any more", lined_up, |towns| towns.put("ann", "Ann", "")),
-        ("one turns to another", lined_up, |towns| towns.put("ann", "Ann", "dan")),
-        ("one goes", lined_up, |towns| job(&json!({"op": "delete", "table": "Employees", "pk": towns.of("ann"), "rk": "ann"}))),
+        ("one is put with another name", lined_up, |towns| {
+            towns.put("ann", "Anna", "bob")
+        }),
+        ("one is put as before", lined_up, |towns| {
+            towns.put("ann", "Ann", "bob")
+        }),
+        ("one has no deputy any more", lined_up, |towns| {
+            towns.put("ann", "Ann", "")
+        }),
+        ("one turns to another", lined_up, |towns| {
+            towns.put("ann", "Ann", "dan")
+        }),
+        ("one goes", lined_up, |towns| {
+            job(&json!({"op": "delete", "table": "Employees", "pk": towns.of("ann"), "rk": "ann"}))
+        }),
         ("a thorough look", lined_up, |towns| towns.thorough("ann")),
         (
             "all of a line were renamed, and the first is synced",
             |towns, lab| {
                 Box::pin(async move {
                     towns.lined_up(&lab).await;
-                    for (rk, name, deputy) in [("ann", "Anna", "bob"), ("bob", "Bobby", "cid"), ("cid", "Cyd", "")] {
+                    for (rk, name, deputy) in [
+                        ("ann", "Anna", "bob"),
+                        ("bob", "Bobby", "cid"),
+                        ("cid", "Cyd", ""),
+                    ] {
                         towns.write(&lab, rk, name, deputy).await;
                     }
-                    lab.sync_later.lock().unwrap().extend(["bob", "cid"].map(|rk| towns.sync(rk)));
+                    lab.sync_later
+                        .lock()
+                        .unwrap()
+                        .extend(["bob", "cid"].map(|rk| towns.sync(rk)));
                 })
             },
             |towns| towns.sync("ann"),
@@ -161,24 +207,40 @@ fn stories() -> Vec<Story> {
 /// What somebody else does in between: a client writes, and another worker does the jobs.
 fn meddlers() -> [(&'static str, Step); 8] {
     [
-        ("the other is renamed", |towns, lab| Box::pin(async move { towns.renames(&lab, "bob", "Bobby").await })),
-        ("the same is renamed", |towns, lab| Box::pin(async move { towns.renames(&lab, "ann", "Annie").await })),
-        ("the same has its old name again", |towns, lab| Box::pin(async move { towns.renames(&lab, "ann", "Ann").await })),
-        ("the same is renamed, and has its old name again", |towns, lab| {
-            Box::pin(async move {
-                towns.renames(&lab, "ann", "Annie").await;
-                towns.renames(&lab, "ann", "Ann").await;
-            })
+        ("the other is renamed", |towns, lab| {
+            Box::pin(async move { towns.renames(&lab, "bob", "Bobby").await })
         }),
-        ("of the same nothing can be derived for a while", |towns, lab| {
-            Box::pin(async move {
-                let deputy = towns.deputy(&lab, "ann").await;
-                let odd = towns.person("ann", "Ann", &deputy).with("Age", -1);
-                lab.account.tables.apply(&table("Employees"), &TableOperation::InsertOrMerge(odd)).await.unwrap();
-                drop(lab.work(&towns.sync("ann")).await);
-                towns.writes(&lab, "ann", "Ann", &deputy).await;
-            })
+        ("the same is renamed", |towns, lab| {
+            Box::pin(async move { towns.renames(&lab, "ann", "Annie").await })
         }),
+        ("the same has its old name again", |towns, lab| {
+            Box::pin(async move { towns.renames(&lab, "ann", "Ann").await })
+        }),
+        (
+            "the same is renamed, and has its old name again",
+            |towns, lab| {
+                Box::pin(async move {
+                    towns.renames(&lab, "ann", "Annie").await;
+                    towns.renames(&lab, "ann", "Ann").await;
+                })
+            },
+        ),
+        (
+            "of the same nothing can be derived for a while",
+            |towns, lab| {
+                Box::pin(async move {
+                    let deputy = towns.deputy(&lab, "ann").await;
+                    let odd = towns.person("ann", "Ann", &deputy).with("Age", -1);
+                    lab.account
+                        .tables
+                        .apply(&table("Employees"), &TableOperation::InsertOrMerge(odd))
+                        .await
+                        .unwrap();
+                    drop(lab.work(&towns.sync("ann")).await);
+                    towns.writes(&lab, "ann", "Ann", &deputy).await;
+                })
+            },
+        ),
         ("the same parts and comes back", |towns, lab| {
             Box::pin(async move {
                 let deputy = towns.deputy(&lab, "ann").await;
@@ -193,7 +255,10 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 lab.work(&towns.sync("bob")).await.unwrap();
                 towns.writes(&lab, "bob", "Bob", &deputy).await;
                 // As users are told to, who delete what has properties of others.
-                lab.sync_later.lock().unwrap().extend(["ann", "cid"].map(|rk| towns.thorough(rk)));
+                lab.sync_later
+                    .lock()
+                    .unwrap()
+                    .extend(["ann", "cid"].map(|rk| towns.thorough(rk)));
             })
         }),
         ("both are looked at thoroughly", |towns, lab| {
@@ -215,17 +280,28 @@ async fn wrong(lab: &Lab) -> Option<String> {
     let rows = lab.rows("Employees").await;
     for row in &rows {
         let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
-        let naming = rows.iter().find(|one| one.entity.text("Deputy") == Some(rk) && one.entity.text("Town") == Some(pk));
+        let naming = rows.iter().find(|one| {
+            one.entity.text("Deputy") == Some(rk) && one.entity.text("Town") == Some(pk)
+        });
         let name = naming.and_then(|one| one.entity.text("Name"));
-        if row.entity.text("ForName") != name || row.entity.get("ek_owner_deputy").is_some() != name.is_some() {
+        if row.entity.text("ForName") != name
+            || row.entity.get("ek_owner_deputy").is_some() != name.is_some()
+        {
             return Some(format!("{rk} should say {name:?}: {:?}", row.entity));
         }
-        let primary = Primary { table: table("Employees"), key: row.entity.key.clone() };
+        let primary = Primary {
+            table: table("Employees"),
+            key: row.entity.key.clone(),
+        };
         let mut plan = lab.engine.plan(&primary).await.unwrap();
         if !plan.in_step && !plan.waiting.is_empty() {
             // A pass that stopped may leave it announced that it tries again to set what has no entity to lie on. That does no harm, and
             // ends with the next sync, which has to follow anyway once that entity is there.
-            lab.work(&job(&json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}))).await.unwrap();
+            lab.work(&job(
+                &json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
+            ))
+            .await
+            .unwrap();
             plan = lab.engine.plan(&primary).await.unwrap();
         }
         if !plan.in_step {
@@ -258,14 +334,20 @@ async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
             while let Some(case) = sweep.next() {
                 let lab = prepared(towns, prepare).await;
                 case.arm(&lab.faults);
-                assert!(lab.deliver_until_done(&job).await.is_some(), "{story}, {case}, {towns:?}: poisoned");
+                assert!(
+                    lab.deliver_until_done(&job).await.is_some(),
+                    "{story}, {case}, {towns:?}: poisoned"
+                );
                 sweep.seen(&lab);
                 assert_eq!(wrong(&lab).await, None, "{story}, {case}, {towns:?}");
             }
             runs += sweep.runs().0;
         }
     }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 /// Every story with another worker in between at every operation, after which the first one stops at once, some operations later, or not at
@@ -288,7 +370,12 @@ async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
                         lab.deliver_until_done(&job).await;
                         runs += 1;
                         if let Some(wrong) = wrong(&lab).await {
-                            return (Some(format!("{story}, {name} before operation {at}, stops {stops:?}, {towns:?}: {wrong}")), runs);
+                            return (
+                                Some(format!(
+                                    "{story}, {name} before operation {at}, stops {stops:?}, {towns:?}: {wrong}"
+                                )),
+                                runs,
+                            );
                         }
                     }
                 }
@@ -302,13 +389,19 @@ async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
 async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_operation() {
     let (wrong, runs) = meddled(&stories()).await;
     assert_eq!(wrong, None);
-    assert!(runs > 1_000, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 1_000,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 /// What stops late writes is tested by doing without it.
 #[tokio::test]
 async fn a_write_that_is_not_announced_or_keeps_its_token_is_caught() {
-    let renamed: Vec<_> = stories().into_iter().filter(|(story, ..)| story.contains("renamed and is synced")).collect();
+    let renamed: Vec<_> = stories()
+        .into_iter()
+        .filter(|(story, ..)| story.contains("renamed and is synced"))
+        .collect();
     for bug in [Bug::PropertiesUnannounced, Bug::PropertyTokensRepeat] {
         let _planting = MutationGuard::of(bug);
         let (wrong, runs) = meddled(&renamed).await;
@@ -319,7 +412,8 @@ async fn a_write_that_is_not_announced_or_keeps_its_token_is_caught() {
 /// Two who are each other's deputies: whoever is put second is poisoned, and can be parted from the other at once.
 #[tokio::test]
 async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_operation() {
-    let alone: Step = |towns, lab| Box::pin(async move { towns.writes(&lab, "ann", "Ann", "bob").await });
+    let alone: Step =
+        |towns, lab| Box::pin(async move { towns.writes(&lab, "ann", "Ann", "bob").await });
     let mut runs = 0_u32;
     for towns in Towns::ALL {
         let job = towns.put("bob", "Bob", "ann");
@@ -327,11 +421,18 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
         lab.faults.arm(u64::MAX, Disturbance::Crash);
         let failure = lab.deliver(&job, 1).await.unwrap().unwrap_err();
         let [ann, bob] = ["ann", "bob"].map(|rk| {
-            let primary = Primary { table: table("Employees"), key: EntityKey::new(towns.of(rk), rk).unwrap() };
+            let primary = Primary {
+                table: table("Employees"),
+                key: EntityKey::new(towns.of(rk), rk).unwrap(),
+            };
             primary.to_string()
         });
         let told = format!("a ring of entities, {bob} -> {ann} -> {bob}, ");
-        assert!(failure.class == FailureClass::Permanent && failure.chain().contains(&told), "{}", failure.chain());
+        assert!(
+            failure.class == FailureClass::Permanent && failure.chain().contains(&told),
+            "{}",
+            failure.chain()
+        );
         let mut sweep = Sweep::over(lab.faults.counted());
         while let Some(case) = sweep.next() {
             let lab = prepared(towns, alone).await;
@@ -341,14 +442,26 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
             lab.faults.calm();
             lab.sim.settle();
             for (rk, name, deputy) in [("ann", "Ann", "bob"), ("bob", "Bob", "ann")] {
-                let row = lab.read("Employees", towns.of(rk), rk).await.unwrap().entity;
+                let row = lab
+                    .read("Employees", towns.of(rk), rk)
+                    .await
+                    .unwrap()
+                    .entity;
                 let own = towns.person(rk, name, deputy).properties;
-                assert!(own.iter().all(|(name, value)| row.get(name) == Some(value)), "{case}, {towns:?}: {row:?}");
+                assert!(
+                    own.iter().all(|(name, value)| row.get(name) == Some(value)),
+                    "{case}, {towns:?}: {row:?}"
+                );
             }
-            lab.work(&towns.put("ann", "Ann", "")).await.unwrap_or_else(|failure| panic!("{case}, {towns:?}: {}", failure.chain()));
+            lab.work(&towns.put("ann", "Ann", ""))
+                .await
+                .unwrap_or_else(|failure| panic!("{case}, {towns:?}: {}", failure.chain()));
             assert_eq!(wrong(&lab).await, None, "{case}, {towns:?}");
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 50, "only {runs} runs: the sweep has lost its operations");
+    assert!(
+        runs > 50,
+        "only {runs} runs: the sweep has lost its operations"
+    );
 }

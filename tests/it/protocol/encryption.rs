@@ -24,8 +24,13 @@ fn catalog() -> Catalog {
     let mut catalog = company::catalog(SMALL);
     let employees = catalog.tables[&table("Employees")].clone();
     let hash = Template::parse_text("{Ssn|lower}").unwrap();
-    catalog.hashed.insert(employees.clone(), [("SsnHash".to_owned(), hash)].into());
-    catalog.encrypted.insert(employees, BTreeSet::from(["Phone".to_owned(), "Salary".to_owned(), "Ssn".to_owned()]));
+    catalog
+        .hashed
+        .insert(employees.clone(), [("SsnHash".to_owned(), hash)].into());
+    catalog.encrypted.insert(
+        employees,
+        BTreeSet::from(["Phone".to_owned(), "Salary".to_owned(), "Ssn".to_owned()]),
+    );
     catalog
 }
 
@@ -46,32 +51,65 @@ fn on(archive: &str, op: &str) -> Job {
 }
 
 pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
-    Primary { table: table(table_name), key: EntityKey::new(pk, rk).unwrap() }
+    Primary {
+        table: table(table_name),
+        key: EntityKey::new(pk, rk).unwrap(),
+    }
 }
 
 /// The value that is sealed in a row or document, as that of an entity.
 pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
     let vault = vault();
-    let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
+    let keys = DataKeys {
+        tables: lab.account.tables.as_ref(),
+        vault: vault.as_ref(),
+    };
     let key = keys.find(home).await.unwrap().expect("a data key");
-    key.open(SealedPlace { home, property }, stored.text(property).expect("a sealed value")).unwrap()
+    key.open(
+        SealedPlace { home, property },
+        stored.text(property).expect("a sealed value"),
+    )
+    .unwrap()
 }
 
 /// Everything that is stored, as text.
 async fn stored(lab: &Lab) -> String {
     let mut all = String::new();
     for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
-        all.extend([format!("{:?}", lab.account.tables.query(&table, &Query::default()).await.unwrap().rows)]);
+        all.extend([format!(
+            "{:?}",
+            lab.account
+                .tables
+                .query(&table, &Query::default())
+                .await
+                .unwrap()
+                .rows
+        )]);
     }
     let container = ContainerName::new(CONTAINER).unwrap();
-    for blob in all_blobs(lab.account.blobs.as_ref(), &container, "").await.unwrap() {
-        let content = lab.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
-        all.extend([format!("{} {}", blob.name, String::from_utf8_lossy(&content))]);
+    for blob in all_blobs(lab.account.blobs.as_ref(), &container, "")
+        .await
+        .unwrap()
+    {
+        let content = lab
+            .account
+            .blobs
+            .get(&container, &blob.name, None)
+            .await
+            .unwrap()
+            .unwrap()
+            .content;
+        all.extend([format!(
+            "{} {}",
+            blob.name,
+            String::from_utf8_lossy(&content)
+        )]);
     }
     for queue in ["jobs", "jobs-recheck"] {
         let queue = QueueName::new(queue).unwrap();
         for message in lab.account.queues.peek(&queue, 32).await.unwrap() {
-            let (MessageText::Readable(text) | MessageText::Unreadable { raw: text, .. }) = message.text;
+            let (MessageText::Readable(text) | MessageText::Unreadable { raw: text, .. }) =
+                message.text;
             all += &text;
         }
     }
@@ -83,18 +121,38 @@ type Story = (&'static str, fn() -> Vec<Job>);
 
 const STORIES: [Story; 6] = [
     ("put", || vec![job(&put("1", "a", "replace"))]),
-    ("put again", || vec![job(&put("1", "a", "replace")), job(&put("1", "b", "replace"))]),
-    ("merge", || vec![job(&put("1", "a", "replace")), job(&put("1", "b", "merge"))]),
+    ("put again", || {
+        vec![
+            job(&put("1", "a", "replace")),
+            job(&put("1", "b", "replace")),
+        ]
+    }),
+    ("merge", || {
+        vec![job(&put("1", "a", "replace")), job(&put("1", "b", "merge"))]
+    }),
     ("move", || {
         let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "7"});
         vec![job(&put("1", "a", "replace")), job(&away)]
     }),
-    ("archive", || vec![job(&put("1", "a", "replace")), on("former", "archive")]),
-    ("restore", || vec![job(&put("1", "a", "replace")), on("former", "archive"), on("former", "restore")]),
+    ("archive", || {
+        vec![job(&put("1", "a", "replace")), on("former", "archive")]
+    }),
+    ("restore", || {
+        vec![
+            job(&put("1", "a", "replace")),
+            on("former", "archive"),
+            on("former", "restore"),
+        ]
+    }),
 ];
 
 /// Disturbs the last of these jobs at every operation, and looks at each laboratory in the end. How many runs that were.
-async fn swept(name: &str, new: impl Fn() -> Lab, jobs: &[Job], look: impl AsyncFn(&Lab, &str)) -> u32 {
+async fn swept(
+    name: &str,
+    new: impl Fn() -> Lab,
+    jobs: &[Job],
+    look: impl AsyncFn(&Lab, &str),
+) -> u32 {
     let (last, before) = jobs.split_last().unwrap();
     let prepared = async || {
         let lab = new();
@@ -125,74 +183,179 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
         let jobs = jobs();
         runs += swept(name, lab, &jobs, async |lab, what| {
             let (at, home) = match name {
-                "move" => (primary("Employees", "Ops", "7"), primary("Employees", "Ops", "7")),
-                "archive" => (primary("FormerEmployees", "Sales", "1"), primary("Employees", "Sales", "1")),
-                _ => (primary("Employees", "Sales", "1"), primary("Employees", "Sales", "1")),
+                "move" => (
+                    primary("Employees", "Ops", "7"),
+                    primary("Employees", "Ops", "7"),
+                ),
+                "archive" => (
+                    primary("FormerEmployees", "Sales", "1"),
+                    primary("Employees", "Sales", "1"),
+                ),
+                _ => (
+                    primary("Employees", "Sales", "1"),
+                    primary("Employees", "Sales", "1"),
+                ),
             };
-            let row = lab.read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str()).await.expect(what);
-            let ssn = if jobs.len() == 2 && ["put again", "merge"].contains(&name) { "b" } else { "a" };
-            assert_eq!(opened(lab, &row.entity, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
-            assert_eq!(opened(lab, &row.entity, &home, "Salary").await, EdmValue::from(75_000), "{what}");
+            let row = lab
+                .read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str())
+                .await
+                .expect(what);
+            let ssn = if jobs.len() == 2 && ["put again", "merge"].contains(&name) {
+                "b"
+            } else {
+                "a"
+            };
+            assert_eq!(
+                opened(lab, &row.entity, &home, "Ssn").await,
+                EdmValue::from(format!("{CANARY} {ssn}").as_str()),
+                "{what}"
+            );
+            assert_eq!(
+                opened(lab, &row.entity, &home, "Salary").await,
+                EdmValue::from(75_000),
+                "{what}"
+            );
             let vault = vault();
-            let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
-            let hash = keys.of_hashes(&table("EMPLOYEES")).await.unwrap().hash("SsnHash", &format!("{CANARY} {ssn}"));
+            let keys = DataKeys {
+                tables: lab.account.tables.as_ref(),
+                vault: vault.as_ref(),
+            };
+            let hash = keys
+                .of_hashes(&table("EMPLOYEES"))
+                .await
+                .unwrap()
+                .hash("SsnHash", &format!("{CANARY} {ssn}"));
             assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
             assert!(!stored(lab).await.contains(CANARY), "{what}");
         })
         .await;
     }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 fn conditional() -> Lab {
     let mut catalog = catalog();
     let employees = catalog.tables[&table("Employees")].clone();
-    catalog.encrypted_when.insert(employees, Condition::parse("Region == \"EU\" or PartitionKey == \"Secret\"").unwrap());
+    catalog.encrypted_when.insert(
+        employees,
+        Condition::parse("Region == \"EU\" or PartitionKey == \"Secret\"").unwrap(),
+    );
     Lab::with(SMALL, catalog)
 }
 
 /// A `put` in a region, with properties of its own.
 fn of(region: Option<&str>, mode: &str, more: &Value) -> Job {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": "1"});
-    entity.as_object_mut().unwrap().extend(region.map(|region| ("Region".to_owned(), json!(region))));
-    entity.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    entity
+        .as_object_mut()
+        .unwrap()
+        .extend(region.map(|region| ("Region".to_owned(), json!(region))));
+    entity
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode}))
 }
 
 fn moved(pk: &str) -> Job {
-    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": "1"}))
+    job(
+        &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": "1"}),
+    )
 }
 
 /// Jobs in turn, of which the last is disturbed; the partition at the end; whether `Ssn` and `Salary` are sealed then, and the region.
 type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
 const CONDITIONAL: [Conditional; 9] = [
-    ("holds", || vec![of(Some("EU"), "replace", &whole())], "Sales", [true, true]),
-    ("does not hold", || vec![of(Some("US"), "replace", &whole())], "Sales", [false, false]),
-    ("begins to hold", || vec![of(Some("US"), "replace", &whole()), of(Some("EU"), "merge", &json!({}))], "Sales", [true, true]),
+    (
+        "holds",
+        || vec![of(Some("EU"), "replace", &whole())],
+        "Sales",
+        [true, true],
+    ),
+    (
+        "does not hold",
+        || vec![of(Some("US"), "replace", &whole())],
+        "Sales",
+        [false, false],
+    ),
+    (
+        "begins to hold",
+        || {
+            vec![
+                of(Some("US"), "replace", &whole()),
+                of(Some("EU"), "merge", &json!({})),
+            ]
+        },
+        "Sales",
+        [true, true],
+    ),
     (
         "begins to hold, with another value",
         || {
             vec![
-                of(Some("US"), "replace", &json!({"Ssn": "canary old", "Salary": 75_000})),
+                of(
+                    Some("US"),
+                    "replace",
+                    &json!({"Ssn": "canary old", "Salary": 75_000}),
+                ),
                 of(Some("EU"), "merge", &json!({"Ssn": "canary a"})),
             ]
         },
         "Sales",
         [true, true],
     ),
-    ("holds of what is stored", || vec![of(Some("EU"), "replace", &whole()), of(None, "merge", &whole())], "Sales", [true, true]),
-    ("ends to hold", || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({}))], "Sales", [true, true]),
+    (
+        "holds of what is stored",
+        || {
+            vec![
+                of(Some("EU"), "replace", &whole()),
+                of(None, "merge", &whole()),
+            ]
+        },
+        "Sales",
+        [true, true],
+    ),
+    (
+        "ends to hold",
+        || {
+            vec![
+                of(Some("EU"), "replace", &whole()),
+                of(Some("US"), "merge", &json!({})),
+            ]
+        },
+        "Sales",
+        [true, true],
+    ),
     (
         "ends to hold, with another value",
-        || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({"Ssn": "canary a"}))],
+        || {
+            vec![
+                of(Some("EU"), "replace", &whole()),
+                of(Some("US"), "merge", &json!({"Ssn": "canary a"})),
+            ]
+        },
         "Sales",
         [false, true],
     ),
-    ("moves to where it holds", || vec![of(Some("US"), "replace", &whole()), moved("Secret")], "Secret", [true, true]),
+    (
+        "moves to where it holds",
+        || vec![of(Some("US"), "replace", &whole()), moved("Secret")],
+        "Secret",
+        [true, true],
+    ),
     (
         "moves to where it does not hold",
-        || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({})), moved("Ops")],
+        || {
+            vec![
+                of(Some("EU"), "replace", &whole()),
+                of(Some("US"), "merge", &json!({})),
+                moved("Ops"),
+            ]
+        },
         "Ops",
         [true, true],
     ),
@@ -209,38 +372,72 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
         runs += swept(name, conditional, &jobs(), async |lab, what| {
             let home = primary("Employees", pk, "1");
             let row = lab.read("Employees", pk, "1").await.expect(what);
-            for (property, value, sealed) in [("Ssn", EdmValue::from("canary a"), sealed[0]), ("Salary", EdmValue::from(75_000), sealed[1])]
-            {
+            for (property, value, sealed) in [
+                ("Ssn", EdmValue::from("canary a"), sealed[0]),
+                ("Salary", EdmValue::from(75_000), sealed[1]),
+            ] {
                 let found = row.entity.get(property).expect(what);
                 assert_eq!(is_sealed(found), sealed, "{what}: {property}");
-                let found = if sealed { opened(lab, &row.entity, &home, property).await } else { found.clone() };
+                let found = if sealed {
+                    opened(lab, &row.entity, &home, property).await
+                } else {
+                    found.clone()
+                };
                 assert_eq!(found, value, "{what}: {property}");
             }
             // One lookup finds both.
             let vault = vault();
-            let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
-            let hash = keys.of_hashes(&table("Employees")).await.unwrap().hash("SsnHash", "canary a");
+            let keys = DataKeys {
+                tables: lab.account.tables.as_ref(),
+                vault: vault.as_ref(),
+            };
+            let hash = keys
+                .of_hashes(&table("Employees"))
+                .await
+                .unwrap()
+                .hash("SsnHash", "canary a");
             assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
             assert_eq!(stored(lab).await.contains(CANARY), !sealed[0], "{what}");
         })
         .await;
     }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 #[tokio::test]
 async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in_each_round() {
     let (lab, without) = (conditional(), Lab::with(SMALL, company::catalog(SMALL)));
-    let no_hash = of(Some("US"), "replace", &json!({"Email": "1@contoso.com", "Salary": 75_000}));
-    lab.work(&of(Some("US"), "replace", &whole())).await.unwrap();
-    without.work(&of(Some("US"), "replace", &whole())).await.unwrap();
-    assert_eq!(lab.operations_of(&no_hash).await, without.operations_of(&no_hash).await, "no key is read");
+    let no_hash = of(
+        Some("US"),
+        "replace",
+        &json!({"Email": "1@contoso.com", "Salary": 75_000}),
+    );
+    lab.work(&of(Some("US"), "replace", &whole()))
+        .await
+        .unwrap();
+    without
+        .work(&of(Some("US"), "replace", &whole()))
+        .await
+        .unwrap();
+    assert_eq!(
+        lab.operations_of(&no_hash).await,
+        without.operations_of(&no_hash).await,
+        "no key is read"
+    );
 
     // Another job writes the region between this one's read and its write, whichever is first.
     for region_first in [false, true] {
         let lab = conditional();
-        lab.work(&of(Some("US"), "replace", &whole())).await.unwrap();
-        let mut jobs = [of(None, "merge", &json!({"Salary": 80_000})), of(Some("EU"), "merge", &json!({}))];
+        lab.work(&of(Some("US"), "replace", &whole()))
+            .await
+            .unwrap();
+        let mut jobs = [
+            of(None, "merge", &json!({"Salary": 80_000})),
+            of(Some("EU"), "merge", &json!({})),
+        ];
         if region_first {
             jobs.reverse();
         }
@@ -249,7 +446,13 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         other.unwrap();
         let row = lab.read("Employees", "Sales", "1").await.unwrap();
         assert_eq!(
-            opened(&lab, &row.entity, &primary("Employees", "Sales", "1"), "Salary").await,
+            opened(
+                &lab,
+                &row.entity,
+                &primary("Employees", "Sales", "1"),
+                "Salary"
+            )
+            .await,
             EdmValue::from(80_000),
             "{region_first}"
         );
@@ -261,14 +464,28 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
 async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
     let lab = lab();
     lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
-    let ssn = lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn").unwrap().to_owned();
+    let ssn = lab
+        .read("Employees", "Sales", "1")
+        .await
+        .unwrap()
+        .entity
+        .text("Ssn")
+        .unwrap()
+        .to_owned();
     assert!(ssn.starts_with(PREFIX));
     lab.work(&on(BLOB_ARCHIVE, "archive")).await.unwrap();
     lab.finish().await;
-    assert_eq!(lab.document("1").await.unwrap().text("Ssn"), Some(ssn.as_str()));
+    assert_eq!(
+        lab.document("1").await.unwrap().text("Ssn"),
+        Some(ssn.as_str())
+    );
     lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
     let again = lab.read("Employees", "Sales", "1").await.unwrap();
-    assert_eq!(again.entity.text("Ssn"), Some(ssn.as_str()), "one value in one place is one text");
+    assert_eq!(
+        again.entity.text("Ssn"),
+        Some(ssn.as_str()),
+        "one value in one place is one text"
+    );
     lab.work(&on(LOG_ARCHIVE, "archive")).await.unwrap();
     lab.finish().await;
     assert_eq!(lab.lines().await[0]["Ssn"], ssn.as_str());
@@ -278,7 +495,12 @@ async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
 async fn refused(lab: &Lab, job: &Job) -> String {
     let before = stored(lab).await;
     let failure = lab.work(job).await.unwrap_err();
-    assert_eq!(failure.class, FailureClass::Permanent, "{}", failure.chain());
+    assert_eq!(
+        failure.class,
+        FailureClass::Permanent,
+        "{}",
+        failure.chain()
+    );
     assert_eq!(stored(lab).await, before, "something was written");
     failure.chain()
 }
@@ -289,20 +511,50 @@ async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothin
     for rk in ["1", "2"] {
         lab.work(&job(&put(rk, rk, "replace"))).await.unwrap();
     }
-    let own = lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn").unwrap().to_owned();
-    let other = lab.read("Employees", "Sales", "2").await.unwrap().entity.text("Ssn").unwrap().to_owned();
+    let own = lab
+        .read("Employees", "Sales", "1")
+        .await
+        .unwrap()
+        .entity
+        .text("Ssn")
+        .unwrap()
+        .to_owned();
+    let other = lab
+        .read("Employees", "Sales", "2")
+        .await
+        .unwrap()
+        .entity
+        .text("Ssn")
+        .unwrap()
+        .to_owned();
     let cut = own[..own.len() - 3].to_owned();
-    for (property, value) in [("Ssn", other.as_str()), ("Phone", &own), ("Ssn", &cut), ("Ssn", "ek1."), ("Ssn", "ek1.§")] {
+    for (property, value) in [
+        ("Ssn", other.as_str()),
+        ("Phone", &own),
+        ("Ssn", &cut),
+        ("Ssn", "ek1."),
+        ("Ssn", "ek1.§"),
+    ] {
         let mut forged = put("1", "1", "merge");
         forged["entity"][property] = json!(value);
         let problem = refused(&lab, &job(&forged)).await;
-        assert!(problem.contains(&format!("{property:?} of Employees(\"Sales\", \"1\")")), "{problem}");
+        assert!(
+            problem.contains(&format!("{property:?} of Employees(\"Sales\", \"1\")")),
+            "{problem}"
+        );
     }
     // Its own may be sent again as it is.
     let mut same = put("1", "1", "merge");
     same["entity"]["Ssn"] = json!(own);
     lab.work(&job(&same)).await.unwrap();
-    assert_eq!(lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn"), Some(own.as_str()));
+    assert_eq!(
+        lab.read("Employees", "Sales", "1")
+            .await
+            .unwrap()
+            .entity
+            .text("Ssn"),
+        Some(own.as_str())
+    );
 }
 
 #[tokio::test]
@@ -312,15 +564,31 @@ async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
     let mut staged = put("1", "a", "merge");
     staged["entity"].as_object_mut().unwrap().remove("Ssn");
     staged["blobs"] = json!({"Ssn": {"blob": "evenkeel-staging/a"}});
-    assert!(refused(&lab, &job(&staged)).await.contains("a staged blob is not"));
+    assert!(
+        refused(&lab, &job(&staged))
+            .await
+            .contains("a staged blob is not")
+    );
     let mut newer = put("1", "a", "merge");
     newer["newer_by"] = json!("Salary");
-    assert!(refused(&lab, &job(&newer)).await.contains("sealed values have no order"));
+    assert!(
+        refused(&lab, &job(&newer))
+            .await
+            .contains("sealed values have no order")
+    );
     let mut long = put("1", "a", "merge");
     long["entity"]["Phone"] = json!("1".repeat(30_000));
-    assert!(refused(&lab, &job(&long)).await.contains("characters once it is sealed"));
+    assert!(
+        refused(&lab, &job(&long))
+            .await
+            .contains("characters once it is sealed")
+    );
     let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_table": "FormerEmployees", "to_pk": "Sales", "to_rk": "1"});
-    assert!(refused(&lab, &job(&away)).await.contains("expected encrypt"));
+    assert!(
+        refused(&lab, &job(&away))
+            .await
+            .contains("expected encrypt")
+    );
 }
 
 #[tokio::test]
@@ -331,34 +599,86 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_rk": "9", "to_pk": "Sales"}),
     );
     lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
-    let mut rows = lab.account.tables.query(&keys_table(), &Query::default()).await.unwrap().rows.into_iter();
-    let row = rows.find(|row| row.entity.key.pk.as_str().contains('~')).unwrap().entity;
-    for (damaged, problem) in
-        [(row.clone().with("WrappedKey", "AAAA"), "does not unwrap"), (row.clone().with("WrappedKey", 7), "not as a worker wrote it")]
-    {
-        lab.account.tables.apply(&keys_table(), &TableOperation::InsertOrReplace(damaged)).await.unwrap();
-        assert!(refused(&lab, &job(&put("1", "b", "replace"))).await.contains(problem));
+    let mut rows = lab
+        .account
+        .tables
+        .query(&keys_table(), &Query::default())
+        .await
+        .unwrap()
+        .rows
+        .into_iter();
+    let row = rows
+        .find(|row| row.entity.key.pk.as_str().contains('~'))
+        .unwrap()
+        .entity;
+    for (damaged, problem) in [
+        (row.clone().with("WrappedKey", "AAAA"), "does not unwrap"),
+        (
+            row.clone().with("WrappedKey", 7),
+            "not as a worker wrote it",
+        ),
+    ] {
+        lab.account
+            .tables
+            .apply(&keys_table(), &TableOperation::InsertOrReplace(damaged))
+            .await
+            .unwrap();
+        assert!(
+            refused(&lab, &job(&put("1", "b", "replace")))
+                .await
+                .contains(problem)
+        );
         assert!(refused(&lab, &job(&away)).await.contains(problem));
     }
     // One configuration without a key is none of a job's: its message waits.
-    lab.account.tables.apply(&keys_table(), &TableOperation::InsertOrReplace(row.with("KeyId", "lost"))).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &keys_table(),
+            &TableOperation::InsertOrReplace(row.with("KeyId", "lost")),
+        )
+        .await
+        .unwrap();
     let failure = lab.work(&job(&put("1", "b", "replace"))).await.unwrap_err();
-    assert!(matches!(failure.class, FailureClass::Withheld { .. }), "{}", failure.chain());
-    assert!(failure.chain().contains("[encryption.keys.lost]"), "{}", failure.chain());
+    assert!(
+        matches!(failure.class, FailureClass::Withheld { .. }),
+        "{}",
+        failure.chain()
+    );
+    assert!(
+        failure.chain().contains("[encryption.keys.lost]"),
+        "{}",
+        failure.chain()
+    );
     let vault = vault();
-    let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
+    let keys = DataKeys {
+        tables: lab.account.tables.as_ref(),
+        vault: vault.as_ref(),
+    };
     let version = keys.version(&home).await.unwrap().unwrap();
-    assert!(keys.erase(&home, version.clone()).await.unwrap() && !keys.erase(&home, version).await.unwrap());
-    assert!(refused(&lab, &job(&away)).await.contains("its key was erased"));
+    assert!(
+        keys.erase(&home, version.clone()).await.unwrap()
+            && !keys.erase(&home, version).await.unwrap()
+    );
+    assert!(
+        refused(&lab, &job(&away))
+            .await
+            .contains("its key was erased")
+    );
 }
 
 #[tokio::test]
 async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more() {
     let plain = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}});
     let (with, without) = (lab(), Lab::with(SMALL, company::catalog(SMALL)));
-    let both = [with.operations_of(&job(&plain)).await, without.operations_of(&job(&plain)).await];
+    let both = [
+        with.operations_of(&job(&plain)).await,
+        without.operations_of(&job(&plain)).await,
+    ];
     assert_eq!(both[0], both[1]);
-    let Ok(Outcome::Done(_)) = with.work(&job(&put("2", "a", "replace"))).await else { panic!("not done") };
+    let Ok(Outcome::Done(_)) = with.work(&job(&put("2", "a", "replace"))).await else {
+        panic!("not done")
+    };
     let mut again = put("2", "b", "replace");
     let (sealed, plain) = (with.operations_of(&job(&again)).await, {
         again["entity"]["RowKey"] = json!("2");
@@ -367,7 +687,10 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     });
     assert_eq!(sealed, plain + 1, "the data key is read, once");
     let new = job(&put("3", "a", "replace"));
-    let both = [with.operations_of(&new).await, without.operations_of(&new).await];
+    let both = [
+        with.operations_of(&new).await,
+        without.operations_of(&new).await,
+    ];
     assert_eq!(
         both[0],
         both[1] + 2,
@@ -376,28 +699,44 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     let gone = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "3"}));
     with.work(&gone).await.unwrap();
     without.work(&gone).await.unwrap();
-    let both = [with.operations_of(&new).await, without.operations_of(&new).await];
-    assert_eq!(both[0], both[1] + 4, "one that was there has one: it is drawn in vain, and renewed before and after it is there");
+    let both = [
+        with.operations_of(&new).await,
+        without.operations_of(&new).await,
+    ];
+    assert_eq!(
+        both[0],
+        both[1] + 4,
+        "one that was there has one: it is drawn in vain, and renewed before and after it is there"
+    );
 }
 
 #[tokio::test]
 async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_for_every_worker() {
     let mut said = put("1", "a", "replace");
     said["id"] = json!("hired");
-    let written = async |lab: &Lab| Stamp::of(&lab.read("Employees", "Sales", "1").await.unwrap().entity).unwrap();
+    let written = async |lab: &Lab| {
+        Stamp::of(&lab.read("Employees", "Sales", "1").await.unwrap().entity).unwrap()
+    };
     let (lab, plain) = (lab(), Lab::with(SMALL, company::catalog(SMALL)));
     let message = lab.message(&said);
     lab.run(&message).await.unwrap();
     let first = written(&lab).await;
     assert_eq!(first.message_id, message.1.stamp.message_id);
-    assert!(first.job.is_some() && first.job != message.1.stamp.job, "nobody finds the values by trying: {first}");
+    assert!(
+        first.job.is_some() && first.job != message.1.stamp.job,
+        "nobody finds the values by trying: {first}"
+    );
     // The job is sent once more, and comes to a worker that has just started.
     let restarted = lab.of_a_restarted_worker();
     restarted.run(&restarted.message(&said)).await.unwrap();
     assert_eq!(written(&lab).await, first, "it is known, and written once");
     let message = plain.message(&said);
     plain.run(&message).await.unwrap();
-    assert_eq!(written(&plain).await.job, message.1.stamp.job, "without encrypted properties there is nothing to guess");
+    assert_eq!(
+        written(&plain).await.job,
+        message.1.stamp.job,
+        "without encrypted properties there is nothing to guess"
+    );
 }
 
 #[tokio::test]
@@ -405,13 +744,32 @@ async fn bodies_for_people_are_sealed_whatever_else_is_wrong_with_them() {
     let lab = lab();
     let mut body = put("1", "a", "no mode");
     body["entity"]["Phone"] = json!("ek1.forged");
-    let sealed = lab.engine.seal_body(&body.to_string()).await.unwrap().expect("it has plain values");
-    assert!(!sealed.contains(CANARY) && !sealed.contains("ek1.forged") && sealed.contains(r#""RowKey":"1""#), "{sealed}");
-    let batch =
-        json!({"op": "put", "table": "EMPLOYEES", "entities": [body["entity"], {"PartitionKey": "Sales", "RowKey": "2", "Ssn": CANARY}]});
-    assert!(!lab.engine.seal_body(&batch.to_string()).await.unwrap().unwrap().contains(CANARY));
+    let sealed = lab
+        .engine
+        .seal_body(&body.to_string())
+        .await
+        .unwrap()
+        .expect("it has plain values");
+    assert!(
+        !sealed.contains(CANARY)
+            && !sealed.contains("ek1.forged")
+            && sealed.contains(r#""RowKey":"1""#),
+        "{sealed}"
+    );
+    let batch = json!({"op": "put", "table": "EMPLOYEES", "entities": [body["entity"], {"PartitionKey": "Sales", "RowKey": "2", "Ssn": CANARY}]});
+    assert!(
+        !lab.engine
+            .seal_body(&batch.to_string())
+            .await
+            .unwrap()
+            .unwrap()
+            .contains(CANARY)
+    );
     let plain = json!({"op": "sync", "table": "Employees", "pk": "a", "rk": "b"}).to_string();
     assert_eq!(lab.engine.seal_body(&plain).await.unwrap(), None);
     let text = lab.engine.seal_body("no job").await.unwrap();
-    assert_eq!(text.as_deref(), Some(r#"{"withheld":"6 bytes that are no job"}"#));
+    assert_eq!(
+        text.as_deref(),
+        Some(r#"{"withheld":"6 bytes that are no job"}"#)
+    );
 }

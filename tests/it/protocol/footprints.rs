@@ -35,7 +35,11 @@ const VIEWS: usize = 300;
 async fn lab(views: &str) -> Lab {
     let catalog = declared(&format!("{ACCOUNT}{views}"));
     let lab = Lab::with(SMALL, catalog);
-    lab.account.blobs.create_container(&ContainerName::new("large").unwrap()).await.unwrap();
+    lab.account
+        .blobs
+        .create_container(&ContainerName::new("large").unwrap())
+        .await
+        .unwrap();
     lab
 }
 
@@ -51,14 +55,25 @@ fn survey() -> Entity {
 async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
     let properties: Vec<String> = (0..=1_000).map(|n| format!("\"Q{n}\"")).collect();
     let lab = lab(&VALUES.replace("PROPERTIES", &properties.join(", "))).await;
-    let of = |name: &str| (0..MANY).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("{name} answer to question {n}")));
+    let of = |name: &str| {
+        (0..MANY).fold(survey(), |entity, n| {
+            entity.with(format!("Q{n}"), format!("{name} answer to question {n}"))
+        })
+    };
     for name in ["the first", "the second", "the first"] {
         lab.work(&put(&of(name))).await.unwrap();
-        let blobs = lab.account.blobs.list(&ContainerName::new("large").unwrap(), "", None).await.unwrap();
+        let blobs = lab
+            .account
+            .blobs
+            .list(&ContainerName::new("large").unwrap(), "", None)
+            .await
+            .unwrap();
         assert_eq!(blobs.blobs.len(), MANY, "{name}");
     }
     // What is no state that is allowed is refused as before.
-    let many = (0..=1_000).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("another answer to question {n}")));
+    let many = (0..=1_000).fold(survey(), |entity, n| {
+        entity.with(format!("Q{n}"), format!("another answer to question {n}"))
+    });
     let refused = lab.work(&put(&many)).await.unwrap_err().chain();
     assert!(refused.contains("1001 items; at most 1,000"), "{refused}");
 }
@@ -81,9 +96,18 @@ async fn names(lab: &Lab) -> BTreeSet<String> {
     let mut query = evenkeel::ports::Query::default();
     let mut rows = 0;
     loop {
-        let page = lab.account.tables.query(&table("ByName"), &query).await.unwrap();
+        let page = lab
+            .account
+            .tables
+            .query(&table("ByName"), &query)
+            .await
+            .unwrap();
         rows += page.rows.len();
-        names.extend(page.rows.iter().map(|row| row.entity.key.rk.as_str()[..3].to_owned()));
+        names.extend(
+            page.rows
+                .iter()
+                .map(|row| row.entity.key.rk.as_str()[..3].to_owned()),
+        );
         query.continuation = page.continuation;
         if query.continuation.is_none() {
             break;
@@ -101,7 +125,14 @@ async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
     lab.work(&put(&named("Ada"))).await.unwrap();
     assert_eq!(names(&lab).await, only("Ada"));
     // Told by a client that wrote it itself, and by a put.
-    lab.account.tables.apply(&table("Surveys"), &TableOperation::InsertOrReplace(named("Bea"))).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Surveys"),
+            &TableOperation::InsertOrReplace(named("Bea")),
+        )
+        .await
+        .unwrap();
     lab.work(&sync).await.unwrap();
     assert_eq!(names(&lab).await, only("Bea"));
     lab.work(&put(&named("Cleo"))).await.unwrap();
@@ -120,7 +151,11 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
         lab.faults.calm();
         lab.finish().await;
         lab.work(&sync).await.unwrap();
-        assert_eq!(names(&lab).await, BTreeSet::from(["Bea".to_owned()]), "stopped at operation {at}");
+        assert_eq!(
+            names(&lab).await,
+            BTreeSet::from(["Bea".to_owned()]),
+            "stopped at operation {at}"
+        );
     }
 }
 
@@ -130,10 +165,17 @@ async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition
     // A hash of the application's own, and a key so long that the footprint has its hash.
     for pk in ["p".to_owned(), "0f".repeat(32), "x".repeat(505)] {
         let lab = lab(&views(2)).await;
-        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+        lab.work(&put(&Entity::new(
+            EntityKey::new(pk.as_str(), "1").unwrap(),
+        )
+        .with("Name", "A")))
+            .await
+            .unwrap();
         assert_eq!(lab.rows("ByName").await.len(), 2, "{pk}");
         lab.delete_row("Surveys", &pk, "1").await;
-        lab.work(&job(&json!({"op": "backfill", "table": "Surveys"}))).await.unwrap();
+        lab.work(&job(&json!({"op": "backfill", "table": "Surveys"})))
+            .await
+            .unwrap();
         assert_eq!(lab.rows("ByName").await, [], "{pk}");
     }
 }
@@ -156,26 +198,48 @@ select = []
 "#;
     let delete = json!({"op": "delete_where", "table": "Surveys", "when": "Name == \"A\""});
     let archive = json!({"op": "archive_where", "archive": "former", "when": "Name == \"A\""});
-    for (message, pk) in [(&delete, "0f".repeat(32)), (&delete, "x".repeat(505)), (&archive, "0f".repeat(32)), (&archive, "x".repeat(505))]
-    {
+    for (message, pk) in [
+        (&delete, "0f".repeat(32)),
+        (&delete, "x".repeat(505)),
+        (&archive, "0f".repeat(32)),
+        (&archive, "x".repeat(505)),
+    ] {
         let sweep = job(message);
         let (mut at, mut left) = (1, 0);
         loop {
             let lab = lab(&format!("{}{ARCHIVE}", views(2))).await;
             let count = async |name: &str| lab.rows(name).await.len();
-            lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+            lab.work(&put(&Entity::new(
+                EntityKey::new(pk.as_str(), "1").unwrap(),
+            )
+            .with("Name", "A")))
+                .await
+                .unwrap();
             lab.faults.arm(at, Disturbance::Crash);
             let ended = lab.deliver(&sweep, 1).await;
             lab.faults.calm();
             lab.delete_row("Surveys", &pk, "1").await;
-            let copies = count("FormerSurveys").await.abs_diff(count("FormerByName").await);
-            left += if *message == archive { copies } else { count("ByName").await };
+            let copies = count("FormerSurveys")
+                .await
+                .abs_diff(count("FormerByName").await);
+            left += if *message == archive {
+                copies
+            } else {
+                count("ByName").await
+            };
             let story = format!("{message} of {pk} stopped at operation {at}");
             let again = lab.deliver(&sweep, 2).await;
-            assert!(matches!(again, Some(Ok(Outcome::Done(_)))), "{story}: {again:?}");
+            assert!(
+                matches!(again, Some(Ok(Outcome::Done(_)))),
+                "{story}: {again:?}"
+            );
             lab.finish().await;
             assert_eq!(lab.rows("ByName").await, [], "{story}");
-            assert_eq!(count("FormerSurveys").await, count("FormerByName").await, "{story}");
+            assert_eq!(
+                count("FormerSurveys").await,
+                count("FormerByName").await,
+                "{story}"
+            );
             if ended.is_some() {
                 break;
             }
@@ -198,24 +262,37 @@ async fn a_primary_exchanges_items_whose_keys_are_hangul() {
 
 /// Without their ETags the items of this state fit their footprint, and with them they do not.
 #[tokio::test]
-async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_before_anything_is_written() {
+async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_before_anything_is_written()
+ {
     const MANY_VIEWS: usize = 487;
     let lab = lab(&views(MANY_VIEWS)).await;
-    let refused = lab.work(&put(&survey().with("Name", "x".repeat(500)))).await.unwrap_err().chain();
-    assert!(refused.contains("too long keys, for its footprint: 487 items"), "{refused}");
+    let refused = lab
+        .work(&put(&survey().with("Name", "x".repeat(500))))
+        .await
+        .unwrap_err()
+        .chain();
+    assert!(
+        refused.contains("too long keys, for its footprint: 487 items"),
+        "{refused}"
+    );
     for name in ["Surveys", "ByName", FOOTPRINTS] {
         assert_eq!(lab.rows(name).await, [], "{name}: something was written");
     }
     for name in ["y".repeat(400), "z".repeat(400)] {
         lab.work(&put(&survey().with("Name", name))).await.unwrap();
     }
-    lab.work(&job(&json!({"op": "delete", "table": "Surveys", "pk": "p", "rk": "1"}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "delete", "table": "Surveys", "pk": "p", "rk": "1"}),
+    ))
+    .await
+    .unwrap();
     assert_eq!(lab.rows("ByName").await, []);
 }
 
 /// A client deletes the entity anew, and a reader asks whether that is followed: a copy of the pass that stopped may be there.
 #[tokio::test]
-async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back() {
+async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back()
+ {
     let copies = async |lab: &Lab| lab.rows("ByEmail").await.len();
     let (mut at, mut left) = (1, 0);
     loop {
@@ -237,7 +314,11 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
         if copies(&lab).await > 0 {
             left += 1;
             let footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
-            assert_ne!(Settled::read(&footprint), Ok((Settled::Absent, false)), "stopped at operation {at}");
+            assert_ne!(
+                Settled::read(&footprint),
+                Ok((Settled::Absent, false)),
+                "stopped at operation {at}"
+            );
         }
         if ended.is_some() {
             break;

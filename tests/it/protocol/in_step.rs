@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use evenkeel::catalog::Source;
 use evenkeel::client::{Client, InStep};
-use evenkeel::model::{AccountName, CollectionName, ContainerName, EdmValue, Entity, EntityKey, Job, QueueName, ViewName};
+use evenkeel::model::{
+    AccountName, CollectionName, ContainerName, EdmValue, Entity, EntityKey, Job, QueueName,
+    ViewName,
+};
 use evenkeel::ports::{IfMatch, MessageText, Stores, TableOperation};
 use evenkeel::reconcile::{FailureClass, Outcome, footprint};
 use futures::future::BoxFuture;
@@ -161,26 +164,71 @@ fn client(lab: &Lab) -> Client {
 }
 
 async fn told(lab: &Lab) -> InStep {
-    client(lab).settled(&table("Departments"), &key("department"), None).await.unwrap()
+    client(lab)
+        .settled(&table("Departments"), &key("department"), None)
+        .await
+        .unwrap()
 }
 
 /// The names that each place says, where the department has something there.
 fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     let rows = |name: &str| lab.sim.rows(&table(name)).into_iter();
-    let of_view = |name: &'static str, view: &'static str| rows(name).filter(move |row| row.entity.text("ek_view") == Some(view));
+    let of_view = |name: &'static str, view: &'static str| {
+        rows(name).filter(move |row| row.entity.text("ek_view") == Some(view))
+    };
     let text = |entity: &Entity, name: &str| entity.text(name).map(str::to_owned);
-    let in_list =
-        |list: String| serde_json::from_str::<Vec<Vec<String>>>(&list).unwrap().into_iter().filter_map(|member| member.get(2).cloned());
+    let in_list = |list: String| {
+        serde_json::from_str::<Vec<Vec<String>>>(&list)
+            .unwrap()
+            .into_iter()
+            .filter_map(|member| member.get(2).cloned())
+    };
     let named = |name: &str, of: &str| name.strip_prefix(of).map(str::to_owned);
     let blobs = |name: &str| lab.sim.blobs(&container(name)).into_iter();
     vec![
-        ("copy", rows("ByName").map(|row| row.entity.key.pk.to_string()).collect()),
-        ("copy of the copy", rows("Chained").map(|row| row.entity.key.pk.to_string()).collect()),
-        ("copy beside it", of_view("Departments", "within").filter_map(|row| text(&row.entity, "Name")).collect()),
-        ("copy for each tag", rows("ByTag").map(|row| row.entity.key.pk.as_str()[..1].to_owned()).collect()),
-        ("list", rows("Lists").filter_map(|row| text(&row.entity, "Departments")).flat_map(in_list).collect()),
-        ("list beside it", of_view("Departments", "listed_within").filter_map(|row| named(row.entity.key.rk.as_str(), "list_")).collect()),
-        ("list in a blob", blobs("lists").map(|(name, _)| name.as_str().trim_end_matches(".jsonl").to_owned()).collect()),
+        (
+            "copy",
+            rows("ByName")
+                .map(|row| row.entity.key.pk.to_string())
+                .collect(),
+        ),
+        (
+            "copy of the copy",
+            rows("Chained")
+                .map(|row| row.entity.key.pk.to_string())
+                .collect(),
+        ),
+        (
+            "copy beside it",
+            of_view("Departments", "within")
+                .filter_map(|row| text(&row.entity, "Name"))
+                .collect(),
+        ),
+        (
+            "copy for each tag",
+            rows("ByTag")
+                .map(|row| row.entity.key.pk.as_str()[..1].to_owned())
+                .collect(),
+        ),
+        (
+            "list",
+            rows("Lists")
+                .filter_map(|row| text(&row.entity, "Departments"))
+                .flat_map(in_list)
+                .collect(),
+        ),
+        (
+            "list beside it",
+            of_view("Departments", "listed_within")
+                .filter_map(|row| named(row.entity.key.rk.as_str(), "list_"))
+                .collect(),
+        ),
+        (
+            "list in a blob",
+            blobs("lists")
+                .map(|(name, _)| name.as_str().trim_end_matches(".jsonl").to_owned())
+                .collect(),
+        ),
         (
             "figures",
             rows("Figures")
@@ -192,10 +240,19 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
                 })
                 .collect(),
         ),
-        ("properties of another", rows("Doors").filter_map(|row| text(&row.entity, "Plate")).collect()),
+        (
+            "properties of another",
+            rows("Doors")
+                .filter_map(|row| text(&row.entity, "Plate"))
+                .collect(),
+        ),
         (
             "photo",
-            blobs("photos").map(|(_, blob)| String::from_utf8_lossy(&blob.content)["the photo of ".len()..][..1].to_owned()).collect(),
+            blobs("photos")
+                .map(|(_, blob)| {
+                    String::from_utf8_lossy(&blob.content)["the photo of ".len()..][..1].to_owned()
+                })
+                .collect(),
         ),
         (
             "document",
@@ -210,8 +267,17 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
 
 /// Whether everything derived from the department is as the department says.
 fn is_in_step(lab: &Lab) -> Result<(), String> {
-    let one = lab.sim.rows(&table("Departments")).into_iter().find(|row| row.entity.key == key("department")).map(|row| row.entity);
-    let wanted: BTreeSet<String> = one.iter().filter_map(|one| one.text("Name")).map(str::to_owned).collect();
+    let one = lab
+        .sim
+        .rows(&table("Departments"))
+        .into_iter()
+        .find(|row| row.entity.key == key("department"))
+        .map(|row| row.entity);
+    let wanted: BTreeSet<String> = one
+        .iter()
+        .filter_map(|one| one.text("Name"))
+        .map(str::to_owned)
+        .collect();
     for (place, found) in said(lab) {
         // A former photo that an interrupted run may have pointed to stays until it is looked at again.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
@@ -221,12 +287,21 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
     let copies = lab.sim.rows(&table("ByDepartment"));
     for row in lab.sim.rows(&table("Employees")) {
         let rk = row.entity.key.rk.as_str();
-        let one = one.as_ref().filter(|one| one.text("Prefix").is_some_and(|prefix| rk.starts_with(prefix)));
+        let one = one.as_ref().filter(|one| {
+            one.text("Prefix")
+                .is_some_and(|prefix| rk.starts_with(prefix))
+        });
         let name = one.and_then(|one| one.text("Name"));
-        let copied: Vec<&str> =
-            copies.iter().filter(|copy| copy.entity.key.rk.as_str() == rk).map(|copy| copy.entity.key.pk.as_str()).collect();
+        let copied: Vec<&str> = copies
+            .iter()
+            .filter(|copy| copy.entity.key.rk.as_str() == rk)
+            .map(|copy| copy.entity.key.pk.as_str())
+            .collect();
         if row.entity.text("Department") != name || copied != name.into_iter().collect::<Vec<_>>() {
-            return Err(format!("{rk} and its copies say {:?} and {copied:?}, the department {name:?}", row.entity.text("Department")));
+            return Err(format!(
+                "{rk} and its copies say {:?} and {copied:?}, the department {name:?}",
+                row.entity.text("Department")
+            ));
         }
     }
     Ok(())
@@ -248,14 +323,25 @@ async fn prepared(name: &str) -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     lab.sim.create_collection(&departments(), &["Name"]);
     for name in ["lists", "photos"] {
-        lab.account.blobs.create_container(&container(name)).await.unwrap();
+        lab.account
+            .blobs
+            .create_container(&container(name))
+            .await
+            .unwrap();
     }
     let row = |name: &str, rk: &str| (table(name), TableOperation::Insert(Entity::new(key(rk))));
-    for (name, row) in [row("Doors", "door")].into_iter().chain(PEOPLE.map(|rk| row("Employees", rk))) {
+    for (name, row) in [row("Doors", "door")]
+        .into_iter()
+        .chain(PEOPLE.map(|rk| row("Employees", rk)))
+    {
         lab.account.tables.apply(&name, &row).await.unwrap();
     }
     for rk in PEOPLE {
-        lab.work(&job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": rk}))).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": rk}),
+        ))
+        .await
+        .unwrap();
     }
     lab.work(&put(name, 1, "e")).await.unwrap();
     lab.do_queued().await;
@@ -266,10 +352,22 @@ async fn prepared(name: &str) -> Lab {
 async fn carries(lab: &Lab) -> Vec<Job> {
     let queue = QueueName::new("jobs").unwrap();
     let mut jobs = Vec::new();
-    for message in lab.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap() {
-        let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
+    for message in lab
+        .account
+        .queues
+        .get(&queue, 32, Duration::from_mins(1))
+        .await
+        .unwrap()
+    {
+        let MessageText::Readable(text) = &message.text else {
+            panic!("an unreadable job")
+        };
         jobs.extend(jobs_of(text));
-        lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+        lab.account
+            .queues
+            .delete(&queue, &message.id, &message.pop_receipt)
+            .await
+            .unwrap();
     }
     jobs
 }
@@ -283,7 +381,11 @@ async fn disturbed(lab: &Lab, job: &Job, story: &str) {
         ask(lab, story).await;
         match ended {
             Some(Ok(_)) => return,
-            Some(Err(failure)) => assert!(failure.class != FailureClass::Permanent, "{story}: {}", failure.chain()),
+            Some(Err(failure)) => assert!(
+                failure.class != FailureClass::Permanent,
+                "{story}: {}",
+                failure.chain()
+            ),
             None => {}
         }
     }
@@ -292,7 +394,11 @@ async fn disturbed(lab: &Lab, job: &Job, story: &str) {
 
 /// The same, and nothing fails.
 async fn delivered(lab: &Lab, job: &Job, story: &str) {
-    drop(lab.work(job).await.unwrap_or_else(|failure| panic!("{story}: {}", failure.chain())));
+    drop(
+        lab.work(job)
+            .await
+            .unwrap_or_else(|failure| panic!("{story}: {}", failure.chain())),
+    );
     ask(lab, story).await;
 }
 
@@ -312,23 +418,36 @@ async fn ends_in_step(lab: &Lab, story: &str) {
             delivered(lab, &job, story).await;
         }
     }
-    assert!(ask(lab, story).await, "{story}: {:?}, {:?}", told(lab).await, lab.rows(footprint::FOOTPRINTS).await);
+    assert!(
+        ask(lab, story).await,
+        "{story}: {:?}, {:?}",
+        told(lab).await,
+        lab.rows(footprint::FOOTPRINTS).await
+    );
     lab.finish().await;
     lab.do_queued().await;
     is_in_step(lab).unwrap_or_else(|wrong| panic!("{story}: {wrong}"));
 }
 
 fn changes() -> [(&'static str, Job); 3] {
-    [("renamed", put("B", 2, "e")), ("renamed, and means others", put("B", 2, "x")), ("deleted", delete())]
+    [
+        ("renamed", put("B", 2, "e")),
+        ("renamed, and means others", put("B", 2, "x")),
+        ("deleted", delete()),
+    ]
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_at_every_operation() {
+async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_at_every_operation()
+{
     let (mut runs, mut not_yet) = (0_u32, 0_u32);
     for (change, job) in changes() {
         let lab = prepared("A").await;
         let operations = lab.operations_of(&job).await;
-        assert!(!ask(&lab, change).await && told(&lab).await.carrying, "{change}: the range is not told yet");
+        assert!(
+            !ask(&lab, change).await && told(&lab).await.carrying,
+            "{change}: the range is not told yet"
+        );
         ends_in_step(&lab, change).await;
         let mut sweep = Sweep::at_once(operations);
         while let Some(case) = sweep.next() {
@@ -340,7 +459,10 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
             ends_in_step(&lab, &story).await;
         }
         for at in 1..=operations {
-            let (lab, story) = (prepared("A").await, format!("{change}, asked before operation {at}"));
+            let (lab, story) = (
+                prepared("A").await,
+                format!("{change}, asked before operation {at}"),
+            );
             lab.faults.arm(at, Disturbance::Meddle);
             let (asked, told) = (lab.clone(), story.clone());
             lab.faults.meddle(Box::pin(async move {
@@ -351,7 +473,10 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 200 && not_yet > 200, "only {runs} runs, {not_yet} of them without the range: the sweep has lost its changes");
+    assert!(
+        runs > 200 && not_yet > 200,
+        "only {runs} runs, {not_yet} of them without the range: the sweep has lost its changes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,14 +492,23 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
         let (lab, queued) = to_carry().await;
         for (nth, carry) in queued.iter().enumerate() {
             let operations = lab.operations_of(carry).await;
-            let mut sweep = if change == "renamed" { Sweep::over(operations) } else { Sweep::at_once(operations) };
+            let mut sweep = if change == "renamed" {
+                Sweep::over(operations)
+            } else {
+                Sweep::at_once(operations)
+            };
             while let Some(case) = sweep.next() {
-                let ((lab, carries), story) = (to_carry().await, format!("{change}, {nth}th carry, {case}"));
+                let ((lab, carries), story) =
+                    (to_carry().await, format!("{change}, {nth}th carry, {case}"));
                 case.arm(&lab.faults);
                 disturbed(&lab, &carries[nth], &story).await;
                 sweep.seen(&lab);
                 lab.faults.calm();
-                for (_, other) in carries.iter().enumerate().filter(|(other, _)| *other != nth) {
+                for (_, other) in carries
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, _)| *other != nth)
+                {
                     delivered(&lab, other, &story).await;
                 }
                 ends_in_step(&lab, &story).await;
@@ -382,7 +516,10 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
             runs += sweep.runs().0;
         }
     }
-    assert!(runs > 200, "only {runs} runs: the sweep has lost its carries");
+    assert!(
+        runs > 200,
+        "only {runs} runs: the sweep has lost its carries"
+    );
 }
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
@@ -405,7 +542,8 @@ fn meanwhile() -> [(&'static str, Step); 6] {
         ("the range is empty", |lab| {
             Box::pin(async move {
                 for rk in PEOPLE {
-                    let sync = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk});
+                    let sync =
+                        json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk});
                     lab.work(&job(&sync)).await.unwrap();
                 }
             })
@@ -436,7 +574,11 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
             for carry in &queued {
                 delivered(&lab, carry, story).await;
             }
-            assert!(ask(&lab, story).await, "{story}, late: {late}, {:?}", lab.rows(footprint::FOOTPRINTS).await);
+            assert!(
+                ask(&lab, story).await,
+                "{story}, late: {late}, {:?}",
+                lab.rows(footprint::FOOTPRINTS).await
+            );
             for carry in &queued {
                 delivered(&lab, carry, story).await;
             }
@@ -453,7 +595,10 @@ async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
     let mut carried = 0_u32;
     for at in 1..=operations {
         for stops in [false, true] {
-            let (lab, story) = (prepared("A").await, format!("carried before operation {at}, stops: {stops}"));
+            let (lab, story) = (
+                prepared("A").await,
+                format!("carried before operation {at}, stops: {stops}"),
+            );
             lab.faults.arm(at, Disturbance::Meddle);
             let other = lab.of_another_worker();
             let (sender, count) = std::sync::mpsc::channel();
@@ -479,16 +624,37 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     let lab = prepared("A").await;
     // Somebody else's row is in the way of a copy.
     let foreign = Entity::new(EntityKey::new("B", "e2").unwrap());
-    lab.account.tables.apply(&table("ByDepartment"), &TableOperation::Insert(foreign.clone())).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("ByDepartment"),
+            &TableOperation::Insert(foreign.clone()),
+        )
+        .await
+        .unwrap();
     lab.work(&put("B", 2, "e")).await.unwrap();
     for carry in carries(&lab).await {
-        assert!(matches!(lab.work(&carry).await, Ok(Outcome::Done(_))), "the others are told");
+        assert!(
+            matches!(lab.work(&carry).await, Ok(Outcome::Done(_))),
+            "the others are told"
+        );
     }
     assert!(!ask(&lab, "left out").await && told(&lab).await.carrying);
     for sync in carries(&lab).await {
-        assert_eq!(lab.work(&sync).await.unwrap_err().class, FailureClass::Permanent, "its own job says why");
+        assert_eq!(
+            lab.work(&sync).await.unwrap_err().class,
+            FailureClass::Permanent,
+            "its own job says why"
+        );
     }
-    lab.account.tables.apply(&table("ByDepartment"), &TableOperation::Delete(foreign.key, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("ByDepartment"),
+            &TableOperation::Delete(foreign.key, IfMatch::Any),
+        )
+        .await
+        .unwrap();
     assert!(!ask(&lab, "before it is told again").await);
     // Its carry may be gone: a thorough sync queues it again, with those of all that is marked.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
@@ -502,24 +668,46 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
     let queued = carries(&lab).await;
     let mut next = declared(CATALOG);
     let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
-    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    next.generations
+        .retired
+        .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     let lab = lab.under(next);
     for carry in &queued {
         lab.work(carry).await.unwrap();
     }
-    lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"}))).await.unwrap();
-    assert!(!told(&lab).await.in_step, "what it had set is still to be cleared");
+    lab.work(&job(
+        &json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"}),
+    ))
+    .await
+    .unwrap();
+    assert!(
+        !told(&lab).await.in_step,
+        "what it had set is still to be cleared"
+    );
     for carry in carries(&lab).await {
         lab.work(&carry).await.unwrap();
     }
-    assert!(told(&lab).await.in_step, "{:?}", lab.rows(footprint::FOOTPRINTS).await);
-    let left: Vec<Value> = lab.rows("Employees").await.iter().filter_map(|row| Some(json!(row.entity.text("Department")?))).collect();
+    assert!(
+        told(&lab).await.in_step,
+        "{:?}",
+        lab.rows(footprint::FOOTPRINTS).await
+    );
+    let left: Vec<Value> = lab
+        .rows("Employees")
+        .await
+        .iter()
+        .filter_map(|row| Some(json!(row.entity.text("Department")?)))
+        .collect();
     assert_eq!(left, Vec::<Value>::new());
 }
 
 /// What is left of the department in the table of footprints.
 async fn tombstones(lab: &Lab) -> usize {
-    lab.rows(footprint::FOOTPRINTS).await.iter().filter(|row| row.entity.key.pk.as_str().starts_with("Departments~")).count()
+    lab.rows(footprint::FOOTPRINTS)
+        .await
+        .iter()
+        .filter(|row| row.entity.key.pk.as_str().starts_with("Departments~"))
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -544,7 +732,10 @@ async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
     let queued = carries(&lab).await;
     lab.finish().await;
     let waits = told(&lab).await;
-    assert!(waits.carrying && !waits.missing && !waits.in_step, "{waits:?}: everybody still has its name");
+    assert!(
+        waits.carrying && !waits.missing && !waits.in_step,
+        "{waits:?}: everybody still has its name"
+    );
     delivered(&lab, &queued[0], "deleted").await;
     assert!(told(&lab).await.in_step);
     lab.finish().await;

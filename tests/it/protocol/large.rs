@@ -68,7 +68,11 @@ fn container(name: &str) -> ContainerName {
 async fn lab() -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     for name in ["large", "former", "papers", STAGING] {
-        lab.account.blobs.create_container(&container(name)).await.unwrap();
+        lab.account
+            .blobs
+            .create_container(&container(name))
+            .await
+            .unwrap();
     }
     lab
 }
@@ -93,7 +97,9 @@ fn on(op: &str) -> Job {
         "shut away" => job(&json!({"op": "archive", "archive": "drawer", "pk": "p", "rk": "1"})),
         "take out" => job(&json!({"op": "restore", "archive": "drawer", "pk": "p", "rk": "1"})),
         "unfile" => job(&json!({"op": "restore", "archive": "papers", "pk": "p", "rk": "1"})),
-        "move" => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1", "to_pk": "q", "to_rk": "2"})),
+        "move" => job(
+            &json!({"op": op, "table": "Staff", "pk": "p", "rk": "1", "to_pk": "q", "to_rk": "2"}),
+        ),
         _ => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1"})),
     }
 }
@@ -131,7 +137,12 @@ fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "the value before the last comes back",
-            before: || vec![put(&person("Ada").with("Photo", SECOND), "replace"), put(&person("Ada").with("Photo", FIRST), "replace")],
+            before: || {
+                vec![
+                    put(&person("Ada").with("Photo", SECOND), "replace"),
+                    put(&person("Ada").with("Photo", FIRST), "replace"),
+                ]
+            },
             job: || put(&person("Ada").with("Photo", SECOND), "replace"),
             after: Some(("Staff", here, photo(SECOND))),
         },
@@ -139,7 +150,14 @@ fn scenarios() -> Vec<Scenario> {
             name: "one more value by a merge",
             before: settled,
             job: || put(&Entity::new(person("").key).with("Resume", SECOND), "merge"),
-            after: Some(("Staff", here, vec![("Photo", FIRST.as_bytes().to_vec()), ("Resume", SECOND.as_bytes().to_vec())])),
+            after: Some((
+                "Staff",
+                here,
+                vec![
+                    ("Photo", FIRST.as_bytes().to_vec()),
+                    ("Resume", SECOND.as_bytes().to_vec()),
+                ],
+            )),
         },
         Scenario {
             name: "no value any more",
@@ -152,12 +170,24 @@ fn scenarios() -> Vec<Scenario> {
             before: settled,
             job: || {
                 let blobs = json!({"Photo": {"blob": format!("{STAGING}/photo"), "sha256": large::hash(&staged())}});
-                job(&json!({"op": "put", "table": "Staff", "entity": odata::encode(&person("Ada")), "blobs": blobs}))
+                job(
+                    &json!({"op": "put", "table": "Staff", "entity": odata::encode(&person("Ada")), "blobs": blobs}),
+                )
             },
             after: Some(("Staff", here, vec![("Photo", staged())])),
         },
-        Scenario { name: "it is deleted", before: settled, job: || on("delete"), after: None },
-        Scenario { name: "it is archived", before: settled, job: || on("archive"), after: Some(("Former", here, photo(FIRST))) },
+        Scenario {
+            name: "it is deleted",
+            before: settled,
+            job: || on("delete"),
+            after: None,
+        },
+        Scenario {
+            name: "it is archived",
+            before: settled,
+            job: || on("archive"),
+            after: Some(("Former", here, photo(FIRST))),
+        },
         Scenario {
             name: "it is archived over an earlier archiving",
             before: || {
@@ -172,49 +202,99 @@ fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "it is restored",
-            before: || vec![put(&person("Ada").with("Photo", FIRST), "replace"), on("archive")],
+            before: || {
+                vec![
+                    put(&person("Ada").with("Photo", FIRST), "replace"),
+                    on("archive"),
+                ]
+            },
             job: || on("restore"),
             after: Some(("Staff", here, photo(FIRST))),
         },
-        Scenario { name: "it is shut away", before: settled, job: || on("shut away"), after: Some(("Drawer", here, photo(FIRST))) },
+        Scenario {
+            name: "it is shut away",
+            before: settled,
+            job: || on("shut away"),
+            after: Some(("Drawer", here, photo(FIRST))),
+        },
         Scenario {
             name: "it is shut away over what was",
             before: || {
                 vec![
                     put(&person("Old").with("Photo", SECOND), "replace"),
                     on("shut away"),
-                    put(&person("Ada").with("Photo", FIRST).with("Resume", SECOND), "replace"),
+                    put(
+                        &person("Ada").with("Photo", FIRST).with("Resume", SECOND),
+                        "replace",
+                    ),
                 ]
             },
             job: || on("shut away"),
-            after: Some(("Drawer", here, vec![("Photo", FIRST.as_bytes().to_vec()), ("Resume", SECOND.as_bytes().to_vec())])),
+            after: Some((
+                "Drawer",
+                here,
+                vec![
+                    ("Photo", FIRST.as_bytes().to_vec()),
+                    ("Resume", SECOND.as_bytes().to_vec()),
+                ],
+            )),
         },
         Scenario {
             name: "it is taken out of the drawer",
-            before: || vec![put(&person("Ada").with("Photo", FIRST), "replace"), on("shut away")],
+            before: || {
+                vec![
+                    put(&person("Ada").with("Photo", FIRST), "replace"),
+                    on("shut away"),
+                ]
+            },
             job: || on("take out"),
             after: Some(("Staff", here, photo(FIRST))),
         },
-        Scenario { name: "it is filed", before: settled, job: || on("file"), after: Some(("Papers", here, photo(FIRST))) },
+        Scenario {
+            name: "it is filed",
+            before: settled,
+            job: || on("file"),
+            after: Some(("Papers", here, photo(FIRST))),
+        },
         Scenario {
             name: "it is filed over an earlier filing",
             before: || {
                 vec![
                     put(&person("Old").with("Photo", SECOND), "replace"),
                     on("file"),
-                    put(&person("Ada").with("Photo", FIRST).with("Resume", SECOND), "replace"),
+                    put(
+                        &person("Ada").with("Photo", FIRST).with("Resume", SECOND),
+                        "replace",
+                    ),
                 ]
             },
             job: || on("file"),
-            after: Some(("Papers", here, vec![("Photo", FIRST.as_bytes().to_vec()), ("Resume", SECOND.as_bytes().to_vec())])),
+            after: Some((
+                "Papers",
+                here,
+                vec![
+                    ("Photo", FIRST.as_bytes().to_vec()),
+                    ("Resume", SECOND.as_bytes().to_vec()),
+                ],
+            )),
         },
         Scenario {
             name: "it comes back from the files",
-            before: || vec![put(&person("Ada").with("Photo", FIRST), "replace"), on("file")],
+            before: || {
+                vec![
+                    put(&person("Ada").with("Photo", FIRST), "replace"),
+                    on("file"),
+                ]
+            },
             job: || on("unfile"),
             after: Some(("Staff", here, photo(FIRST))),
         },
-        Scenario { name: "it moves", before: settled, job: || on("move"), after: Some(("Staff", ("q", "2"), photo(FIRST))) },
+        Scenario {
+            name: "it moves",
+            before: settled,
+            job: || on("move"),
+            after: Some(("Staff", ("q", "2"), photo(FIRST))),
+        },
     ]
 }
 
@@ -225,8 +305,15 @@ async fn prepared(scenario: &Scenario) -> Lab {
     }
     if matches!((scenario.job)(), Job::Put(put) if !put.staged_values.is_empty()) {
         let name = BlobName::new("photo").unwrap();
-        let upload = BlobUpload { content_type: Some(STAGED_KIND.to_owned()), ..BlobUpload::default() };
-        lab.account.blobs.put(&container(STAGING), &name, staged().into(), &upload).await.unwrap();
+        let upload = BlobUpload {
+            content_type: Some(STAGED_KIND.to_owned()),
+            ..BlobUpload::default()
+        };
+        lab.account
+            .blobs
+            .put(&container(STAGING), &name, staged().into(), &upload)
+            .await
+            .unwrap();
     }
     lab
 }
@@ -235,20 +322,70 @@ async fn prepared(scenario: &Scenario) -> Lab {
 async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     let mut entities = Vec::new();
     for name in ["Staff", "Former"] {
-        let rows = lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none());
-        entities.extend(rows.map(|row| (name, Primary { table: table(name), key: row.entity.key.clone() }, row.entity)));
+        let rows = lab
+            .sim
+            .rows(&table(name))
+            .into_iter()
+            .filter(|row| row.entity.get("ek_view").is_none());
+        entities.extend(rows.map(|row| {
+            (
+                name,
+                Primary {
+                    table: table(name),
+                    key: row.entity.key.clone(),
+                },
+                row.entity,
+            )
+        }));
     }
-    let filing = |archive: &str| lab.engine.catalog().filing_of(&ViewName::new(archive).unwrap()).unwrap().table.table.clone();
-    for place in lab.sim.places().into_iter().filter(|place| !place.name.as_str().contains("%values/")) {
+    let filing = |archive: &str| {
+        lab.engine
+            .catalog()
+            .filing_of(&ViewName::new(archive).unwrap())
+            .unwrap()
+            .table
+            .table
+            .clone()
+    };
+    for place in lab
+        .sim
+        .places()
+        .into_iter()
+        .filter(|place| !place.name.as_str().contains("%values/"))
+    {
         let file = lab.sim.files().read(&place).await.unwrap().unwrap();
         let entity = odata::decode(&serde_json::from_slice(&file.content).unwrap()).unwrap();
-        entities.push(("Drawer", Primary { table: filing("drawer"), key: entity.key.clone() }, entity));
+        entities.push((
+            "Drawer",
+            Primary {
+                table: filing("drawer"),
+                key: entity.key.clone(),
+            },
+            entity,
+        ));
     }
-    for name in names(lab, "papers").await.into_iter().filter(|name| !name.contains("%values/")) {
+    for name in names(lab, "papers")
+        .await
+        .into_iter()
+        .filter(|name| !name.contains("%values/"))
+    {
         let name = BlobName::new(name.strip_prefix("papers/").unwrap()).unwrap();
-        let blob = lab.account.blobs.get(&container("papers"), &name, None).await.unwrap().unwrap();
+        let blob = lab
+            .account
+            .blobs
+            .get(&container("papers"), &name, None)
+            .await
+            .unwrap()
+            .unwrap();
         let entity = odata::decode(&serde_json::from_slice(&blob.content).unwrap()).unwrap();
-        entities.push(("Papers", Primary { table: filing("papers"), key: entity.key.clone() }, entity));
+        entities.push((
+            "Papers",
+            Primary {
+                table: filing("papers"),
+                key: entity.key.clone(),
+            },
+            entity,
+        ));
     }
     entities
 }
@@ -256,18 +393,40 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
 /// What a pointer leads to, with its content type, and where that is.
 async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<String>)>) {
     if let Some(container) = &pointer.container {
-        let blob = lab.account.blobs.get(container, &pointer.name, None).await.unwrap();
-        return (format!("{container}/{}", pointer.name), blob.map(|blob| (blob.content, Some(blob.properties.content_type))));
+        let blob = lab
+            .account
+            .blobs
+            .get(container, &pointer.name, None)
+            .await
+            .unwrap();
+        return (
+            format!("{container}/{}", pointer.name),
+            blob.map(|blob| (blob.content, Some(blob.properties.content_type))),
+        );
     }
-    let place = FilePlace { dir: DRAWER.to_owned(), name: pointer.name.clone() };
+    let place = FilePlace {
+        dir: DRAWER.to_owned(),
+        name: pointer.name.clone(),
+    };
     let file = lab.sim.files().read(&place).await.unwrap();
     // A file does not say what it is: its pointer does.
-    (format!("{DRAWER}/{}", pointer.name), file.map(|file| (file.content, pointer.content_type.clone())))
+    (
+        format!("{DRAWER}/{}", pointer.name),
+        file.map(|file| (file.content, pointer.content_type.clone())),
+    )
 }
 
 async fn names(lab: &Lab, of: &str) -> Vec<String> {
-    let page = lab.account.blobs.list(&container(of), "", None).await.unwrap();
-    page.blobs.into_iter().map(|blob| format!("{of}/{}", blob.name)).collect()
+    let page = lab
+        .account
+        .blobs
+        .list(&container(of), "", None)
+        .await
+        .unwrap();
+    page.blobs
+        .into_iter()
+        .map(|blob| format!("{of}/{}", blob.name))
+        .collect()
 }
 
 /// Every pointer leads to a blob with its content, every blob is pointed to, and no plan finds anything to do.
@@ -279,29 +438,72 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
         assert!(plan.in_step && plan.waiting.is_empty(), "{story}: {plan}");
         let mut values = Vec::new();
         for (property, value) in entity.user_properties() {
-            let Some(pointer) = Pointer::of(value) else { continue };
+            let Some(pointer) = Pointer::of(value) else {
+                continue;
+            };
             let (place, content) = led_to(lab, &pointer).await;
-            let (content, kind) = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let (content, kind) =
+                content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
             assert_eq!(large::hash(&content), pointer.sha256, "{story}");
-            let wanted_kind = if content == staged() { STAGED_KIND } else { TEXT };
-            assert_eq!(kind.as_deref(), Some(wanted_kind), "{story}: the content type of {property} of {primary}");
+            let wanted_kind = if content == staged() {
+                STAGED_KIND
+            } else {
+                TEXT
+            };
+            assert_eq!(
+                kind.as_deref(),
+                Some(wanted_kind),
+                "{story}: the content type of {property} of {primary}"
+            );
             wanted.insert(place);
             values.push((property.clone(), content.to_vec()));
         }
-        found.push((name, (primary.key.pk.to_string(), primary.key.rk.to_string()), values));
+        found.push((
+            name,
+            (primary.key.pk.to_string(), primary.key.rk.to_string()),
+            values,
+        ));
     }
-    let places = lab.sim.places().into_iter().filter(|place| place.name.as_str().contains("%values/"));
-    let mut there: BTreeSet<String> = places.map(|place| format!("{}/{}", place.dir, place.name)).collect();
+    let places = lab
+        .sim
+        .places()
+        .into_iter()
+        .filter(|place| place.name.as_str().contains("%values/"));
+    let mut there: BTreeSet<String> = places
+        .map(|place| format!("{}/{}", place.dir, place.name))
+        .collect();
     for container in ["large", "former", "papers"] {
-        there.extend(names(lab, container).await.into_iter().filter(|name| !name.contains(".json") || name.contains("%values/")));
+        there.extend(
+            names(lab, container)
+                .await
+                .into_iter()
+                .filter(|name| !name.contains(".json") || name.contains("%values/")),
+        );
     }
-    assert_eq!(there, wanted, "{story}: blobs that belong to nobody, or are missing");
-    assert_eq!(names(lab, STAGING).await, Vec::<String>::new(), "{story}: what was staged is left behind");
+    assert_eq!(
+        there, wanted,
+        "{story}: blobs that belong to nobody, or are missing"
+    );
+    assert_eq!(
+        names(lab, STAGING).await,
+        Vec::<String>::new(),
+        "{story}: what was staged is left behind"
+    );
     let expected = scenario.after.iter().map(|(table, (pk, rk), values)| {
-        let values: Vec<_> = values.iter().map(|(name, content)| ((*name).to_owned(), content.clone())).collect();
+        let values: Vec<_> = values
+            .iter()
+            .map(|(name, content)| ((*name).to_owned(), content.clone()))
+            .collect();
         (*table, ((*pk).to_owned(), (*rk).to_owned()), values)
     });
-    assert!(found == expected.collect::<Vec<_>>(), "{story}: {:?}", found.iter().map(|(table, key, _)| (table, key)).collect::<Vec<_>>());
+    assert!(
+        found == expected.collect::<Vec<_>>(),
+        "{story}: {:?}",
+        found
+            .iter()
+            .map(|(table, key, _)| (table, key))
+            .collect::<Vec<_>>()
+    );
 }
 
 async fn operations_of(scenario: &Scenario) -> u64 {
@@ -316,30 +518,68 @@ async fn operations_of(scenario: &Scenario) -> u64 {
 async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_written() {
     let lab = lab().await;
     let name = BlobName::new("photo").unwrap();
-    lab.account.blobs.put(&container(STAGING), &name, staged().into(), &BlobUpload::default()).await.unwrap();
-    let blobs = json!({"Photo": {"blob": format!("{STAGING}/photo"), "sha256": large::hash(&staged())}});
-    let put = job(&json!({"op": "put", "table": "Departments", "entity": odata::encode(&person("Ada")), "blobs": blobs}));
+    lab.account
+        .blobs
+        .put(
+            &container(STAGING),
+            &name,
+            staged().into(),
+            &BlobUpload::default(),
+        )
+        .await
+        .unwrap();
+    let blobs =
+        json!({"Photo": {"blob": format!("{STAGING}/photo"), "sha256": large::hash(&staged())}});
+    let put = job(
+        &json!({"op": "put", "table": "Departments", "entity": odata::encode(&person("Ada")), "blobs": blobs}),
+    );
     let refused = lab.work(&put).await;
-    assert!(refused.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
-    assert!(lab.sim.rows(&table("Departments")).iter().all(|row| row.entity.key != person("Ada").key));
+    assert!(
+        refused.is_err_and(|failure| failure.class == FailureClass::Permanent),
+        "what a put carries would be lost"
+    );
+    assert!(
+        lab.sim
+            .rows(&table("Departments"))
+            .iter()
+            .all(|row| row.entity.key != person("Ada").key)
+    );
 }
 
 /// A job that comes to nothing has read no version of what it names: it deletes what has the hash that it knows, and nothing by a name alone.
 #[tokio::test]
 async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
-    for (sha256, stays) in [(Some(large::hash(&staged())), false), (Some(large::hash(b"another")), true), (None, true)] {
+    for (sha256, stays) in [
+        (Some(large::hash(&staged())), false),
+        (Some(large::hash(b"another")), true),
+        (None, true),
+    ] {
         let lab = lab().await;
         lab.work(&put(&person("Ada"), "replace")).await.unwrap();
         lab.account
             .blobs
-            .put(&container(STAGING), &BlobName::new("photo").unwrap(), staged().into(), &BlobUpload::default())
+            .put(
+                &container(STAGING),
+                &BlobName::new("photo").unwrap(),
+                staged().into(),
+                &BlobUpload::default(),
+            )
             .await
             .unwrap();
         let mut blob = json!({"blob": format!("{STAGING}/photo")});
-        blob.as_object_mut().unwrap().extend(sha256.as_ref().map(|sha256| ("sha256".to_owned(), json!(sha256))));
+        blob.as_object_mut().unwrap().extend(
+            sha256
+                .as_ref()
+                .map(|sha256| ("sha256".to_owned(), json!(sha256))),
+        );
         let entity = odata::encode(&person("Ada"));
-        let skipped = job(&json!({"op": "put", "table": "Staff", "entity": entity, "if_absent": true, "blobs": {"Photo": blob}}));
-        assert!(matches!(lab.work(&skipped).await, Ok(Outcome::Skipped { .. })));
+        let skipped = job(
+            &json!({"op": "put", "table": "Staff", "entity": entity, "if_absent": true, "blobs": {"Photo": blob}}),
+        );
+        assert!(matches!(
+            lab.work(&skipped).await,
+            Ok(Outcome::Skipped { .. })
+        ));
         assert_eq!(!names(&lab, STAGING).await.is_empty(), stays, "{sha256:?}");
     }
 }
@@ -347,14 +587,24 @@ async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
 /// Erases the person; by when the rest goes, and how much that is.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
-    let primary = Primary { table: table("Staff"), key: person("").key };
-    lab.engine.erase(&primary, &lab.delivery(), &mut told).await.unwrap();
-    (told.until(), told.left.values().filter_map(|left| left.values).sum())
+    let primary = Primary {
+        table: table("Staff"),
+        key: person("").key,
+    };
+    lab.engine
+        .erase(&primary, &lab.delivery(), &mut told)
+        .await
+        .unwrap();
+    (
+        told.until(),
+        told.left.values().filter_map(|left| left.values).sum(),
+    )
 }
 
 /// An answer of an earlier job is lost, and everything after it is done in peace.
 #[tokio::test]
-async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them() {
+async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them()
+ {
     let first = put(&person("Ada").with("Photo", FIRST), "replace");
     let operations = lab().await.operations_of(&first).await;
     let mut stayed = 0;
@@ -364,7 +614,9 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         lab.faults.arm(at, Disturbance::LoseAnswer);
         lab.deliver_until_done(&first).await;
         lab.faults.calm();
-        lab.work(&put(&person("Ada").with("Photo", SECOND), "replace")).await.unwrap();
+        lab.work(&put(&person("Ada").with("Photo", SECOND), "replace"))
+            .await
+            .unwrap();
         lab.wait(Duration::from_mins(12));
         let (until, left) = erased(&lab).await;
         assert_eq!(left, names(&lab, "large").await.len() as u64, "{story}");
@@ -377,10 +629,17 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         assert_eq!(still, left, "{story}: a second erasure tells the same");
         let until = again.unwrap();
         let wait = Duration::try_from(until.duration_since(lab.now())).unwrap();
-        assert!(wait < RECHECK_AFTER + Duration::from_mins(35), "{story}: {wait:?}");
+        assert!(
+            wait < RECHECK_AFTER + Duration::from_mins(35),
+            "{story}: {wait:?}"
+        );
         lab.wait(wait);
         lab.recheck().await;
-        assert_eq!(names(&lab, "large").await, [""; 0], "{story}: at the time that it told");
+        assert_eq!(
+            names(&lab, "large").await,
+            [""; 0],
+            "{story}: at the time that it told"
+        );
         assert_eq!(erased(&lab).await, (None, 0), "{story}");
         lab.finish().await;
     }
@@ -393,16 +652,34 @@ async fn over_two_accounts(before: &[&str]) -> Lab {
     let catalog =
         CATALOG.replace(own, &format!("[accounts.other]\nkind = \"embedded\"\npath = \"other.db\"\n\n{own}\naccount = \"other\""));
     let lab = Lab::over_two(declared(&catalog));
-    let (blobs, beside) = (&lab.account.blobs, lab.beside.as_ref().unwrap().account().blobs);
+    let (blobs, beside) = (
+        &lab.account.blobs,
+        lab.beside.as_ref().unwrap().account().blobs,
+    );
     for name in ["large", STAGING] {
         blobs.create_container(&container(name)).await.unwrap();
     }
     beside.create_container(&container("former")).await.unwrap();
-    let upload = BlobUpload { content_type: Some(STAGED_KIND.to_owned()), ..BlobUpload::default() };
-    blobs.put(&container(STAGING), &BlobName::new("photo").unwrap(), staged().into(), &upload).await.unwrap();
+    let upload = BlobUpload {
+        content_type: Some(STAGED_KIND.to_owned()),
+        ..BlobUpload::default()
+    };
+    blobs
+        .put(
+            &container(STAGING),
+            &BlobName::new("photo").unwrap(),
+            staged().into(),
+            &upload,
+        )
+        .await
+        .unwrap();
     let entity = odata::encode(&person("Ada").with("Resume", FIRST));
     let staged = json!({"Photo": {"blob": format!("{STAGING}/photo")}});
-    lab.work(&job(&json!({"op": "put", "table": "Staff", "entity": entity, "blobs": staged}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "put", "table": "Staff", "entity": entity, "blobs": staged}),
+    ))
+    .await
+    .unwrap();
     for op in before {
         lab.work(&on(op)).await.unwrap();
     }
@@ -411,8 +688,12 @@ async fn over_two_accounts(before: &[&str]) -> Lab {
 
 #[tokio::test]
 async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content_types() {
-    for (op, before, from, to) in [("archive", &[][..], "Staff", "Former"), ("restore", &["archive"], "Former", "Staff")] {
-        let mut sweep = Sweep::at_once(over_two_accounts(before).await.operations_of(&on(op)).await);
+    for (op, before, from, to) in [
+        ("archive", &[][..], "Staff", "Former"),
+        ("restore", &["archive"], "Former", "Staff"),
+    ] {
+        let mut sweep =
+            Sweep::at_once(over_two_accounts(before).await.operations_of(&on(op)).await);
         while let Some(case) = sweep.next() {
             let story = format!("{op}, {case}");
             let lab = over_two_accounts(before).await;
@@ -421,32 +702,62 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
-            assert!(lab.read(from, "p", "1").await.is_none(), "{story}: it is still there");
+            assert!(
+                lab.read(from, "p", "1").await.is_none(),
+                "{story}: it is still there"
+            );
             let entity = lab.read(to, "p", "1").await.unwrap().entity;
             let beside = lab.beside.as_ref().unwrap().account();
-            for (name, content, kind) in [("Photo", staged(), STAGED_KIND), ("Resume", FIRST.as_bytes().to_vec(), TEXT)] {
-                let pointer = Pointer::of(entity.get(name).unwrap()).unwrap_or_else(|| panic!("{story}: {name} points nowhere"));
-                let blobs = if to == "Former" { &beside.blobs } else { &lab.account.blobs };
-                let blob = blobs.get(&pointer.container.unwrap(), &pointer.name, None).await.unwrap();
+            for (name, content, kind) in [
+                ("Photo", staged(), STAGED_KIND),
+                ("Resume", FIRST.as_bytes().to_vec(), TEXT),
+            ] {
+                let pointer = Pointer::of(entity.get(name).unwrap())
+                    .unwrap_or_else(|| panic!("{story}: {name} points nowhere"));
+                let blobs = if to == "Former" {
+                    &beside.blobs
+                } else {
+                    &lab.account.blobs
+                };
+                let blob = blobs
+                    .get(&pointer.container.unwrap(), &pointer.name, None)
+                    .await
+                    .unwrap();
                 let blob = blob.unwrap_or_else(|| panic!("{story}: {name} leads nowhere"));
-                assert!(blob.content == content && blob.properties.content_type == kind, "{story}: {name}");
+                assert!(
+                    blob.content == content && blob.properties.content_type == kind,
+                    "{story}: {name}"
+                );
             }
-            let former = beside.blobs.list(&container("former"), "", None).await.unwrap().blobs.len();
+            let former = beside
+                .blobs
+                .list(&container("former"), "", None)
+                .await
+                .unwrap()
+                .blobs
+                .len();
             let counts = (names(&lab, "large").await.len(), former);
-            assert_eq!(counts, if to == "Former" { (0, 2) } else { (2, 0) }, "{story}: blobs of nobody");
+            assert_eq!(
+                counts,
+                if to == "Former" { (0, 2) } else { (2, 0) },
+                "{story}: blobs of nobody"
+            );
         }
     }
 }
 
 /// The first delivery of a staged entity stops anywhere, a later job writes the entity, and the message comes again.
 #[tokio::test]
-async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet() {
+async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet()
+ {
     let staging = container(STAGING);
     let mut taken = 0;
     for condition in [None, Some("if_absent")] {
         let content = json!(odata::encode(&person("Ada").with("Photo", FIRST))).to_string();
-        let blob = json!({"blob": format!("{STAGING}/person"), "sha256": large::hash(content.as_bytes())});
-        let mut staged = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity_ref": blob});
+        let blob =
+            json!({"blob": format!("{STAGING}/person"), "sha256": large::hash(content.as_bytes())});
+        let mut staged =
+            json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity_ref": blob});
         if let Some(condition) = condition {
             staged[condition] = json!(true);
         }
@@ -458,21 +769,40 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             let lab = lab().await;
             lab.account
                 .blobs
-                .put(&staging, &BlobName::new("person").unwrap(), content.clone().into(), &BlobUpload::default())
+                .put(
+                    &staging,
+                    &BlobName::new("person").unwrap(),
+                    content.clone().into(),
+                    &BlobUpload::default(),
+                )
                 .await
                 .unwrap();
             lab.faults.arm(at, Disturbance::Crash);
             let stopped = lab.deliver(&staged, 1).await.is_none();
             lab.faults.calm();
             lab.wait(std::time::Duration::from_mins(1));
-            lab.work(&put(&person("Countess"), "replace")).await.unwrap();
+            lab.work(&put(&person("Countess"), "replace"))
+                .await
+                .unwrap();
             let gone = names(&lab, STAGING).await.is_empty();
-            let again = lab.deliver(&staged, 2).await.unwrap().unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
+            let again = lab
+                .deliver(&staged, 2)
+                .await
+                .unwrap()
+                .unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
             let skipped = matches!(again, Outcome::Skipped { .. });
             assert_eq!(skipped, gone || condition.is_some(), "{story}: {again:?}");
             let there = lab.read("Staff", "p", "1").await.unwrap().entity;
-            assert_eq!(there.text("Name"), Some(if skipped { "Countess" } else { "Ada" }), "{story}");
-            assert_eq!(names(&lab, STAGING).await, Vec::<String>::new(), "{story}: what was staged is left behind");
+            assert_eq!(
+                there.text("Name"),
+                Some(if skipped { "Countess" } else { "Ada" }),
+                "{story}"
+            );
+            assert_eq!(
+                names(&lab, STAGING).await,
+                Vec::<String>::new(),
+                "{story}: what was staged is left behind"
+            );
             taken += usize::from(gone);
             if !stopped {
                 break;
@@ -519,40 +849,95 @@ to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" }
 #[tokio::test]
 async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     let lab = Lab::with(SMALL, declared(MAIL));
-    lab.account.blobs.create_container(&container("large")).await.unwrap();
+    lab.account
+        .blobs
+        .create_container(&container("large"))
+        .await
+        .unwrap();
     let mail = |rk: &str| Entity::new(EntityKey::new("p", rk).unwrap());
-    let put = |entity: Entity, mode: &str| job(&json!({"op": "put", "table": "Mail", "mode": mode, "entity": odata::encode(&entity)}));
-    let sync = |rk: &str| job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}));
+    let put = |entity: Entity, mode: &str| {
+        job(&json!({"op": "put", "table": "Mail", "mode": mode, "entity": odata::encode(&entity)}))
+    };
+    let sync = |rk: &str| {
+        job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}))
+    };
     let long = |sign: &str| sign.repeat(40_000);
     // One after the other: a message has room for one.
-    lab.work(&put(mail("1").with("Kind", "letter").with("Title", long("t")), "replace")).await.unwrap();
-    lab.work(&put(mail("1").with("Description", long("d")), "merge")).await.unwrap();
+    lab.work(&put(
+        mail("1").with("Kind", "letter").with("Title", long("t")),
+        "replace",
+    ))
+    .await
+    .unwrap();
+    lab.work(&put(mail("1").with("Description", long("d")), "merge"))
+        .await
+        .unwrap();
     lab.work(&sync("1")).await.unwrap();
     let letter = lab.read("Mail", "p", "1").await.unwrap().entity;
-    assert!(["Title", "Description"].iter().all(|name| letter.get(name).is_some_and(|value| Pointer::of(value).is_some())), "{letter:?}");
+    assert!(
+        ["Title", "Description"].iter().all(|name| letter
+            .get(name)
+            .is_some_and(|value| Pointer::of(value).is_some())),
+        "{letter:?}"
+    );
     let copy = lab.read("Described", "p", "1").await.unwrap().entity;
     assert_eq!(copy.get("Description"), letter.get("Description"));
     assert!(lab.sim.rows(&table("ByTitle")).is_empty());
 
     let invoice = |title: &str| mail("2").with("Kind", "invoice").with("Title", title);
-    let refused = lab.work(&put(invoice(&long("t")), "replace")).await.unwrap_err();
+    let refused = lab
+        .work(&put(invoice(&long("t")), "replace"))
+        .await
+        .unwrap_err();
     assert!(
-        refused.class == FailureClass::Permanent && refused.chain().contains("\"Title\" is too large for a row"),
+        refused.class == FailureClass::Permanent
+            && refused.chain().contains("\"Title\" is too large for a row"),
         "{}",
         refused.chain()
     );
     lab.work(&put(invoice("short"), "replace")).await.unwrap();
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 1);
     // What decides whether there is an item is computed from, too.
-    let refused = lab.work(&put(mail("3").with("Kind", long("k")).with("Title", "short"), "replace")).await.unwrap_err();
-    assert!(refused.chain().contains("\"Kind\" is too large for a row"), "{}", refused.chain());
-    let refused = lab.work(&put(mail("3").with("Subject", long("s")), "replace")).await.unwrap_err();
-    assert!(refused.chain().contains("\"Subject\" is too large for a row"), "{}", refused.chain());
+    let refused = lab
+        .work(&put(
+            mail("3").with("Kind", long("k")).with("Title", "short"),
+            "replace",
+        ))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.chain().contains("\"Kind\" is too large for a row"),
+        "{}",
+        refused.chain()
+    );
+    let refused = lab
+        .work(&put(mail("3").with("Subject", long("s")), "replace"))
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .chain()
+            .contains("\"Subject\" is too large for a row"),
+        "{}",
+        refused.chain()
+    );
 
     // A letter becomes an invoice: its title is a pointer by now.
-    let refused = lab.work(&put(mail("1").with("Kind", "invoice"), "merge")).await.unwrap_err();
-    assert!(refused.chain().contains("\"Title\"") && refused.chain().contains("lies in a blob"), "{}", refused.chain());
-    lab.work(&put(mail("1").with("Kind", "invoice").with("Title", "brief"), "merge")).await.unwrap();
+    let refused = lab
+        .work(&put(mail("1").with("Kind", "invoice"), "merge"))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.chain().contains("\"Title\"") && refused.chain().contains("lies in a blob"),
+        "{}",
+        refused.chain()
+    );
+    lab.work(&put(
+        mail("1").with("Kind", "invoice").with("Title", "brief"),
+        "merge",
+    ))
+    .await
+    .unwrap();
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
@@ -565,13 +950,30 @@ async fn no_item_is_not_computed_from_a_pointer_either() {
              [views.by_domain]\nkind = \"secondary_index\"\nsource = \"Mail\"\ntable = \"ByDomain\"\nselect = []\n\
              partition_key = \"{{Address|after:{sign}}}\"\nrow_key = \"{{Kind}}_{{RowKey}}\"\n"
         );
-        let overflow = "[views.overflow]\nkind = \"large_entity\"\nsource = \"Mail\"\ncontainer = \"large\"\n";
+        let overflow =
+            "[views.overflow]\nkind = \"large_entity\"\nsource = \"Mail\"\ncontainer = \"large\"\n";
         let lab = Lab::with(SMALL, declared(&format!("{view}{overflow}")));
-        lab.account.blobs.create_container(&container("large")).await.unwrap();
-        let mail = Entity::new(EntityKey::new("p", "1").unwrap()).with("Address", "a".repeat(40_000));
-        let put = |entity: Entity| job(&json!({"op": "put", "table": "Mail", "entity": odata::encode(&entity)}));
-        let refused = lab.work(&put(mail.clone().with("Kind", "letter"))).await.unwrap_err();
-        assert!(refused.chain().contains("\"Address\" is too large for a row"), "{sign}: {}", refused.chain());
+        lab.account
+            .blobs
+            .create_container(&container("large"))
+            .await
+            .unwrap();
+        let mail =
+            Entity::new(EntityKey::new("p", "1").unwrap()).with("Address", "a".repeat(40_000));
+        let put = |entity: Entity| {
+            job(&json!({"op": "put", "table": "Mail", "entity": odata::encode(&entity)}))
+        };
+        let refused = lab
+            .work(&put(mail.clone().with("Kind", "letter")))
+            .await
+            .unwrap_err();
+        assert!(
+            refused
+                .chain()
+                .contains("\"Address\" is too large for a row"),
+            "{sign}: {}",
+            refused.chain()
+        );
         // Without another part of its key there is no item in any case.
         lab.work(&put(mail)).await.unwrap();
         assert!(lab.sim.rows(&table("ByDomain")).is_empty());
@@ -582,18 +984,66 @@ async fn no_item_is_not_computed_from_a_pointer_either() {
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
     let lab = lab().await;
-    lab.work(&put(&Entity::new(EntityKey::new("p", "2").unwrap()).with("Name", "Bea").with("Photo", FIRST), "replace")).await.unwrap();
-    let theirs = lab.read("Staff", "p", "2").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    lab.work(&put(
+        &Entity::new(EntityKey::new("p", "2").unwrap())
+            .with("Name", "Bea")
+            .with("Photo", FIRST),
+        "replace",
+    ))
+    .await
+    .unwrap();
+    let theirs = lab
+        .read("Staff", "p", "2")
+        .await
+        .unwrap()
+        .entity
+        .text("Photo")
+        .unwrap()
+        .to_owned();
     assert!(Pointer::of(&theirs.as_str().into()).is_some(), "{theirs}");
-    let foreign = lab.work(&put(&person("Ada").with("Photo", theirs.as_str()), "replace")).await.unwrap_err();
-    assert!(foreign.class == FailureClass::Permanent && foreign.chain().contains("no blob of this entity"), "{}", foreign.chain());
+    let foreign = lab
+        .work(&put(
+            &person("Ada").with("Photo", theirs.as_str()),
+            "replace",
+        ))
+        .await
+        .unwrap_err();
+    assert!(
+        foreign.class == FailureClass::Permanent
+            && foreign.chain().contains("no blob of this entity"),
+        "{}",
+        foreign.chain()
+    );
     // Its own, which is gone.
-    lab.work(&put(&person("Ada").with("Photo", FIRST), "replace")).await.unwrap();
-    let own = lab.read("Staff", "p", "1").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    lab.work(&put(&person("Ada").with("Photo", FIRST), "replace"))
+        .await
+        .unwrap();
+    let own = lab
+        .read("Staff", "p", "1")
+        .await
+        .unwrap()
+        .entity
+        .text("Photo")
+        .unwrap()
+        .to_owned();
     lab.work(&put(&person("Ada"), "replace")).await.unwrap();
-    let dangling = lab.work(&put(&person("Ada").with("Photo", own.as_str()), "replace")).await.unwrap_err();
-    assert!(dangling.class == FailureClass::Permanent && dangling.chain().contains("does not exist"), "{}", dangling.chain());
-    assert_eq!(lab.read("Staff", "p", "1").await.unwrap().entity.get("Photo"), None);
+    let dangling = lab
+        .work(&put(&person("Ada").with("Photo", own.as_str()), "replace"))
+        .await
+        .unwrap_err();
+    assert!(
+        dangling.class == FailureClass::Permanent && dangling.chain().contains("does not exist"),
+        "{}",
+        dangling.chain()
+    );
+    assert_eq!(
+        lab.read("Staff", "p", "1")
+            .await
+            .unwrap()
+            .entity
+            .get("Photo"),
+        None
+    );
 }
 
 #[tokio::test]
@@ -612,7 +1062,10 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
@@ -620,10 +1073,29 @@ type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 /// Somebody else brings everything in step that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let filings: Vec<String> = other.engine.catalog().filings.keys().map(ToString::to_string).collect();
-        let tables = [("Staff", "p", "1"), ("Former", "p", "1"), ("Staff", "q", "2")];
-        for (name, pk, rk) in tables.into_iter().chain(filings.iter().map(|name| (name.as_str(), "p", "1"))) {
-            drop(other.work(&job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}))).await);
+        let filings: Vec<String> = other
+            .engine
+            .catalog()
+            .filings
+            .keys()
+            .map(ToString::to_string)
+            .collect();
+        let tables = [
+            ("Staff", "p", "1"),
+            ("Former", "p", "1"),
+            ("Staff", "q", "2"),
+        ];
+        for (name, pk, rk) in tables
+            .into_iter()
+            .chain(filings.iter().map(|name| (name.as_str(), "p", "1")))
+        {
+            drop(
+                other
+                    .work(&job(
+                        &json!({"op": "sync", "table": name, "pk": pk, "rk": rk}),
+                    ))
+                    .await,
+            );
         }
     })
 }
@@ -642,16 +1114,25 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
             for at in 1..=operations {
                 let lab = prepared(&scenario).await;
                 lab.faults.arm(at, Disturbance::Meddle);
-                lab.faults.meddle(meddler(lab.of_another_worker(), (scenario.job)()));
+                lab.faults
+                    .meddle(meddler(lab.of_another_worker(), (scenario.job)()));
                 lab.deliver_until_done(&(scenario.job)()).await;
                 lab.faults.calm();
                 lab.finish().await;
-                check(&lab, &scenario, &format!("{}, {name} before operation {at}", scenario.name)).await;
+                check(
+                    &lab,
+                    &scenario,
+                    &format!("{}, {name} before operation {at}", scenario.name),
+                )
+                .await;
                 runs += 1;
             }
         }
     }
-    assert!(runs > 160, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 160,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 /// An application deletes what lies under the key of the source.
@@ -662,25 +1143,54 @@ fn deletes(other: Lab, _: Job) -> BoxFuture<'static, ()> {
 #[tokio::test]
 async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_pointer_to_nothing() {
     let mut runs = 0_u32;
-    for scenario in
-        scenarios().into_iter().filter(|scenario| ["it is archived", "it is filed", "it is shut away", "it moves"].contains(&scenario.name))
-    {
+    for scenario in scenarios().into_iter().filter(|scenario| {
+        [
+            "it is archived",
+            "it is filed",
+            "it is shut away",
+            "it moves",
+        ]
+        .contains(&scenario.name)
+    }) {
         let operations = operations_of(&scenario).await;
-        for (first, second) in (1..=operations).flat_map(|first| (first + 1..=operations).map(move |second| (first, second))) {
+        for (first, second) in (1..=operations)
+            .flat_map(|first| (first + 1..=operations).map(move |second| (first, second)))
+        {
             let lab = prepared(&scenario).await;
             for (at, meddler) in [(first, syncs as Meddler), (second, deletes)] {
                 lab.faults.arm(at, Disturbance::Meddle);
-                lab.faults.meddle(meddler(lab.of_another_worker(), (scenario.job)()));
+                lab.faults
+                    .meddle(meddler(lab.of_another_worker(), (scenario.job)()));
             }
             lab.deliver_until_done(&(scenario.job)()).await;
             lab.faults.calm();
             lab.finish().await;
             // Either came first.
-            let after = if entities(&lab).await.is_empty() { None } else { scenario.after.clone() };
-            let story = format!("{}, synced before operation {first} and deleted before {second}", scenario.name);
-            check(&lab, &Scenario { after, name: scenario.name, before: scenario.before, job: scenario.job }, &story).await;
+            let after = if entities(&lab).await.is_empty() {
+                None
+            } else {
+                scenario.after.clone()
+            };
+            let story = format!(
+                "{}, synced before operation {first} and deleted before {second}",
+                scenario.name
+            );
+            check(
+                &lab,
+                &Scenario {
+                    after,
+                    name: scenario.name,
+                    before: scenario.before,
+                    job: scenario.job,
+                },
+                &story,
+            )
+            .await;
             runs += 1;
         }
     }
-    assert!(runs > 160, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 160,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use evenkeel::model::item::{metadata, shared_source_text};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{
-    AccountName, BlobName, ContainerName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Job, Member, Part, Site, ViewName,
+    AccountName, BlobName, ContainerName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Job,
+    Member, Part, Site, ViewName,
 };
 use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
@@ -56,13 +57,22 @@ const NOTE: usize = 1_900;
 
 async fn lab() -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
-    lab.account.blobs.create_container(&ContainerName::new("skilled").unwrap()).await.unwrap();
+    lab.account
+        .blobs
+        .create_container(&ContainerName::new("skilled").unwrap())
+        .await
+        .unwrap();
     lab
 }
 
 fn person(rk: &str, name: &str, skill: &str) -> Entity {
-    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap()).with("LastName", name).with("Skill", skill);
-    entity.with("Group", name).with("Salary", 3).with("Note", "한".repeat(NOTE))
+    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap())
+        .with("LastName", name)
+        .with("Skill", skill);
+    entity
+        .with("Group", name)
+        .with("Salary", 3)
+        .with("Note", "한".repeat(NOTE))
 }
 
 /// The jobs of these people, done at once.
@@ -72,12 +82,19 @@ async fn come(lab: &Lab, keys: &[String], name: &str, skill: &str) -> Vec<Result
         lab.write(person(rk, name, skill)).await;
     }
     let jobs: Vec<Job> = keys.iter().map(|rk| sync("Sales", rk)).collect();
-    join_all(jobs.iter().map(|job| lab.work(job))).await.into_iter().map(|ended| ended.map(drop)).collect()
+    join_all(jobs.iter().map(|job| lab.work(job)))
+        .await
+        .into_iter()
+        .map(|ended| ended.map(drop))
+        .collect()
 }
 
 async fn people(lab: &Lab, range: std::ops::Range<usize>, name: &str, skill: &str) {
     let keys: Vec<String> = range.map(|n| format!("{n:03}")).collect();
-    come(lab, &keys, name, skill).await.into_iter().for_each(|ended| ended.unwrap());
+    come(lab, &keys, name, skill)
+        .await
+        .into_iter()
+        .for_each(|ended| ended.unwrap());
 }
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
@@ -147,27 +164,51 @@ async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
     for size in [32_000, 4_000, 500, 60, 5] {
         loop {
             let larger = row.clone().with(format!("Padding{n:03}"), "x".repeat(size));
-            if larger.clone().with("Room", "x".repeat(room / 2)).check().is_err() {
+            if larger
+                .clone()
+                .with("Room", "x".repeat(room / 2))
+                .check()
+                .is_err()
+            {
                 break;
             }
             (row, n) = (larger, n + 1);
         }
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::Replace(row, IfMatch::Any))
+        .await
+        .unwrap();
 }
 
 /// What a list says: its members and their tokens, read by simple means.
 type Listed = BTreeMap<Vec<String>, String>;
 
 async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
-    let (container, name) = (ContainerName::new(container).unwrap(), BlobName::new(name).unwrap());
-    let blob = lab.account.blobs.get(&container, &name, None).await.unwrap();
+    let (container, name) = (
+        ContainerName::new(container).unwrap(),
+        BlobName::new(name).unwrap(),
+    );
+    let blob = lab
+        .account
+        .blobs
+        .get(&container, &name, None)
+        .await
+        .unwrap();
     let blob = blob.unwrap_or_else(|| panic!("{story}: {container}/{name} does not exist"));
     let text = String::from_utf8(blob.content.to_vec()).unwrap();
-    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let head = lines.next().unwrap();
-    let members: Vec<(Vec<String>, String)> = lines.map(|line| serde_json::from_value(line).unwrap()).collect();
-    assert!(members.is_sorted_by(|one, next| one.0 < next.0), "{story}: {name} is not sorted");
+    let members: Vec<(Vec<String>, String)> = lines
+        .map(|line| serde_json::from_value(line).unwrap())
+        .collect();
+    assert!(
+        members.is_sorted_by(|one, next| one.0 < next.0),
+        "{story}: {name} is not sorted"
+    );
     assert_eq!(head["ek_count"], members.len(), "{story}");
     members.into_iter().collect()
 }
@@ -175,16 +216,24 @@ async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
 fn in_row(story: &str, row: &Entity) -> Listed {
     let property = row.text("ek_list").unwrap();
     let pieces = |property: &str| -> Vec<Value> {
-        let names = std::iter::once(property.to_owned()).chain((1..).map(|n| format!("{property}_{n}")));
+        let names =
+            std::iter::once(property.to_owned()).chain((1..).map(|n| format!("{property}_{n}")));
         let texts = names.map_while(|name| row.text(&name).map(ToOwned::to_owned));
-        texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).unwrap()).collect()
+        texts
+            .flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).unwrap())
+            .collect()
     };
     let (members, tokens) = (pieces(property), pieces("ek_tokens"));
     assert_eq!(members.len(), tokens.len(), "{story}");
     members
         .into_iter()
         .zip(tokens)
-        .map(|(member, token)| (serde_json::from_value(member).unwrap(), token.as_str().unwrap().to_owned()))
+        .map(|(member, token)| {
+            (
+                serde_json::from_value(member).unwrap(),
+                token.as_str().unwrap().to_owned(),
+            )
+        })
         .collect()
 }
 
@@ -195,14 +244,23 @@ async fn check(lab: &Lab, story: &str) {
     for row in &people {
         let entity = &row.entity;
         let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
-        let (note, text) = (entity.text("Note").unwrap().to_owned(), |name: &str| entity.text(name).unwrap().to_owned());
+        let (note, text) = (entity.text("Note").unwrap().to_owned(), |name: &str| {
+            entity.text(name).unwrap().to_owned()
+        });
         for (place, value) in [("Lists", text("LastName")), ("skilled", text("Skill"))] {
             if !value.is_empty() {
-                wanted.entry((place, value)).or_default().insert(vec![pk.clone(), rk.clone(), note.clone()]);
+                wanted.entry((place, value)).or_default().insert(vec![
+                    pk.clone(),
+                    rk.clone(),
+                    note.clone(),
+                ]);
             }
         }
         if !text("Group").is_empty() {
-            wanted.entry(("Groups", text("Group"))).or_default().insert(vec![pk, rk, "Salary=i3".to_owned()]);
+            wanted
+                .entry(("Groups", text("Group")))
+                .or_default()
+                .insert(vec![pk, rk, "Salary=i3".to_owned()]);
         }
     }
 
@@ -211,38 +269,97 @@ async fn check(lab: &Lab, story: &str) {
         for row in lab.rows(place).await {
             let listed = in_row(story, &row.entity);
             let count = i64::try_from(listed.len()).unwrap();
-            assert_eq!(row.entity.get("ek_count"), Some(&EdmValue::Int64(count)), "{story}: the row says another number of members");
+            assert_eq!(
+                row.entity.get("ek_count"),
+                Some(&EdmValue::Int64(count)),
+                "{story}: the row says another number of members"
+            );
             if place == "Groups" {
                 let figures = ["Headcount", "Payroll"].map(|name| row.entity.get(name).cloned());
-                assert_eq!(figures, [Some(EdmValue::Int64(count)), Some(EdmValue::Int64(3 * count))], "{story}");
+                assert_eq!(
+                    figures,
+                    [
+                        Some(EdmValue::Int64(count)),
+                        Some(EdmValue::Int64(3 * count))
+                    ],
+                    "{story}"
+                );
             }
             found.insert((place, row.entity.key.rk.to_string()), listed);
         }
     }
     let container = ContainerName::new("skilled").unwrap();
-    for blob in lab.account.blobs.list(&container, "", None).await.unwrap().blobs {
-        let name = blob.name.as_str().strip_suffix(".jsonl").unwrap().to_owned();
-        found.insert(("skilled", name), lines(lab, story, "skilled", blob.name.as_str()).await);
+    for blob in lab
+        .account
+        .blobs
+        .list(&container, "", None)
+        .await
+        .unwrap()
+        .blobs
+    {
+        let name = blob
+            .name
+            .as_str()
+            .strip_suffix(".jsonl")
+            .unwrap()
+            .to_owned();
+        found.insert(
+            ("skilled", name),
+            lines(lab, story, "skilled", blob.name.as_str()).await,
+        );
     }
-    let members: BTreeMap<_, BTreeSet<_>> = found.iter().map(|(place, listed)| (place.clone(), listed.keys().cloned().collect())).collect();
+    let members: BTreeMap<_, BTreeSet<_>> = found
+        .iter()
+        .map(|(place, listed)| (place.clone(), listed.keys().cloned().collect()))
+        .collect();
     assert_eq!(members, wanted, "{story}");
 
     for row in people {
-        let primary = Primary { table: table("Employees"), key: row.entity.key };
+        let primary = Primary {
+            table: table("Employees"),
+            key: row.entity.key,
+        };
         let plan = lab.engine.plan(&primary).await.unwrap();
-        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
-        let recorded = lab.account.tables.get(&footprint::table(), &footprint::key(&primary), None).await.unwrap().unwrap();
+        assert!(
+            plan.in_step,
+            "{story}: a second plan finds work to do: {plan}"
+        );
+        let recorded = lab
+            .account
+            .tables
+            .get(&footprint::table(), &footprint::key(&primary), None)
+            .await
+            .unwrap()
+            .unwrap();
         let recorded = Footprint::decode(&primary, &recorded.entity, None).unwrap();
         for (ItemAddress { site, part, .. }, entry) in &recorded.items {
             let place = match site {
-                Site::Row { table, key } => (if table.as_str() == "Lists" { "Lists" } else { "Groups" }, key.rk.to_string()),
-                Site::Blob { name, .. } => ("skilled", name.as_str().strip_suffix(".jsonl").unwrap().to_owned()),
+                Site::Row { table, key } => (
+                    if table.as_str() == "Lists" {
+                        "Lists"
+                    } else {
+                        "Groups"
+                    },
+                    key.rk.to_string(),
+                ),
+                Site::Blob { name, .. } => (
+                    "skilled",
+                    name.as_str().strip_suffix(".jsonl").unwrap().to_owned(),
+                ),
                 Site::File { .. } | Site::Document { .. } => panic!("{story}: {site} is no list"),
             };
-            let Some(Part::Member(member)) = part else { panic!("{story}: {part:?} is no member") };
-            let token =
-                found.get(&place).and_then(|listed| listed.get(&member.0)).unwrap_or_else(|| panic!("{story}: {place:?} lacks {member}"));
-            assert_eq!(entry.etag.as_ref().map(evenkeel::model::ETag::as_str), Some(token.as_str()), "{story}");
+            let Some(Part::Member(member)) = part else {
+                panic!("{story}: {part:?} is no member")
+            };
+            let token = found
+                .get(&place)
+                .and_then(|listed| listed.get(&member.0))
+                .unwrap_or_else(|| panic!("{story}: {place:?} lacks {member}"));
+            assert_eq!(
+                entry.etag.as_ref().map(evenkeel::model::ETag::as_str),
+                Some(token.as_str()),
+                "{story}"
+            );
         }
     }
 }
@@ -273,22 +390,38 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 100, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 100,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 /// Eight come at once to a list whose row has room for some of them.
 #[tokio::test]
 async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_leave() {
     let keys: Vec<String> = (800..808).map(|n| n.to_string()).collect();
-    for (place, key, room) in [("Lists", ("list", "King"), 12_000), ("Groups", ("group", "King"), 250)] {
+    for (place, key, room) in [
+        ("Lists", ("list", "King"), 12_000),
+        ("Groups", ("group", "King"), 250),
+    ] {
         let lab = lab().await;
         people(&lab, 0..1, "King", "").await;
         fill(&lab, place, key, room).await;
         let mut out = Vec::new();
         for (rk, ended) in keys.iter().zip(come(&lab, &keys, "King", "").await) {
             let Err(failure) = ended else { continue };
-            assert_eq!(failure.class, FailureClass::Permanent, "{place}: {}", failure.chain());
-            assert!(failure.chain().contains("the list is full") && failure.chain().contains("|bucket:N"), "{}", failure.chain());
+            assert_eq!(
+                failure.class,
+                FailureClass::Permanent,
+                "{place}: {}",
+                failure.chain()
+            );
+            assert!(
+                failure.chain().contains("the list is full")
+                    && failure.chain().contains("|bucket:N"),
+                "{}",
+                failure.chain()
+            );
             out.push(rk);
         }
         assert!((2..8).contains(&out.len()), "{place}: {out:?} have failed");
@@ -315,33 +448,92 @@ async fn a_member_that_no_longer_fits_leaves_its_list() {
     let lab = lab().await;
     people(&lab, 0..2, "King", "").await;
     let shorter = person("001", "King", "").with("Note", "n");
-    lab.account.tables.apply(&table("Employees"), &TableOperation::Replace(shorter, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Employees"),
+            &TableOperation::Replace(shorter, IfMatch::Any),
+        )
+        .await
+        .unwrap();
     lab.work(&sync("Sales", "001")).await.unwrap();
     fill(&lab, "Lists", ("list", "King"), 500).await;
-    lab.account.tables.apply(&table("Employees"), &TableOperation::Replace(person("001", "King", ""), IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Employees"),
+            &TableOperation::Replace(person("001", "King", ""), IfMatch::Any),
+        )
+        .await
+        .unwrap();
     let failure = lab.work(&sync("Sales", "001")).await.unwrap_err();
-    assert!(failure.chain().contains("the list is full"), "{}", failure.chain());
-    let listed = in_row("full", &lab.read("Lists", "list", "King").await.unwrap().entity);
-    assert_eq!(listed.keys().map(|member| member[1].as_str()).collect::<Vec<_>>(), ["000"]);
+    assert!(
+        failure.chain().contains("the list is full"),
+        "{}",
+        failure.chain()
+    );
+    let listed = in_row(
+        "full",
+        &lab.read("Lists", "list", "King").await.unwrap().entity,
+    );
+    assert_eq!(
+        listed
+            .keys()
+            .map(|member| member[1].as_str())
+            .collect::<Vec<_>>(),
+        ["000"]
+    );
 }
 
 /// A list in a blob that takes more than half of the share of memory for lists, three times over.
 async fn long_list(lab: &Lab, skill: &str) {
     const MEMBERS: u64 = 1_700;
-    let (container, name) = (ContainerName::new("skilled").unwrap(), BlobName::new(format!("{skill}.jsonl")).unwrap());
+    let (container, name) = (
+        ContainerName::new("skilled").unwrap(),
+        BlobName::new(format!("{skill}.jsonl")).unwrap(),
+    );
     let view = ViewName::new("skilled").unwrap();
-    let place = Site::Blob { container: container.clone(), name: name.clone() };
-    let put = |number: u64| {
-        let part = Some(Part::Member(Member(vec!["Sales".to_owned(), format!("x{number}"), "x".repeat(NOTE)])));
-        let address = ItemAddress { view: view.clone(), account: AccountName::main(), site: place.clone(), part };
-        PartChange { address, write: Edit::Put { over: None, token: ETag::token(number) }, says: None }
+    let place = Site::Blob {
+        container: container.clone(),
+        name: name.clone(),
     };
-    let list = BlobList::new(view.clone(), table("Employees")).changed(&(0..MEMBERS).map(put).collect::<Vec<_>>()).0.unwrap();
+    let put = |number: u64| {
+        let part = Some(Part::Member(Member(vec![
+            "Sales".to_owned(),
+            format!("x{number}"),
+            "x".repeat(NOTE),
+        ])));
+        let address = ItemAddress {
+            view: view.clone(),
+            account: AccountName::main(),
+            site: place.clone(),
+            part,
+        };
+        PartChange {
+            address,
+            write: Edit::Put {
+                over: None,
+                token: ETag::token(number),
+            },
+            says: None,
+        }
+    };
+    let list = BlobList::new(view.clone(), table("Employees"))
+        .changed(&(0..MEMBERS).map(put).collect::<Vec<_>>())
+        .0
+        .unwrap();
     let metadata = metadata(&shared_source_text(list.source()), &view);
-    let upload = BlobUpload { metadata, ..BlobUpload::default() };
+    let upload = BlobUpload {
+        metadata,
+        ..BlobUpload::default()
+    };
     let content = list.render();
     assert!(content.len() > 3 << 20, "{}", content.len());
-    lab.account.blobs.put(&container, &name, content.into(), &upload).await.unwrap();
+    lab.account
+        .blobs
+        .put(&container, &name, content.into(), &upload)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -369,7 +561,10 @@ async fn changes_of_long_lists_run_one_at_a_time() {
     }
     assert_eq!(waited.load(Ordering::SeqCst), 2, "two wait for the first");
     let (least, held) = (3 * (3 << 20), most.load(Ordering::SeqCst));
-    assert!((least..2 * least).contains(&held), "{held} bytes are held at once");
+    assert!(
+        (least..2 * least).contains(&held),
+        "{held} bytes are held at once"
+    );
 }
 
 fn meddlers() -> Vec<(&'static str, Step)> {
@@ -415,12 +610,19 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
                 lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
                 lab.faults.calm();
                 lab.finish().await;
-                check(&lab, &format!("{}, {name} before operation {at}", scenario.name)).await;
+                check(
+                    &lab,
+                    &format!("{}, {name} before operation {at}", scenario.name),
+                )
+                .await;
                 runs += 1;
             }
         }
     }
-    assert!(runs > 80, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 80,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 const BESIDE: &str = r#"
@@ -443,24 +645,39 @@ async fn a_list_beside_primaries_whose_partition_key_is_escaped_follows_them() {
     let lab = Lab::with(SMALL, declared(BESIDE));
     let put = |rk: &str, name: &str| {
         let entity = serde_json::json!({"PartitionKey": "100%", "RowKey": rk, "LastName": name});
-        crate::protocol::world::job(&serde_json::json!({"op": "put", "table": "Employees", "entity": entity}))
+        crate::protocol::world::job(
+            &serde_json::json!({"op": "put", "table": "Employees", "entity": entity}),
+        )
     };
-    let delete = |rk: &str| crate::protocol::world::job(&serde_json::json!({"op": "delete", "table": "Employees", "pk": "100%", "rk": rk}));
+    let delete = |rk: &str| {
+        crate::protocol::world::job(
+            &serde_json::json!({"op": "delete", "table": "Employees", "pk": "100%", "rk": rk}),
+        )
+    };
     let lives = [
         (put("1", "King"), vec![("name_King", r#"[["1"]]"#)]),
         (put("2", "King"), vec![("name_King", r#"[["1"],["2"]]"#)]),
         (put("1", "King"), vec![("name_King", r#"[["1"],["2"]]"#)]),
-        (put("1", "Byron"), vec![("name_Byron", r#"[["1"]]"#), ("name_King", r#"[["2"]]"#)]),
+        (
+            put("1", "Byron"),
+            vec![("name_Byron", r#"[["1"]]"#), ("name_King", r#"[["2"]]"#)],
+        ),
         (delete("2"), vec![("name_Byron", r#"[["1"]]"#)]),
         (delete("1"), vec![]),
     ];
     for (job, wanted) in lives {
         lab.work(&job).await.unwrap();
         let rows = lab.rows("Employees").await;
-        let listed: Vec<(&str, &str)> = rows.iter().filter_map(|row| Some((row.entity.key.rk.as_str(), row.entity.text("Ids")?))).collect();
+        let listed: Vec<(&str, &str)> = rows
+            .iter()
+            .filter_map(|row| Some((row.entity.key.rk.as_str(), row.entity.text("Ids")?)))
+            .collect();
         assert_eq!(listed, wanted, "{job:?}");
         for row in rows.iter().filter(|row| row.entity.text("Ids").is_none()) {
-            let primary = Primary { table: table("Employees"), key: row.entity.key.clone() };
+            let primary = Primary {
+                table: table("Employees"),
+                key: row.entity.key.clone(),
+            };
             let plan = lab.engine.plan(&primary).await.unwrap();
             assert!(plan.in_step, "{job:?}: {plan}");
         }

@@ -39,7 +39,8 @@ fn labs() -> [Lab; 2] {
 async fn prepared(views: usize, people: &[&str]) -> Lab {
     let lab = labs().into_iter().nth(views).unwrap();
     for rk in people {
-        lab.write(employee(rk, &format!("{rk}@contoso.com"), "King")).await;
+        lab.write(employee(rk, &format!("{rk}@contoso.com"), "King"))
+            .await;
     }
     lab
 }
@@ -53,18 +54,26 @@ async fn lines(lab: &Lab) -> BTreeMap<(String, String), usize> {
     let mut lines = BTreeMap::new();
     for line in lab.lines().await {
         let text = |name: &str| line[name].as_str().expect("every line has it").to_owned();
-        *lines.entry((text("RowKey"), text("ek_source_etag"))).or_default() += 1;
+        *lines
+            .entry((text("RowKey"), text("ek_source_etag")))
+            .or_default() += 1;
     }
     lines
 }
 
 async fn one_line_each(lab: &Lab, people: &[&str], story: &str) {
     let lines = lines(lab).await;
-    let each: Vec<(&str, usize)> = lines.iter().map(|((rk, _), count)| (rk.as_str(), *count)).collect();
+    let each: Vec<(&str, usize)> = lines
+        .iter()
+        .map(|((rk, _), count)| (rk.as_str(), *count))
+        .collect();
     let expected: Vec<(&str, usize)> = people.iter().map(|rk| (*rk, 1)).collect();
     assert_eq!(each, expected, "{story}");
     for rk in people {
-        assert!(lab.read("Employees", "Sales", rk).await.is_none(), "{story}: {rk} is still there");
+        assert!(
+            lab.read("Employees", "Sales", rk).await.is_none(),
+            "{story}: {rk} is still there"
+        );
     }
 }
 
@@ -95,7 +104,12 @@ async fn a_line_whose_append_arrives_at_any_time_is_there_once() {
                 lab.deliver_until_done(&archive("1")).await;
                 lab.faults.calm();
                 lab.finish().await;
-                one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later")).await;
+                one_line_each(
+                    &lab,
+                    &["1"],
+                    &format!("{views} views: operation {at} arrives {arrival} later"),
+                )
+                .await;
             }
         }
     }
@@ -112,7 +126,12 @@ async fn a_line_whose_append_arrives_at_any_time_after_its_worker_stopped_is_the
                 lab.deliver_until_done(&archive("1")).await;
                 lab.faults.calm();
                 lab.finish().await;
-                one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later, stopped")).await;
+                one_line_each(
+                    &lab,
+                    &["1"],
+                    &format!("{views} views: operation {at} arrives {arrival} later, stopped"),
+                )
+                .await;
             }
         }
     }
@@ -129,7 +148,12 @@ async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
                 archived(&lab, &people).await;
                 lab.faults.calm();
                 lab.finish().await;
-                one_line_each(&lab, &people, &format!("{views} views: operation {at} arrives {arrival} later")).await;
+                one_line_each(
+                    &lab,
+                    &people,
+                    &format!("{views} views: operation {at} arrives {arrival} later"),
+                )
+                .await;
             }
         }
     }
@@ -141,14 +165,21 @@ async fn events_with_one_row_key_in_several_partitions_have_a_line_each() {
     let partitions = ["Sales", "Trade", "Works"];
     let lab = prepared(0, &[]).await;
     for pk in partitions {
-        lab.write(Entity::new(EntityKey::new(pk, "1").unwrap()).with("Email", "1@contoso.com")).await;
+        lab.write(Entity::new(EntityKey::new(pk, "1").unwrap()).with("Email", "1@contoso.com"))
+            .await;
     }
     lab.faults.take_turns();
-    let jobs = partitions.map(|pk| job(&json!({"op": "archive", "archive": "former_log", "pk": pk, "rk": "1"})));
+    let jobs = partitions
+        .map(|pk| job(&json!({"op": "archive", "archive": "former_log", "pk": pk, "rk": "1"})));
     for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
         ended.unwrap();
     }
-    let mut logged: Vec<String> = lab.lines().await.iter().map(|line| line["PartitionKey"].as_str().unwrap().to_owned()).collect();
+    let mut logged: Vec<String> = lab
+        .lines()
+        .await
+        .iter()
+        .map(|line| line["PartitionKey"].as_str().unwrap().to_owned())
+        .collect();
     logged.sort_unstable();
     assert_eq!(logged, partitions);
     assert_eq!(lab.rows("Employees").await, []);
@@ -166,7 +197,12 @@ async fn two_appends_of_one_start_that_arrive_at_any_time_leave_one_line_each() 
                 archived(&lab, &people).await;
                 lab.faults.calm();
                 lab.finish().await;
-                one_line_each(&lab, &people, &format!("operations {at} and {} arrive {arrival} later", at + gap)).await;
+                one_line_each(
+                    &lab,
+                    &people,
+                    &format!("operations {at} and {} arrive {arrival} later", at + gap),
+                )
+                .await;
             }
         }
     }
@@ -183,17 +219,31 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
                 lab.faults.arm(at, Disturbance::ArriveLater(arrival));
                 lab.faults.arm(at + gap, Disturbance::Meddle);
                 let client = lab.clone();
-                lab.faults.meddle(Box::pin(async move { client.client_writes("1", "meddled@contoso.com").await }));
+                lab.faults.meddle(Box::pin(async move {
+                    client.client_writes("1", "meddled@contoso.com").await
+                }));
                 drop(lab.deliver_until_done(&archive("1")).await);
                 lab.faults.calm();
                 lab.finish().await;
-                let story = format!("operation {at} arrives {arrival} later, and a client writes {gap} later");
+                let story = format!(
+                    "operation {at} arrives {arrival} later, and a client writes {gap} later"
+                );
                 let lines = lines(&lab).await;
-                assert!(lines.values().all(|count| *count == 1), "{story}: {lines:?}");
+                assert!(
+                    lines.values().all(|count| *count == 1),
+                    "{story}: {lines:?}"
+                );
                 let kept = lab.read("Employees", "Sales", "1").await.is_some();
-                let logged = lab.lines().await.iter().any(|line| line["Email"] == "meddled@contoso.com");
+                let logged = lab
+                    .lines()
+                    .await
+                    .iter()
+                    .any(|line| line["Email"] == "meddled@contoso.com");
                 let written = lab.last_client_write.lock().unwrap().is_some();
-                assert!(kept || logged || !written, "{story}: what the client wrote is lost");
+                assert!(
+                    kept || logged || !written,
+                    "{story}: what the client wrote is lost"
+                );
                 both += u32::from(lines.len() == 2);
             }
         }
@@ -212,7 +262,8 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
                 let lab = prepared(0, people).await;
                 lab.faults.take_turns();
                 let other = lab.of_another_worker();
-                let (alone, jobs): (Job, Vec<Job>) = (archive("1"), people.iter().map(|rk| archive(rk)).collect());
+                let (alone, jobs): (Job, Vec<Job>) =
+                    (archive("1"), people.iter().map(|rk| archive(rk)).collect());
                 let one = async {
                     for _ in 0..slower {
                         tokio::task::yield_now().await;
@@ -226,11 +277,19 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
                     join_all(jobs.iter().map(|job| other.work(job))).await
                 };
                 let (one, others) = tokio::join!(one, others);
-                let ended: Vec<Outcome> = std::iter::once(one).chain(others).map(Result::unwrap).collect();
+                let ended: Vec<Outcome> = std::iter::once(one)
+                    .chain(others)
+                    .map(Result::unwrap)
+                    .collect();
                 // It had read the entity, and found it gone when it came to write.
                 let came_second = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { summary, .. } if summary.extra_rounds > 0);
                 raced += usize::from(ended.iter().any(came_second));
-                one_line_each(&lab, people, &format!("{people:?}, {ahead} turns ahead, {slower} turns slower")).await;
+                one_line_each(
+                    &lab,
+                    people,
+                    &format!("{people:?}, {ahead} turns ahead, {slower} turns slower"),
+                )
+                .await;
                 assert_eq!(
                     lab.rows("EvenkeelFootprints").await,
                     [],

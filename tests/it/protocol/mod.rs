@@ -6,7 +6,11 @@
 //! the derived data must be what an independent recomputation gives, the footprints must list exactly that,
 //! and no plan may find anything to do.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 
 mod chained;
 mod claims;
@@ -63,7 +67,10 @@ async fn prepared(scenario: &Scenario, shape: Shape) -> Lab {
 }
 
 fn named(name: &str) -> Scenario {
-    all().into_iter().find(|scenario| scenario.name == name).unwrap()
+    all()
+        .into_iter()
+        .find(|scenario| scenario.name == name)
+        .unwrap()
 }
 
 async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
@@ -105,13 +112,19 @@ async fn every_job_undisturbed_leaves_everything_in_step() {
 #[tokio::test]
 async fn every_job_disturbed_at_every_operation_converges() {
     let (runs, _) = swept(SHAPE, Sweep::at_once).await;
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 #[tokio::test]
 async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_harm() {
     let (runs, arrivals) = swept(SMALL, Sweep::of_arrivals).await;
-    assert!(runs > 500 && arrivals > 500, "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios");
+    assert!(
+        runs > 500 && arrivals > 500,
+        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios"
+    );
 }
 
 #[tokio::test]
@@ -124,20 +137,31 @@ async fn every_job_disturbed_twice_converges() {
         let stride = (operations * operations).div_ceil(MOST_PAIRS);
         for (first, second) in PAIRS {
             for at in 1..=operations {
-                for gap in (1 + at % stride..=operations).step_by(usize::try_from(stride).unwrap()) {
+                for gap in (1 + at % stride..=operations).step_by(usize::try_from(stride).unwrap())
+                {
                     let lab = prepared(&scenario, SMALL).await;
                     lab.faults.arm(at, first);
                     lab.faults.arm(at + gap, second);
                     lab.deliver_until_done(&(scenario.job)()).await;
                     lab.faults.calm();
                     lab.finish().await;
-                    oracle::check(&lab, &format!("{}, {first:?} at {at} and {second:?} {gap} later", scenario.name)).await;
+                    oracle::check(
+                        &lab,
+                        &format!(
+                            "{}, {first:?} at {at} and {second:?} {gap} later",
+                            scenario.name
+                        ),
+                    )
+                    .await;
                     runs += 1;
                 }
             }
         }
     }
-    assert!(runs > 5_000, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 5_000,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 #[tokio::test]
@@ -147,18 +171,30 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
     for at in 1..=operations {
         let lab = prepared(&scenario, SHAPE).await;
         lab.faults.arm(at, Disturbance::Throttle);
-        let Some(Err(_)) = lab.deliver(&(scenario.job)(), 1).await else { panic!("operation {at} is not throttled") };
+        let Some(Err(_)) = lab.deliver(&(scenario.job)(), 1).await else {
+            panic!("operation {at} is not throttled")
+        };
         lab.faults.calm();
         let archived_already = lab.read("Employees", "Sales", "1").await.is_none();
         lab.client_writes("1", "meanwhile@contoso.com").await;
-        lab.sync_later.lock().unwrap().push(scenarios::sync_of_one());
-        lab.deliver(&(scenario.job)(), 2).await.expect("no crash").expect("not disturbed");
+        lab.sync_later
+            .lock()
+            .unwrap()
+            .push(scenarios::sync_of_one());
+        lab.deliver(&(scenario.job)(), 2)
+            .await
+            .expect("no crash")
+            .expect("not disturbed");
         lab.finish().await;
         let story = format!("archive throttled at operation {at}");
         oracle::check(&lab, &story).await;
         oracle::nothing_lost(&lab, &story).await;
         let left = lab.read("Employees", "Sales", "1").await;
-        assert_eq!(left.is_some(), archived_already, "{story}: only what was created anew stays");
+        assert_eq!(
+            left.is_some(),
+            archived_already,
+            "{story}: only what was created anew stays"
+        );
     }
 }
 
@@ -167,7 +203,10 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
 /// after it.
 #[tokio::test]
 async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
-    let shape = Shape { former_index: true, ..SMALL };
+    let shape = Shape {
+        former_index: true,
+        ..SMALL
+    };
     let scenario = named("archive");
     let operations = undisturbed(&scenario, shape).await;
     let mut late = 0_u32;
@@ -180,10 +219,16 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
                 if stops {
                     lab.faults.arm(at + gap + 1, Disturbance::Crash);
                 }
-                assert!(!matches!(lab.deliver(&(scenario.job)(), 1).await, Some(Ok(_))), "operation {at} is not throttled");
+                assert!(
+                    !matches!(lab.deliver(&(scenario.job)(), 1).await, Some(Ok(_))),
+                    "operation {at} is not throttled"
+                );
                 late += u32::from(lab.faults.counted() > at + gap);
                 lab.faults.calm();
-                lab.deliver(&(scenario.job)(), 2).await.expect("no crash").expect("not disturbed");
+                lab.deliver(&(scenario.job)(), 2)
+                    .await
+                    .expect("no crash")
+                    .expect("not disturbed");
                 lab.finish().await;
                 let then = if stops { "stopped, and " } else { "" };
                 oracle::check(&lab, &format!("archive throttled at operation {at}, {then}a request {gap} later that arrives in the end"))
@@ -200,7 +245,8 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
     let scenario = named("put that merges one property");
     // No key changes: nothing is announced before the primary is written.
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Augusta"});
-    let job = world::job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}));
+    let job =
+        world::job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}));
     let operations = undisturbed(&scenario, SMALL).await;
     let mut stopped = 0_u32;
     for at in 1..=operations {
@@ -209,14 +255,24 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
             lab.faults.arm(at, Disturbance::LoseAnswer);
             lab.faults.arm(at + 1, Disturbance::Meddle);
             let other = lab.of_another_worker();
-            lab.faults.meddle(Box::pin(async move { drop(other.work(&scenarios::sync_of_one()).await) }));
-            lab.faults.arm(at + 1 + gap, Disturbance::ArriveLater(1_000));
+            lab.faults.meddle(Box::pin(async move {
+                drop(other.work(&scenarios::sync_of_one()).await)
+            }));
+            lab.faults
+                .arm(at + 1 + gap, Disturbance::ArriveLater(1_000));
             lab.faults.arm(at + 2 + gap, Disturbance::Crash);
             stopped += u32::from(lab.deliver(&job, 1).await.is_none());
             lab.faults.calm();
-            lab.deliver(&job, 2).await.expect("no crash").expect("not disturbed");
+            lab.deliver(&job, 2)
+                .await
+                .expect("no crash")
+                .expect("not disturbed");
             lab.finish().await;
-            oracle::check(&lab, &format!("no answer at operation {at}, another worker, a late request {gap} later")).await;
+            oracle::check(
+                &lab,
+                &format!("no answer at operation {at}, another worker, a late request {gap} later"),
+            )
+            .await;
         }
     }
     assert!(stopped > 0, "no run stopped");
@@ -225,7 +281,10 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
 /// A restore announces that the archived row goes, and finds the key taken before it hears an answer.
 #[tokio::test]
 async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
-    let shape = Shape { former_index: true, ..SMALL };
+    let shape = Shape {
+        former_index: true,
+        ..SMALL
+    };
     let scenario = named("restore");
     let operations = undisturbed(&scenario, shape).await;
     let mut refused = 0_u32;
@@ -239,7 +298,11 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
                 refused += u32::from(lab.deliver_until_done(&(scenario.job)()).await.is_none());
                 lab.faults.calm();
                 lab.finish().await;
-                oracle::check(&lab, &format!("a late request at operation {at}, and {name} {gap} later")).await;
+                oracle::check(
+                    &lab,
+                    &format!("a late request at operation {at}, and {name} {gap} later"),
+                )
+                .await;
             }
         }
     }
@@ -250,13 +313,20 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
 /// queue is a new message, of which nobody knows that it was delivered before.
 #[tokio::test]
 async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
-    let shape = Shape { former_index: true, ..SMALL };
+    let shape = Shape {
+        former_index: true,
+        ..SMALL
+    };
     let mut runs = 0_u32;
     // A job by condition is about many, and nobody knows which it was at: docs/jobs.md says how they are brought in step.
-    for scenario in all().into_iter().filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_))) {
+    for scenario in all()
+        .into_iter()
+        .filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_)))
+    {
         let operations = undisturbed(&scenario, shape).await;
         // Each in its turn: there are many operations.
-        for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle()) {
+        for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle())
+        {
             let lab = prepared(&scenario, shape).await;
             lab.faults.arm(at, Disturbance::ArriveLater(1_000));
             lab.faults.arm(at + 1, Disturbance::Crash);
@@ -269,7 +339,10 @@ async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
             meddle(lab.of_another_worker()).await;
             drop(lab.work(&job).await);
             lab.finish().await;
-            let story = format!("{}, a late request at operation {at}, given up; {name}, and sent again", scenario.name);
+            let story = format!(
+                "{}, a late request at operation {at}, given up; {name}, and sent again",
+                scenario.name
+            );
             oracle::check(&lab, &story).await;
             runs += u32::from(stopped);
         }
@@ -293,12 +366,18 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 oracle::check(&lab, &story).await;
                 // These overwrite and delete what came before them, as they were asked to.
-                if !matches!((scenario.job)(), Job::Put(_) | Job::Delete { .. } | Job::Erase(_) | Job::DeleteWhere(_)) {
+                if !matches!(
+                    (scenario.job)(),
+                    Job::Put(_) | Job::Delete { .. } | Job::Erase(_) | Job::DeleteWhere(_)
+                ) {
                     oracle::nothing_lost(&lab, &story).await;
                 }
                 runs += 1;
             }
         }
     }
-    assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 200,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }

@@ -57,7 +57,9 @@ fn delete() -> Job {
 }
 
 fn move_away() -> Job {
-    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}))
+    job(
+        &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}),
+    )
 }
 
 fn first() -> Entity {
@@ -106,7 +108,11 @@ fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
 /// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
 fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     let other = lab.of_another_worker();
-    lab.faults.lose_the_deletion_of("Employees", then, Box::pin(async move { anew(&other).await }));
+    lab.faults.lose_the_deletion_of(
+        "Employees",
+        then,
+        Box::pin(async move { anew(&other).await }),
+    );
 }
 
 /// A client creates the entity anew, a minute later than anything before.
@@ -122,24 +128,43 @@ async fn in_step(lab: &Lab, story: &str) {
     }
     let mut wanted = BTreeSet::new();
     for pk in ["Sales", "Ops"] {
-        let primary = Primary { table: table("Employees"), key: EntityKey::new(pk, "1").unwrap() };
+        let primary = Primary {
+            table: table("Employees"),
+            key: EntityKey::new(pk, "1").unwrap(),
+        };
         let plan = lab.engine.plan(&primary).await.unwrap();
-        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
-        wanted.extend(email(lab, "Employees", pk).await.map(|email| (format!("email_{pk}"), email)));
+        assert!(
+            plan.in_step,
+            "{story}: a second plan finds work to do: {plan}"
+        );
+        wanted.extend(
+            email(lab, "Employees", pk)
+                .await
+                .map(|email| (format!("email_{pk}"), email)),
+        );
     }
-    let found: BTreeSet<_> =
-        lab.rows("ByEmail").await.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
+    let found: BTreeSet<_> = lab
+        .rows("ByEmail")
+        .await
+        .into_iter()
+        .map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string()))
+        .collect();
     assert_eq!(found, wanted, "{story}");
 }
 
 async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
-    lab.read(name, pk, "1").await.and_then(|row| row.entity.text("Email").map(str::to_owned))
+    lab.read(name, pk, "1")
+        .await
+        .and_then(|row| row.entity.text("Email").map(str::to_owned))
 }
 
 /// The address that an archive has.
 async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
     match archive_name {
-        FILE_ARCHIVE => lab.document("1").await.and_then(|entity| entity.text("Email").map(str::to_owned)),
+        FILE_ARCHIVE => lab
+            .document("1")
+            .await
+            .and_then(|entity| entity.text("Email").map(str::to_owned)),
         _ => email(lab, "FormerEmployees", "Sales").await,
     }
 }
@@ -149,7 +174,11 @@ async fn lives(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.finish().await;
-    assert_eq!(email(lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}: live data was taken away");
+    assert_eq!(
+        email(lab, "Employees", "Sales").await.as_deref(),
+        Some("anew@contoso.com"),
+        "{story}: live data was taken away"
+    );
     in_step(lab, story).await;
 }
 
@@ -188,7 +217,11 @@ async fn a_move_leaves_what_it_has_moved_and_who_was_created_after_its_unheard_d
         lab.deliver_until_done(&move_away()).await;
         let story = format!("a move whose repeated deletion is refused as {refusal:?}");
         lives(&lab, &story).await;
-        assert_eq!(email(&lab, "Employees", "Ops").await.as_deref(), Some("first@contoso.com"), "{story}: what was moved is nowhere");
+        assert_eq!(
+            email(&lab, "Employees", "Ops").await.as_deref(),
+            Some("first@contoso.com"),
+            "{story}: what was moved is nowhere"
+        );
     }
 }
 
@@ -199,7 +232,11 @@ async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion(
             let lab = settled(items).await;
             unheard(&lab, refusal);
             lab.deliver_until_done(&delete()).await;
-            lives(&lab, &format!("a delete whose repeated deletion is refused as {refusal:?}, {items:?}")).await;
+            lives(
+                &lab,
+                &format!("a delete whose repeated deletion is refused as {refusal:?}, {items:?}"),
+            )
+            .await;
         }
     }
 }
@@ -211,9 +248,13 @@ async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_cloc
         let lab = settled(Apart).await;
         let other = lab.of_another_worker();
         let again = async move { other.write(employee("1", "anew@contoso.com", "Anew")).await };
-        lab.faults.lose_the_deletion_of("Employees", None, Box::pin(again));
+        lab.faults
+            .lose_the_deletion_of("Employees", None, Box::pin(again));
         let ended = lab.deliver(&job, 1).await;
-        assert!(matches!(ended, Some(Ok(Outcome::Skipped { .. }))), "{ended:?}");
+        assert!(
+            matches!(ended, Some(Ok(Outcome::Skipped { .. }))),
+            "{ended:?}"
+        );
         lives(&lab, &format!("{job:?}")).await;
     }
 }
@@ -222,21 +263,45 @@ async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_cloc
 async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
     for archive_name in ["former", LOG_ARCHIVE, FILE_ARCHIVE] {
         let lab = settled(Apart).await;
-        let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+        let etag = lab
+            .read("Employees", "Sales", "1")
+            .await
+            .unwrap()
+            .etag
+            .to_string();
         unheard(&lab, None);
-        lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
-        lives(&lab, &format!("if_match, to {archive_name}, and an unheard deletion")).await;
+        lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)]))
+            .await;
+        lives(
+            &lab,
+            &format!("if_match, to {archive_name}, and an unheard deletion"),
+        )
+        .await;
 
         // An update that races, every request of the job heard: it is at another version than the one that was asked for.
-        let operations = settled(Apart).await.operations_of(&on(archive_name, &[])).await;
+        let operations = settled(Apart)
+            .await
+            .operations_of(&on(archive_name, &[]))
+            .await;
         for at in 1..=operations {
             let lab = settled(Apart).await;
-            let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+            let etag = lab
+                .read("Employees", "Sales", "1")
+                .await
+                .unwrap()
+                .etag
+                .to_string();
             let other = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
-            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
-            lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
-            lives(&lab, &format!("if_match, to {archive_name}, and an update before operation {at}")).await;
+            lab.faults
+                .meddle(Box::pin(async move { anew(&other).await }));
+            lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)]))
+                .await;
+            lives(
+                &lab,
+                &format!("if_match, to {archive_name}, and an update before operation {at}"),
+            )
+            .await;
         }
     }
 }
@@ -250,9 +315,14 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
             let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag;
             let other = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
-            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
-            let ended = lab.deliver(&on(archive_name, &[("if_match", etag.as_str())]), 1).await;
-            let story = format!("if_match, to {archive_name}, and an update before operation {at}: {ended:?}");
+            lab.faults
+                .meddle(Box::pin(async move { anew(&other).await }));
+            let ended = lab
+                .deliver(&on(archive_name, &[("if_match", etag.as_str())]), 1)
+                .await;
+            let story = format!(
+                "if_match, to {archive_name}, and an update before operation {at}: {ended:?}"
+            );
             let wanted = match ended {
                 Some(Ok(Outcome::Skipped { .. })) => None,
                 Some(Ok(Outcome::Done(_))) => Some("first@contoso.com"),
@@ -260,7 +330,11 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
             };
             skipped += usize::from(wanted.is_none());
             lives(&lab, &story).await;
-            assert_eq!(former(&lab, archive_name).await.as_deref(), wanted, "{story}");
+            assert_eq!(
+                former(&lab, archive_name).await.as_deref(),
+                wanted,
+                "{story}"
+            );
         }
     }
     assert!(skipped > 4, "only {skipped} runs met an update");
@@ -276,11 +350,19 @@ async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is
     );
     lab.deliver(&put, 2).await.unwrap().unwrap();
     // Another writer's content and its sync; then the earlier run's write, which ends before its pass.
-    lab.write(employee("1", "another@contoso.com", "King")).await;
+    lab.write(employee("1", "another@contoso.com", "King"))
+        .await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.write(employee("1", "new@contoso.com", "King")).await;
     lab.finish().await;
-    let plan = lab.engine.plan(&Primary { table: table("Employees"), key: EntityKey::new("Sales", "1").unwrap() }).await.unwrap();
+    let plan = lab
+        .engine
+        .plan(&Primary {
+            table: table("Employees"),
+            key: EntityKey::new("Sales", "1").unwrap(),
+        })
+        .await
+        .unwrap();
     assert!(plan.in_step, "{plan}");
 }
 
@@ -301,7 +383,13 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
                 lab.faults.calm();
                 if was_there.load(Ordering::SeqCst) {
                     created += 1;
-                    lives(&lab, &format!("{job:?}, a late deletion before operation {then} of the next delivery")).await;
+                    lives(
+                        &lab,
+                        &format!(
+                            "{job:?}, a late deletion before operation {then} of the next delivery"
+                        ),
+                    )
+                    .await;
                 }
             }
         }
@@ -345,7 +433,13 @@ async fn a_copy_over_that_of_another_job_stands_for_both() {
 #[tokio::test]
 async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
     for id in [None, Some("leaver-4711")] {
-        for (op, wait) in [("delete", 60), ("archive", 60), ("move", 60), ("archive", 1), ("move", 1)] {
+        for (op, wait) in [
+            ("delete", 60),
+            ("archive", 60),
+            ("move", 60),
+            ("archive", 1),
+            ("move", 1),
+        ] {
             // Within some seconds of its sending the clocks say nothing: then it is the id that tells.
             if wait < 60 && id.is_none() {
                 continue;
@@ -353,7 +447,9 @@ async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
             let mut job = match op {
                 "delete" => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1"}),
                 "archive" => json!({"op": op, "archive": "former", "pk": "Sales", "rk": "1"}),
-                _ => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}),
+                _ => {
+                    json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"})
+                }
             };
             if let Some(id) = id {
                 job["id"] = json!(id);
@@ -363,18 +459,34 @@ async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
             lab.write(first()).await;
             lab.work(&sync("Sales", "1")).await.unwrap();
             let (one, double) = (lab.message(&job), lab.message(&job));
-            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
+            assert!(
+                matches!(lab.run(&one).await, Ok(Outcome::Done(_))),
+                "{story}"
+            );
             lab.wait(Duration::from_secs(wait));
             lab.write(employee("1", "anew@contoso.com", "Anew")).await;
             match lab.run(&double).await {
                 Ok(Outcome::Skipped { .. }) => {}
-                Err(failure) if op == "move" && id.is_none() && failure.chain().contains("was not brought there by this job") => {}
+                Err(failure)
+                    if op == "move"
+                        && id.is_none()
+                        && failure
+                            .chain()
+                            .contains("was not brought there by this job") => {}
                 ended => panic!("{story}: {ended:?}"),
             }
             lives(&lab, &story).await;
             if op != "delete" {
-                let (table, pk) = if op == "archive" { ("FormerEmployees", "Sales") } else { ("Employees", "Ops") };
-                assert_eq!(email(&lab, table, pk).await.as_deref(), Some("first@contoso.com"), "{story}");
+                let (table, pk) = if op == "archive" {
+                    ("FormerEmployees", "Sales")
+                } else {
+                    ("Employees", "Ops")
+                };
+                assert_eq!(
+                    email(&lab, table, pk).await.as_deref(),
+                    Some("first@contoso.com"),
+                    "{story}"
+                );
             }
         }
     }
@@ -390,8 +502,14 @@ async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ
         lab.work(&sync("Sales", "1")).await.unwrap();
         let mut message = lab.message(&delete);
         message.1.stamp.enqueued -= jiff::SignedDuration::from_secs(behind);
-        assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{behind} s behind");
-        assert!(lab.read("Employees", "Sales", "1").await.is_none(), "{behind} s behind");
+        assert!(
+            matches!(lab.run(&message).await, Ok(Outcome::Done(_))),
+            "{behind} s behind"
+        );
+        assert!(
+            lab.read("Employees", "Sales", "1").await.is_none(),
+            "{behind} s behind"
+        );
     }
 }
 
@@ -403,17 +521,29 @@ async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_l
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for put_is_older in [true, false] {
         let lab = Lab::of(SMALL);
-        let (earlier, later) = if put_is_older { (&put, &delete) } else { (&delete, &put) };
+        let (earlier, later) = if put_is_older {
+            (&put, &delete)
+        } else {
+            (&delete, &put)
+        };
         let earlier = lab.message(earlier);
         lab.wait(Duration::from_secs(2));
         let later = lab.message(later);
-        let (put, mut delete) = if put_is_older { (earlier, later) } else { (later, earlier) };
+        let (put, mut delete) = if put_is_older {
+            (earlier, later)
+        } else {
+            (later, earlier)
+        };
         lab.wait(Duration::from_hours(1));
         lab.run(&put).await.unwrap();
         for deliveries in [1, 2] {
             delete.1.dequeue_count = deliveries;
             lab.run(&delete).await.unwrap();
-            assert_eq!(lab.read("Employees", "Sales", "1").await.is_none(), put_is_older, "delivery {deliveries}");
+            assert_eq!(
+                lab.read("Employees", "Sales", "1").await.is_none(),
+                put_is_older,
+                "delivery {deliveries}"
+            );
         }
         lab.finish().await;
         oracle::check(&lab, "a put and a delete").await;
@@ -424,7 +554,10 @@ async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_l
 async fn archived(lab: &Lab, archive: &str) -> Option<String> {
     let entity = match archive {
         BLOB_ARCHIVE | FILE_ARCHIVE => lab.document("1").await,
-        _ => lab.read("FormerEmployees", "Sales", "1").await.map(|row| row.entity),
+        _ => lab
+            .read("FormerEmployees", "Sales", "1")
+            .await
+            .map(|row| row.entity),
     };
     entity.and_then(|entity| entity.text("Email").map(str::to_owned))
 }
@@ -438,35 +571,61 @@ fn put(email: &str) -> serde_json::Value {
 /// Two archive jobs of one key: the first archives one version, which comes back, and the other one the next. Then the first is delivered
 /// again. Nothing in the archive names it any more, and the clocks say nothing: what is there was put by a job that is older than both.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since() {
+async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since()
+ {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for (earlier, ahead) in [(0, 0), (30, 0), (3_600, 0), (0, 90), (30, 90)] {
-            let story = format!("to {archive}, the other job enqueued {earlier} s earlier, queues {ahead} s ahead");
+            let story = format!(
+                "to {archive}, the other job enqueued {earlier} s earlier, queues {ahead} s ahead"
+            );
             let lab = services_apart((ahead, 0)).await;
             let sent = |job: serde_json::Value| {
                 let (job, mut delivery) = lab.message(&job);
                 delivery.stamp.enqueued += jiff::SignedDuration::from_secs(ahead);
                 (job, delivery)
             };
-            let (second, third) = (sent(put("second@contoso.com")), sent(put("anew@contoso.com")));
+            let (second, third) = (
+                sent(put("second@contoso.com")),
+                sent(put("anew@contoso.com")),
+            );
             lab.wait(Duration::from_secs(3_610));
-            let mut other = sent(json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let mut other =
+                sent(json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
             other.1.stamp.enqueued -= jiff::SignedDuration::from_secs(earlier);
-            let mut one = lab.queued(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"})).await;
+            let mut one = lab
+                .queued(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}))
+                .await;
             lab.wait(Duration::from_mins(1));
 
-            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
-            let restore = sent(json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
-            assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))), "{story}");
+            assert!(
+                matches!(lab.run(&one).await, Ok(Outcome::Done(_))),
+                "{story}"
+            );
+            let restore =
+                sent(json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
+            assert!(
+                matches!(lab.run(&restore).await, Ok(Outcome::Done(_))),
+                "{story}"
+            );
             lab.run(&second).await.unwrap();
-            assert!(matches!(lab.run(&other).await, Ok(Outcome::Done(_))), "{story}");
+            assert!(
+                matches!(lab.run(&other).await, Ok(Outcome::Done(_))),
+                "{story}"
+            );
             lab.wait(Duration::from_mins(1));
             lab.run(&third).await.unwrap();
 
             one.1.dequeue_count = 2;
             let ended = lab.run(&one).await;
-            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
-            assert_eq!(archived(&lab, archive).await.as_deref(), Some("second@contoso.com"), "{story}: what was archived was written over");
+            assert!(
+                matches!(ended, Ok(Outcome::Skipped { .. })),
+                "{story}: {ended:?}"
+            );
+            assert_eq!(
+                archived(&lab, archive).await.as_deref(),
+                Some("second@contoso.com"),
+                "{story}: what was archived was written over"
+            );
             lives(&lab, &story).await;
         }
     }
@@ -474,25 +633,37 @@ async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_
 
 /// A first delivery that has read one version stands still, wherever it stands, while a job that was sent before it archives the next one.
 #[tokio::test]
-async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile() {
-    for (archive, restored) in
-        [("former", false), (BLOB_ARCHIVE, false), (FILE_ARCHIVE, false), ("former", true), (BLOB_ARCHIVE, true), (FILE_ARCHIVE, true)]
-    {
+async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile()
+ {
+    for (archive, restored) in [
+        ("former", false),
+        (BLOB_ARCHIVE, false),
+        (FILE_ARCHIVE, false),
+        ("former", true),
+        (BLOB_ARCHIVE, true),
+        (FILE_ARCHIVE, true),
+    ] {
         let mut at = 0;
         loop {
             at += 1;
-            let story = format!("to {archive}, held up at operation {at}, archived before: {restored}");
+            let story =
+                format!("to {archive}, held up at operation {at}, archived before: {restored}");
             let lab = settled(Apart).await;
             let message = json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
             if restored {
                 lab.run(&lab.message(&message)).await.unwrap();
                 lab.wait(Duration::from_hours(1));
-                lab.run(&lab.message(&put("first@contoso.com"))).await.unwrap();
+                lab.run(&lab.message(&put("first@contoso.com")))
+                    .await
+                    .unwrap();
                 lab.wait(Duration::from_hours(1));
             }
             let other = lab.message(&message);
             lab.wait(Duration::from_mins(30));
-            let (one, second) = (lab.message(&message), lab.message(&put("second@contoso.com")));
+            let (one, second) = (
+                lab.message(&message),
+                lab.message(&put("second@contoso.com")),
+            );
             let meddler = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
             lab.faults.meddle(Box::pin(async move {
@@ -504,7 +675,10 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
             let operations = lab.faults.counted();
             lab.faults.calm();
             if let Err(failure) = ended {
-                assert!(matches!(failure.class, FailureClass::Transient { .. }), "{story}: {failure:?}");
+                assert!(
+                    matches!(failure.class, FailureClass::Transient { .. }),
+                    "{story}: {failure:?}"
+                );
             }
             let there = email(&lab, "Employees", "Sales").await;
             let kept = archived(&lab, archive).await;
@@ -512,7 +686,10 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
                 break;
             }
             assert!(
-                [&there, &kept].into_iter().flatten().any(|email| email == "second@contoso.com"),
+                [&there, &kept]
+                    .into_iter()
+                    .flatten()
+                    .any(|email| email == "second@contoso.com"),
                 "{story}: {there:?} here, {kept:?} kept"
             );
         }
@@ -526,7 +703,8 @@ async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_do
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for at in 1..8 {
             let lab = settled(Apart).await;
-            let one = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let one = lab
+                .message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
             let mut again = one.clone();
             again.1.dequeue_count = 2;
             let first = lab.of_another_worker();
@@ -535,15 +713,23 @@ async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_do
                 first.run(&one).await.unwrap();
             }));
             let ended = lab.run(&again).await;
-            assert!(matches!(ended, Ok(Outcome::Done(_))), "to {archive}, at operation {at}: {ended:?}");
-            assert_eq!(archived(&lab, archive).await.as_deref(), Some("first@contoso.com"), "to {archive}, at operation {at}");
+            assert!(
+                matches!(ended, Ok(Outcome::Done(_))),
+                "to {archive}, at operation {at}: {ended:?}"
+            );
+            assert_eq!(
+                archived(&lab, archive).await.as_deref(),
+                Some("first@contoso.com"),
+                "to {archive}, at operation {at}"
+            );
         }
     }
 }
 
 /// What another job of the same second has archived, and somebody has brought back, is not this one's to take away once more.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second() {
+async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second()
+ {
     let lab = Lab::with(SMALL, Apart.catalog());
     lab.write(employee("1", "anew@contoso.com", "Anew")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -555,7 +741,8 @@ async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_fro
     for job in [&one, &other] {
         assert!(matches!(lab.run(job).await, Ok(Outcome::Done(_))));
         lab.wait(Duration::from_mins(1));
-        let restore = lab.message(&json!({"op": "restore", "archive": "former", "pk": "Sales", "rk": "1"}));
+        let restore =
+            lab.message(&json!({"op": "restore", "archive": "former", "pk": "Sales", "rk": "1"}));
         assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))));
     }
     one.1.dequeue_count = 2;
@@ -564,7 +751,16 @@ async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_fro
 }
 
 /// How far the clocks of the queues and of the tables are off, in seconds.
-const SERVICE_CLOCKS: [(i64, i64); 8] = [(0, 0), (3, 0), (12, 0), (90, 0), (51, -36), (0, -600), (-60, 0), (-30, 60)];
+const SERVICE_CLOCKS: [(i64, i64); 8] = [
+    (0, 0),
+    (3, 0),
+    (12, 0),
+    (90, 0),
+    (51, -36),
+    (0, -600),
+    (-60, 0),
+    (-30, 60),
+];
 
 /// A laboratory whose services have clocks of their own, with an employee who is in step.
 async fn services_apart((queues, tables): (i64, i64)) -> Lab {
@@ -588,7 +784,8 @@ async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Out
         }
         for _ in 0..10 {
             lab.wait(Duration::from_millis(170));
-            lab.queued(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"})).await;
+            lab.queued(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}))
+                .await;
             lab.read("Employees", "Sales", "2").await;
         }
     }
@@ -596,20 +793,28 @@ async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Out
 
 /// A delivery that comes again does not know whether an earlier one has done the job: what the clocks of the services tell it decides.
 #[tokio::test]
-async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ() {
+async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ()
+ {
     let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         for job in [&delete, &archive] {
-            let story = format!("{job} of an employee created anew, queues and tables {clocks:?} s off");
+            let story =
+                format!("{job} of an employee created anew, queues and tables {clocks:?} s off");
             let lab = services_apart(clocks).await;
             lab.wait(Duration::from_mins(1));
             let mut message = lab.queued(job).await;
-            assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{story}");
+            assert!(
+                matches!(lab.run(&message).await, Ok(Outcome::Done(_))),
+                "{story}"
+            );
             lab.wait(Duration::from_secs(1));
             lab.write(employee("1", "anew@contoso.com", "Anew")).await;
             let ended = delivered_again(&lab, &mut message).await;
-            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            assert!(
+                matches!(ended, Ok(Outcome::Skipped { .. })),
+                "{story}: {ended:?}"
+            );
             lives(&lab, &story).await;
         }
     }
@@ -627,7 +832,10 @@ async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ(
             let mut message = lab.queued(&delete).await;
             message.1.dequeue_count = deliveries;
             let ended = lab.run(&message).await;
-            assert!(matches!(ended, Ok(Outcome::Done(_))), "delivery {deliveries}, {clocks:?}: {ended:?}");
+            assert!(
+                matches!(ended, Ok(Outcome::Done(_))),
+                "delivery {deliveries}, {clocks:?}: {ended:?}"
+            );
             assert!(lab.read("Employees", "Sales", "1").await.is_none());
         }
     }
@@ -647,8 +855,15 @@ async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for()
         let lab = lab.of_a_new_worker();
         lab.queued(&delete).await;
         let ended = delivered_again(&lab, &mut message).await;
-        assert!(matches!(ended, Ok(Outcome::Done(_))), "{clocks:?}: {ended:?}");
-        assert!((3..6).contains(&message.1.dequeue_count), "{clocks:?}: {} deliveries", message.1.dequeue_count);
+        assert!(
+            matches!(ended, Ok(Outcome::Done(_))),
+            "{clocks:?}: {ended:?}"
+        );
+        assert!(
+            (3..6).contains(&message.1.dequeue_count),
+            "{clocks:?}: {} deliveries",
+            message.1.dequeue_count
+        );
         assert!(lab.read("Employees", "Sales", "1").await.is_none());
     }
 }
@@ -663,7 +878,10 @@ async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
         let told = Arc::clone(&changed);
         lab.faults.arm(at, Disturbance::Meddle);
         lab.faults.meddle(Box::pin(async move {
-            let (gone, arrived) = (other.read("Employees", "Sales", "1").await, other.read("Employees", "Ops", "1").await);
+            let (gone, arrived) = (
+                other.read("Employees", "Sales", "1").await,
+                other.read("Employees", "Ops", "1").await,
+            );
             if let (Some(_), Some(arrived)) = (gone, arrived) {
                 other.write(arrived.entity.with("Nick", "Addie")).await;
                 other.write(employee("1", "anew@contoso.com", "Anew")).await;
@@ -678,8 +896,17 @@ async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
         let story = format!("before operation {at}: {ended:?}");
         let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
         assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
-        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
-        assert!(ended.is_some_and(|ended| ended.is_err_and(|failure| failure.class == FailureClass::Permanent)), "{story}");
+        assert_eq!(
+            email(&lab, "Employees", "Sales").await.as_deref(),
+            Some("anew@contoso.com"),
+            "{story}"
+        );
+        assert!(
+            ended.is_some_and(
+                |ended| ended.is_err_and(|failure| failure.class == FailureClass::Permanent)
+            ),
+            "{story}"
+        );
     }
     assert!(met > 0, "nothing was changed in time");
 }
@@ -700,14 +927,24 @@ async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
             lab.wait(Duration::from_hours(1));
             lab.run(&put).await.unwrap();
             if merged {
-                let merge = TableOperation::InsertOrMerge(Entity::new(EntityKey::new("Sales", "1").unwrap()).with("Nick", "Addie"));
-                lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+                let merge = TableOperation::InsertOrMerge(
+                    Entity::new(EntityKey::new("Sales", "1").unwrap()).with("Nick", "Addie"),
+                );
+                lab.account
+                    .tables
+                    .apply(&table("Employees"), &merge)
+                    .await
+                    .unwrap();
             }
             for deliveries in [1, 2] {
                 leaver.1.dequeue_count = deliveries;
                 lab.run(&leaver).await.unwrap();
                 let left = lab.read("Employees", "Sales", "1").await;
-                assert_eq!(left.is_some(), merged, "{job}, merged: {merged}, delivery {deliveries}");
+                assert_eq!(
+                    left.is_some(),
+                    merged,
+                    "{job}, merged: {merged}, delivery {deliveries}"
+                );
             }
         }
     }
@@ -721,16 +958,34 @@ async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_g
         let lab = bare().await;
         lab.faults.arm(at, Disturbance::Throttle);
         let ended = lab.deliver(&move_away(), 1).await;
-        let (gone, arrived) = (lab.read("Employees", "Sales", "1").await, lab.read("Employees", "Ops", "1").await);
-        let (Some(_), Some(arrived)) = (gone, arrived) else { continue };
+        let (gone, arrived) = (
+            lab.read("Employees", "Sales", "1").await,
+            lab.read("Employees", "Ops", "1").await,
+        );
+        let (Some(_), Some(arrived)) = (gone, arrived) else {
+            continue;
+        };
         met += 1;
-        let merge = TableOperation::InsertOrMerge(Entity::new(arrived.entity.key.clone()).with("Nick", "Addie"));
-        lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+        let merge = TableOperation::InsertOrMerge(
+            Entity::new(arrived.entity.key.clone()).with("Nick", "Addie"),
+        );
+        lab.account
+            .tables
+            .apply(&table("Employees"), &merge)
+            .await
+            .unwrap();
         lab.write(employee("1", "anew@contoso.com", "Anew")).await;
-        let story = format!("operation {at} fails: {ended:?}, then {:?}", lab.deliver(&move_away(), 2).await);
+        let story = format!(
+            "operation {at} fails: {ended:?}, then {:?}",
+            lab.deliver(&move_away(), 2).await
+        );
         let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
         assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
-        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
+        assert_eq!(
+            email(&lab, "Employees", "Sales").await.as_deref(),
+            Some("anew@contoso.com"),
+            "{story}"
+        );
     }
     assert!(met > 0, "every delivery has deleted");
 }

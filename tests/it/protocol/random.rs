@@ -20,7 +20,11 @@ type Rows = BTreeMap<(String, String, String), Properties>;
 /// The tables of primaries. What lies in `Copies` was derived, and is derived from.
 const SOURCES: [&str; 3] = ["One", "Two", "Copies"];
 /// Where large values lie, and whose.
-const CONTAINERS: [(&str, &str); 3] = [("large-one", "One"), ("large-two", "Two"), ("large-former", "Former")];
+const CONTAINERS: [(&str, &str); 3] = [
+    ("large-one", "One"),
+    ("large-two", "Two"),
+    ("large-former", "Former"),
+];
 /// Properties beyond those of a row.
 const MANY: usize = 300;
 
@@ -66,7 +70,10 @@ impl View {
     fn toml(&self, n: usize, wide: bool) -> String {
         let mut text = format!("[views.v{n}]\nsource = \"{}\"\n", SOURCES[self.source]);
         let (kind, row_key) = match self.kind {
-            Kind::Index | Kind::OwnIndex => ("secondary_index", format!("v{n}_{{A|lower}}_{{PartitionKey}}_{{RowKey}}")),
+            Kind::Index | Kind::OwnIndex => (
+                "secondary_index",
+                format!("v{n}_{{A|lower}}_{{PartitionKey}}_{{RowKey}}"),
+            ),
             Kind::List | Kind::OwnList => ("index_entity", format!("v{n}_{{A|lower}}")),
             Kind::Group => ("aggregate", format!("v{n}_{{A|lower}}")),
             Kind::Set => ("denormalize", "{PartitionKey}_{RowKey}".to_owned()),
@@ -80,17 +87,33 @@ impl View {
         match self.kind {
             Kind::OwnIndex => writeln!(text, "partition_key = \"{{PartitionKey}}\"").unwrap(),
             Kind::OwnList => {}
-            Kind::Set => writeln!(text, "partition_key = \"t\"\nset = {{ S{n} = \"{{A}}\" }}\non_conflict = \"reject\"").unwrap(),
-            _ => writeln!(text, "partition_key = \"p{}\"", if self.by_b { "_{B}" } else { "" }).unwrap(),
+            Kind::Set => writeln!(
+                text,
+                "partition_key = \"t\"\nset = {{ S{n} = \"{{A}}\" }}\non_conflict = \"reject\""
+            )
+            .unwrap(),
+            _ => writeln!(
+                text,
+                "partition_key = \"p{}\"",
+                if self.by_b { "_{B}" } else { "" }
+            )
+            .unwrap(),
         }
         match self.kind {
             Kind::List => {
                 writeln!(text, "store = \"table\"\nmember = [\"{{PartitionKey}}\", \"{{RowKey}}\"]\nproperty = \"List\"").unwrap();
             }
-            Kind::OwnList => writeln!(text, "store = \"partition\"\nmember = [\"{{RowKey}}\"]\nproperty = \"List\"").unwrap(),
+            Kind::OwnList => writeln!(
+                text,
+                "store = \"partition\"\nmember = [\"{{RowKey}}\"]\nproperty = \"List\""
+            )
+            .unwrap(),
             Kind::Index | Kind::OwnIndex => {
                 // A copy is one row, whatever its primary is.
-                let select = self.select.clone().or_else(|| wide.then(|| vec!["A", "B", "N"]));
+                let select = self
+                    .select
+                    .clone()
+                    .or_else(|| wide.then(|| vec!["A", "B", "N"]));
                 if let Some(select) = select {
                     writeln!(text, "select = {select:?}").unwrap();
                 }
@@ -115,7 +138,10 @@ impl View {
 }
 
 fn text<'e>(entity: &'e Properties, name: &str) -> Option<&'e str> {
-    entity.get(name).and_then(EdmValue::as_str).filter(|text| !text.is_empty())
+    entity
+        .get(name)
+        .and_then(EdmValue::as_str)
+        .filter(|text| !text.is_empty())
 }
 
 fn number(entity: &Properties) -> Option<i64> {
@@ -135,7 +161,10 @@ fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel::catalog::Catalo
         toml.push_str("properties = [\"L\"]\nthreshold = \"1KiB\"\n");
     }
     toml.push_str("[tables.Out]\n[tables.Copies]\n[tables.Targets]\n");
-    views.iter().enumerate().for_each(|(n, view)| toml.push_str(&view.toml(n, wide)));
+    views
+        .iter()
+        .enumerate()
+        .for_each(|(n, view)| toml.push_str(&view.toml(n, wide)));
     declared(&toml)
 }
 
@@ -169,14 +198,24 @@ enum Step {
 type Place = (usize, &'static str, &'static str);
 
 fn place() -> impl Strategy<Value = Place> {
-    (0..2_usize, prop::sample::select(vec!["a", "b"]), prop::sample::select(vec!["1", "2", "10"]))
+    (
+        0..2_usize,
+        prop::sample::select(vec!["a", "b"]),
+        prop::sample::select(vec!["1", "2", "10"]),
+    )
 }
 
 fn properties() -> impl Strategy<Value = Properties> {
-    let a = prop::option::weighted(0.8, prop::sample::select(vec!["Ab", "aB", "c", "", "한 글"]));
+    let a = prop::option::weighted(
+        0.8,
+        prop::sample::select(vec!["Ab", "aB", "c", "", "한 글"]),
+    );
     let b = prop::option::of(prop::sample::select(vec!["x", "y"]));
     let n = prop::option::of(-3..4_i32);
-    let l = prop::option::weighted(0.3, prop::sample::select(vec![("l", 2_000), ("m", 2_000), ("n", 20)]));
+    let l = prop::option::weighted(
+        0.3,
+        prop::sample::select(vec![("l", 2_000), ("m", 2_000), ("n", 20)]),
+    );
     (a, b, n, l, prop::bool::weighted(0.3)).prop_map(|(a, b, n, l, many)| {
         let mut entity = Properties::new();
         entity.extend(l.map(|(letter, length)| ("L".to_owned(), letter.repeat(length).into())));
@@ -205,15 +244,39 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn view() -> impl Strategy<Value = View> {
-    let kinds = vec![Kind::Index, Kind::OwnIndex, Kind::List, Kind::OwnList, Kind::Group, Kind::Set];
+    let kinds = vec![
+        Kind::Index,
+        Kind::OwnIndex,
+        Kind::List,
+        Kind::OwnList,
+        Kind::Group,
+        Kind::Set,
+    ];
     let selects = vec![None, Some(vec!["A"]), Some(vec!["A", "N"]), Some(vec![])];
-    (prop::sample::select(kinds), 0..3_usize, any::<bool>(), 0..3_usize, prop::sample::select(selects), any::<bool>()).prop_map(
-        |(kind, source, by_b, when, select, chained)| {
-            // Only the keys of the sources are those that there are targets for.
-            let source = if kind == Kind::Set { source % 2 } else { source };
-            View { kind, source, by_b, when, select, chained }
-        },
+    (
+        prop::sample::select(kinds),
+        0..3_usize,
+        any::<bool>(),
+        0..3_usize,
+        prop::sample::select(selects),
+        any::<bool>(),
     )
+        .prop_map(|(kind, source, by_b, when, select, chained)| {
+            // Only the keys of the sources are those that there are targets for.
+            let source = if kind == Kind::Set {
+                source % 2
+            } else {
+                source
+            };
+            View {
+                kind,
+                source,
+                by_b,
+                when,
+                select,
+                chained,
+            }
+        })
 }
 
 /// The primaries as they should be.
@@ -243,7 +306,11 @@ impl Run {
             Ok(Outcome::Skipped { .. }) => false,
             Ok(Outcome::Advanced { .. }) => panic!("{json} is not done"),
             Err(failure) if failure.class == FailureClass::Permanent => {
-                assert!(failure.chain().contains("exists and was not"), "{json}: {}", failure.chain());
+                assert!(
+                    failure.chain().contains("exists and was not"),
+                    "{json}: {}",
+                    failure.chain()
+                );
                 false
             }
             Err(failure) => panic!("{json}: {}", failure.chain()),
@@ -251,16 +318,32 @@ impl Run {
     }
 
     async fn on(&self, op: &str, (source, pk, rk): Place) -> bool {
-        let target = if matches!(op, "archive" | "restore") { "archive" } else { "table" };
-        let name = if target == "archive" { "former" } else { SOURCES[source] };
-        self.work(json!({"op": op, target: name, "pk": pk, "rk": rk})).await
+        let target = if matches!(op, "archive" | "restore") {
+            "archive"
+        } else {
+            "table"
+        };
+        let name = if target == "archive" {
+            "former"
+        } else {
+            SOURCES[source]
+        };
+        self.work(json!({"op": op, target: name, "pk": pk, "rk": rk}))
+            .await
     }
 
     async fn step(&mut self, step: Step) {
         match step {
-            Step::Put { at, mut entity, merge } => {
+            Step::Put {
+                at,
+                mut entity,
+                merge,
+            } => {
                 self.narrow(&mut entity);
-                let row = Entity { key: EntityKey::new(at.1, at.2).unwrap(), properties: entity.clone() };
+                let row = Entity {
+                    key: EntityKey::new(at.1, at.2).unwrap(),
+                    properties: entity.clone(),
+                };
                 let mode = if merge { "merge" } else { "replace" };
                 assert!(self.work(json!({"op": "put", "table": SOURCES[at.0], "mode": mode, "entity": odata::encode(&row)})).await);
                 let stored = self.model.primaries.entry(key(at)).or_default();
@@ -284,7 +367,10 @@ impl Run {
             Step::Restore((_, pk, rk)) => {
                 let at = (0, pk, rk);
                 let free = !self.model.primaries.contains_key(&key(at));
-                assert_eq!(self.on("restore", at).await, free && self.model.archived.contains_key(&key(at)));
+                assert_eq!(
+                    self.on("restore", at).await,
+                    free && self.model.archived.contains_key(&key(at))
+                );
                 if free && let Some(entity) = self.model.archived.remove(&key(at)) {
                     self.model.primaries.insert(key(at), entity);
                 }
@@ -292,26 +378,47 @@ impl Run {
             Step::Move(from, to) if from == to => {}
             Step::Move(from, to) => {
                 let (table, to_table) = (SOURCES[from.0], SOURCES[to.0]);
-                let json =
-                    json!({"op": "move", "table": table, "pk": from.1, "rk": from.2, "to_table": to_table, "to_pk": to.1, "to_rk": to.2});
+                let json = json!({"op": "move", "table": table, "pk": from.1, "rk": from.2, "to_table": to_table, "to_pk": to.1, "to_rk": to.2});
                 let free = !self.model.primaries.contains_key(&key(to));
-                assert_eq!(self.work(json).await, free && self.model.primaries.contains_key(&key(from)));
+                assert_eq!(
+                    self.work(json).await,
+                    free && self.model.primaries.contains_key(&key(from))
+                );
                 if free && let Some(entity) = self.model.primaries.remove(&key(from)) {
                     self.model.primaries.insert(key(to), entity);
                 }
             }
             // A client of a wide table sends jobs.
             Step::Write { .. } | Step::Remove { .. } if self.wide => {}
-            Step::Write { at, mut entity, told } => {
+            Step::Write {
+                at,
+                mut entity,
+                told,
+            } => {
                 self.narrow(&mut entity);
-                let row = Entity { key: EntityKey::new(at.1, at.2).unwrap(), properties: entity.clone() };
-                self.lab.account.tables.apply(&table(SOURCES[at.0]), &TableOperation::InsertOrReplace(row)).await.unwrap();
+                let row = Entity {
+                    key: EntityKey::new(at.1, at.2).unwrap(),
+                    properties: entity.clone(),
+                };
+                self.lab
+                    .account
+                    .tables
+                    .apply(&table(SOURCES[at.0]), &TableOperation::InsertOrReplace(row))
+                    .await
+                    .unwrap();
                 self.model.primaries.insert(key(at), entity);
                 self.tell(at, told).await;
             }
             Step::Remove { at, told } => {
-                let operation = TableOperation::Delete(EntityKey::new(at.1, at.2).unwrap(), IfMatch::Any);
-                drop(self.lab.account.tables.apply(&table(SOURCES[at.0]), &operation).await);
+                let operation =
+                    TableOperation::Delete(EntityKey::new(at.1, at.2).unwrap(), IfMatch::Any);
+                drop(
+                    self.lab
+                        .account
+                        .tables
+                        .apply(&table(SOURCES[at.0]), &operation)
+                        .await,
+                );
                 self.model.primaries.remove(&key(at));
                 self.tell(at, told).await;
             }
@@ -319,7 +426,8 @@ impl Run {
                 self.work(json!({"op": "sync", "table": SOURCES[source], "pk": pk, "rk": rk, "thorough": true})).await;
             }
             Step::Backfill(source) => {
-                self.work(json!({"op": "backfill", "table": SOURCES[source]})).await;
+                self.work(json!({"op": "backfill", "table": SOURCES[source]}))
+                    .await;
             }
         }
     }
@@ -346,10 +454,23 @@ fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     let mut copies = Rows::new();
     // What is copied into `Copies` is derived first, and then derived from.
     for chained in [false, true] {
-        for (n, view) in views.iter().enumerate().filter(|(_, view)| (SOURCES[view.source] == "Copies") == chained) {
-            let from = if chained { copies.clone() } else { primaries.clone() };
-            for ((table, pk, rk), entity) in from.iter().filter(|((table, ..), _)| table == SOURCES[view.source]) {
-                let Some((at, row)) = item(n, view, (pk, rk), entity, wide) else { continue };
+        for (n, view) in views
+            .iter()
+            .enumerate()
+            .filter(|(_, view)| (SOURCES[view.source] == "Copies") == chained)
+        {
+            let from = if chained {
+                copies.clone()
+            } else {
+                primaries.clone()
+            };
+            for ((table, pk, rk), entity) in from
+                .iter()
+                .filter(|((table, ..), _)| table == SOURCES[view.source])
+            {
+                let Some((at, row)) = item(n, view, (pk, rk), entity, wide) else {
+                    continue;
+                };
                 if at.0 == "Copies" && !chained {
                     copies.insert(at.clone(), row.clone());
                 }
@@ -362,15 +483,25 @@ fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
 }
 
 /// Where the item of a primary lies, and what it says there.
-fn item(n: usize, view: &View, (pk, rk): (&str, &str), entity: &Properties, wide: bool) -> Option<((String, String, String), Properties)> {
+fn item(
+    n: usize,
+    view: &View,
+    (pk, rk): (&str, &str),
+    entity: &Properties,
+    wide: bool,
+) -> Option<((String, String, String), Properties)> {
     if !view.admits(entity) {
         return None;
     }
     if view.kind == Kind::Set {
         let value = text(entity, "A")?;
         // The entities of b do not exist.
-        return (pk == "a")
-            .then(|| (("Targets".to_owned(), "t".to_owned(), format!("{pk}_{rk}")), Properties::from([(format!("S{n}"), value.into())])));
+        return (pk == "a").then(|| {
+            (
+                ("Targets".to_owned(), "t".to_owned(), format!("{pk}_{rk}")),
+                Properties::from([(format!("S{n}"), value.into())]),
+            )
+        });
     }
     let start = format!("v{n}_{}", text(entity, "A")?.to_lowercase());
     let partition = match (view.own(), view.by_b) {
@@ -378,18 +509,45 @@ fn item(n: usize, view: &View, (pk, rk): (&str, &str), entity: &Properties, wide
         (false, true) => format!("p_{}", text(entity, "B")?),
         (false, false) => "p".to_owned(),
     };
-    let row_key = if matches!(view.kind, Kind::Index | Kind::OwnIndex) { format!("{start}_{pk}_{rk}") } else { start };
+    let row_key = if matches!(view.kind, Kind::Index | Kind::OwnIndex) {
+        format!("{start}_{pk}_{rk}")
+    } else {
+        start
+    };
     let at = (view.target().to_owned(), partition, row_key);
     Some(match view.kind {
         Kind::Index | Kind::OwnIndex => {
-            let select = view.select.clone().or_else(|| wide.then(|| vec!["A", "B", "N"]));
-            let kept = |name: &String| select.as_ref().is_none_or(|select| select.contains(&name.as_str()));
-            (at, entity.iter().filter(|(name, _)| kept(name)).map(|(name, value)| (name.clone(), value.clone())).collect())
+            let select = view
+                .select
+                .clone()
+                .or_else(|| wide.then(|| vec!["A", "B", "N"]));
+            let kept = |name: &String| {
+                select
+                    .as_ref()
+                    .is_none_or(|select| select.contains(&name.as_str()))
+            };
+            (
+                at,
+                entity
+                    .iter()
+                    .filter(|(name, _)| kept(name))
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect(),
+            )
         }
-        Kind::List => (at, Properties::from([("List".to_owned(), json!([[pk, rk]]).to_string().into())])),
-        Kind::OwnList => (at, Properties::from([("List".to_owned(), json!([[rk]]).to_string().into())])),
+        Kind::List => (
+            at,
+            Properties::from([("List".to_owned(), json!([[pk, rk]]).to_string().into())]),
+        ),
+        Kind::OwnList => (
+            at,
+            Properties::from([("List".to_owned(), json!([[rk]]).to_string().into())]),
+        ),
         Kind::Group => {
-            let mut row = Properties::from([("Count".to_owned(), 1_i64.into()), ("Sum".to_owned(), number(entity).unwrap_or(0).into())]);
+            let mut row = Properties::from([
+                ("Count".to_owned(), 1_i64.into()),
+                ("Sum".to_owned(), number(entity).unwrap_or(0).into()),
+            ]);
             row.extend(number(entity).map(|number| ("Least".to_owned(), EdmValue::from(number))));
             (at, row)
         }
@@ -413,7 +571,9 @@ fn add(rows: &mut Rows, kind: Kind, at: (String, String, String), row: Propertie
         }
         Kind::Group => {
             for (name, value) in row {
-                let EdmValue::Int64(value) = value else { panic!("{value:?}") };
+                let EdmValue::Int64(value) = value else {
+                    panic!("{value:?}")
+                };
                 let both = match (there.get(&name), name.as_str()) {
                     (Some(EdmValue::Int64(other)), "Least") => value.min(*other),
                     (Some(EdmValue::Int64(other)), _) => value + other,
@@ -426,7 +586,10 @@ fn add(rows: &mut Rows, kind: Kind, at: (String, String, String), row: Propertie
 }
 
 fn members(row: &Properties) -> BTreeSet<Vec<String>> {
-    row.get("List").and_then(EdmValue::as_str).map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default()
+    row.get("List")
+        .and_then(EdmValue::as_str)
+        .map(|text| serde_json::from_str(text).unwrap())
+        .unwrap_or_default()
 }
 
 /// What is there: derived rows, and the primaries and archived entities, the rows of each put together.
@@ -435,9 +598,26 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
     let mut blobs = BTreeMap::new();
     for (container, _) in CONTAINERS {
         let container = ContainerName::new(container).unwrap();
-        for blob in lab.account.blobs.list(&container, "", None).await.unwrap().blobs {
-            let content = lab.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
-            blobs.insert(format!("{container}/{}", blob.name), String::from_utf8(content.to_vec()).unwrap());
+        for blob in lab
+            .account
+            .blobs
+            .list(&container, "", None)
+            .await
+            .unwrap()
+            .blobs
+        {
+            let content = lab
+                .account
+                .blobs
+                .get(&container, &blob.name, None)
+                .await
+                .unwrap()
+                .unwrap()
+                .content;
+            blobs.insert(
+                format!("{container}/{}", blob.name),
+                String::from_utf8(content.to_vec()).unwrap(),
+            );
         }
     }
     let mut pointed = BTreeSet::new();
@@ -446,7 +626,9 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
         Some(text) => {
             let pointer: Value = serde_json::from_str(text).unwrap();
             let name = pointer["$blob"].as_str().unwrap().to_owned();
-            let content = blobs.get(&name).unwrap_or_else(|| panic!("{name} is no blob"));
+            let content = blobs
+                .get(&name)
+                .unwrap_or_else(|| panic!("{name} is no blob"));
             pointed.insert(name);
             content.as_str().into()
         }
@@ -457,13 +639,23 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
             let is_derived = row.entity.get("ek_view").is_some();
             let is_list = is_derived && row.entity.get("List").is_some();
             let key = &row.entity.key;
-            let mut properties: Properties = row.entity.user_properties().map(|(name, value)| (name.clone(), told(value))).collect();
+            let mut properties: Properties = row
+                .entity
+                .user_properties()
+                .map(|(name, value)| (name.clone(), told(value)))
+                .collect();
             if is_list {
                 // In a normal form: as a set.
-                properties = Properties::from([("List".to_owned(), json!(members(&properties)).to_string().into())]);
+                properties = Properties::from([(
+                    "List".to_owned(),
+                    json!(members(&properties)).to_string().into(),
+                )]);
             }
             let rk = key.rk.as_str();
-            let own = rk.split_once('~').filter(|_| !is_derived).map_or(rk, |(own, _)| own);
+            let own = rk
+                .split_once('~')
+                .filter(|_| !is_derived)
+                .map_or(rk, |(own, _)| own);
             let at = (name.to_owned(), key.pk.as_str().to_owned(), own.to_owned());
             match name {
                 "Former" => archived.entry(at).or_default().extend(properties),
@@ -473,18 +665,36 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
             }
         }
     }
-    assert_eq!(blobs.into_keys().collect::<BTreeSet<_>>(), pointed, "blobs are what is pointed to");
+    assert_eq!(
+        blobs.into_keys().collect::<BTreeSet<_>>(),
+        pointed,
+        "blobs are what is pointed to"
+    );
     (derived, primaries, archived)
 }
 
 async fn everything_in_step(views: Vec<View>, wide: bool, large: bool, steps: Vec<Step>) {
-    let mut run = Run { lab: Lab::with(SMALL, catalog(&views, wide, large)), model: Model::default(), wide };
+    let mut run = Run {
+        lab: Lab::with(SMALL, catalog(&views, wide, large)),
+        model: Model::default(),
+        wide,
+    };
     for (container, _) in CONTAINERS {
-        run.lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
+        run.lab
+            .account
+            .blobs
+            .create_container(&ContainerName::new(container).unwrap())
+            .await
+            .unwrap();
     }
     for rk in ["1", "2", "10"] {
         let target = Entity::new(EntityKey::new("t", format!("a_{rk}")).unwrap());
-        run.lab.account.tables.apply(&table("Targets"), &TableOperation::Insert(target)).await.unwrap();
+        run.lab
+            .account
+            .tables
+            .apply(&table("Targets"), &TableOperation::Insert(target))
+            .await
+            .unwrap();
     }
     for step in steps {
         run.step(step).await;
@@ -495,12 +705,28 @@ async fn everything_in_step(views: Vec<View>, wide: bool, large: bool, steps: Ve
     run.lab.finish().await;
 
     let (derived, primaries, archived) = found(&run.lab).await;
-    let former = run.model.archived.into_iter().map(|((_, pk, rk), entity)| (("Former".to_owned(), pk, rk), entity)).collect();
-    assert_eq!((&primaries, &archived), (&run.model.primaries, &former), "the primaries");
-    assert_eq!(derived, expected(&views, &primaries, wide), "what is derived");
+    let former = run
+        .model
+        .archived
+        .into_iter()
+        .map(|((_, pk, rk), entity)| (("Former".to_owned(), pk, rk), entity))
+        .collect();
+    assert_eq!(
+        (&primaries, &archived),
+        (&run.model.primaries, &former),
+        "the primaries"
+    );
+    assert_eq!(
+        derived,
+        expected(&views, &primaries, wide),
+        "what is derived"
+    );
     let copies = derived.into_keys().filter(|(name, ..)| name == "Copies");
     for (name, pk, rk) in primaries.into_keys().chain(copies) {
-        let primary = Primary { table: table(&name), key: EntityKey::new(pk, rk).unwrap() };
+        let primary = Primary {
+            table: table(&name),
+            key: EntityKey::new(pk, rk).unwrap(),
+        };
         let plan = run.lab.engine.plan(&primary).await.unwrap();
         assert!(plan.in_step, "{plan}");
     }

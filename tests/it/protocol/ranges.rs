@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use evenkeel::catalog::{Catalog, Denormalize, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, Source, TableRef, View, ViewKind};
+use evenkeel::catalog::{
+    Catalog, Denormalize, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, Source,
+    TableRef, View, ViewKind,
+};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::settled::Settled;
@@ -20,7 +23,10 @@ use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SMALL, job, table};
 
 fn table_ref(name: &str) -> TableRef {
-    TableRef { account: AccountName::main(), table: table(name) }
+    TableRef {
+        account: AccountName::main(),
+        table: table(name),
+    }
 }
 
 /// Where departments lie, and which views there are beside theirs.
@@ -47,7 +53,11 @@ impl Layout {
 
     /// The table and the row key of a department.
     fn department(self) -> (&'static str, &'static str) {
-        if self == Self::Together { ("Employees", "e0") } else { ("Departments", "department") }
+        if self == Self::Together {
+            ("Employees", "e0")
+        } else {
+            ("Departments", "department")
+        }
     }
 
     fn sync(self) -> Job {
@@ -57,7 +67,9 @@ impl Layout {
 
     fn carry(self) -> Job {
         let one = ["Sales", self.department().1];
-        job(&json!({"op": "carry", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
+        job(
+            &json!({"op": "carry", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+        )
     }
 }
 
@@ -68,23 +80,46 @@ const MANAGER: &str = "e2";
 fn catalog(layout: Layout) -> Catalog {
     let view = |name: &str, source: &str, kind| {
         let name = ViewName::new(name).unwrap();
-        (name.clone(), View { name, source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject })
+        (
+            name.clone(),
+            View {
+                name,
+                source: table_ref(source),
+                when: None,
+                kind,
+                on_conflict: OnConflict::Reject,
+            },
+        )
     };
     let manager = (layout == Layout::Together).then(|| {
         let kind = ViewKind::Denormalize(Denormalize {
             target: table_ref("Employees").into(),
             partition_key: Template::parse("{PartitionKey}").unwrap(),
             row_key: Template::parse(layout.department().1).unwrap(),
-            set: [("Manager".to_owned(), Template::parse_text("{Email}").unwrap())].into(),
+            set: [(
+                "Manager".to_owned(),
+                Template::parse_text("{Email}").unwrap(),
+            )]
+            .into(),
         });
         let (name, view) = view("manager", "Employees", kind);
-        (name, View { when: Some(Condition::parse(&format!("RowKey == \"{MANAGER}\"")).unwrap()), ..view })
+        (
+            name,
+            View {
+                when: Some(Condition::parse(&format!("RowKey == \"{MANAGER}\"")).unwrap()),
+                ..view
+            },
+        )
     });
     let range = DenormalizeRange {
         target: table_ref("Employees").into(),
         partition_key: Template::parse("{PartitionKey}").unwrap(),
         rows: RangeRows::Prefix(Template::parse("{Prefix}").unwrap()),
-        set: [("Department".to_owned(), Template::parse_text("{Name}").unwrap())].into(),
+        set: [(
+            "Department".to_owned(),
+            Template::parse_text("{Name}").unwrap(),
+        )]
+        .into(),
     };
     let index = SecondaryIndex {
         target: table_ref("ByEmail").into(),
@@ -92,32 +127,59 @@ fn catalog(layout: Layout) -> Catalog {
         row_key: Template::parse("{PartitionKey}_{RowKey}").unwrap(),
         select: None,
     };
-    let by_department = (layout != Layout::Apart).then(|| view("by_department", "Employees", ViewKind::SecondaryIndex(index)));
+    let by_department = (layout != Layout::Apart).then(|| {
+        view(
+            "by_department",
+            "Employees",
+            ViewKind::SecondaryIndex(index),
+        )
+    });
     Catalog {
-        tables: ["Employees", "Departments", "ByEmail"].map(|name| (table(name), table_ref(name))).into(),
-        views: [view("says", layout.department().0, ViewKind::DenormalizeRange(range))]
-            .into_iter()
-            .chain(by_department)
-            .chain(manager)
-            .map(|(name, view)| (name, view.into()))
-            .collect(),
+        tables: ["Employees", "Departments", "ByEmail"]
+            .map(|name| (table(name), table_ref(name)))
+            .into(),
+        views: [view(
+            "says",
+            layout.department().0,
+            ViewKind::DenormalizeRange(range),
+        )]
+        .into_iter()
+        .chain(by_department)
+        .chain(manager)
+        .map(|(name, view)| (name, view.into()))
+        .collect(),
         ..Catalog::default()
     }
 }
 
 async fn write(lab: &Lab, name: &str, entity: Entity) {
-    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::InsertOrReplace(entity))
+        .await
+        .unwrap();
 }
 
 async fn person(lab: &Lab, rk: &str) {
-    write(lab, "Employees", Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Email", rk)).await;
+    write(
+        lab,
+        "Employees",
+        Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Email", rk),
+    )
+    .await;
 }
 
 async fn department(lab: &Lab, name: &str, prefix: &str) {
     let (home, rk) = Layout::of(lab).department();
-    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Name", name).with("Prefix", prefix);
+    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap())
+        .with("Name", name)
+        .with("Prefix", prefix);
     // What a view has set there stays.
-    lab.account.tables.apply(&table(home), &TableOperation::InsertOrMerge(entity)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(home), &TableOperation::InsertOrMerge(entity))
+        .await
+        .unwrap();
 }
 
 async fn no_department(lab: &Lab) {
@@ -193,7 +255,9 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
                     }
                 })
             },
-            job(&json!({"op": "put", "table": home, "entity": {"PartitionKey": "Sales", "RowKey": rk, "Name": "New", "Prefix": "e"}})),
+            job(
+                &json!({"op": "put", "table": home, "entity": {"PartitionKey": "Sales", "RowKey": rk, "Name": "New", "Prefix": "e"}}),
+            ),
         ),
         (
             "a name is carried",
@@ -230,12 +294,16 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
         (
             "one is put again, whom views may lead on from",
             settled,
-            job(&json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": MANAGER, "Email": MANAGER}})),
+            job(
+                &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": MANAGER, "Email": MANAGER}}),
+            ),
         ),
         (
             "somebody new is put",
             settled,
-            job(&json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "e9", "Email": "e9"}})),
+            job(
+                &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "e9", "Email": "e9"}}),
+            ),
         ),
     ]
 }
@@ -301,34 +369,79 @@ async fn agrees(lab: &Lab, story: &str) {
     for row in lab.rows("Employees").await {
         let rk = row.entity.key.rk.as_str();
         if (home, one) == ("Employees", rk) {
-            assert_eq!(row.entity.text("Department"), None, "{story}: a department says nothing to itself");
-            let manager = lab.read("Employees", "Sales", MANAGER).await.map(|row| row.entity.key.rk.to_string());
+            assert_eq!(
+                row.entity.text("Department"),
+                None,
+                "{story}: a department says nothing to itself"
+            );
+            let manager = lab
+                .read("Employees", "Sales", MANAGER)
+                .await
+                .map(|row| row.entity.key.rk.to_string());
             assert_eq!(row.entity.text("Manager"), manager.as_deref(), "{story}");
             continue;
         }
-        let said = department.as_ref().filter(|department| department.text("Prefix").is_some_and(|prefix| rk.starts_with(prefix)));
+        let said = department.as_ref().filter(|department| {
+            department
+                .text("Prefix")
+                .is_some_and(|prefix| rk.starts_with(prefix))
+        });
         let said = said.and_then(|department| department.text("Name"));
         assert_eq!(row.entity.text("Department"), said, "{story}: {rk}");
-        assert_eq!(row.entity.text("Email"), Some(rk), "{story}: what others keep there stays");
+        assert_eq!(
+            row.entity.text("Email"),
+            Some(rk),
+            "{story}: what others keep there stays"
+        );
         filed.extend(said.map(|said| (said.to_owned(), format!("Sales_{rk}"))));
     }
     if layout != Layout::Apart {
-        let found: Vec<_> =
-            lab.rows("ByEmail").await.iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
+        let found: Vec<_> = lab
+            .rows("ByEmail")
+            .await
+            .iter()
+            .map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string()))
+            .collect();
         assert_eq!(found, filed, "{story}");
     }
     // What is told is settled, and what is settled is told.
-    let recorded = lab.read(footprint::FOOTPRINTS, &format!("{home}~Sales"), one).await;
+    let recorded = lab
+        .read(footprint::FOOTPRINTS, &format!("{home}~Sales"), one)
+        .await;
     let settled = recorded.map(|row| Settled::read(&row.entity).unwrap());
-    let version =
-        department.as_ref().map(|_| lab.sim.rows(&table(home)).into_iter().find(|row| row.entity.key.rk.as_str() == one).unwrap().etag);
+    let version = department.as_ref().map(|_| {
+        lab.sim
+            .rows(&table(home))
+            .into_iter()
+            .find(|row| row.entity.key.rk.as_str() == one)
+            .unwrap()
+            .etag
+    });
     assert!(
-        settled.as_ref().is_none_or(|(settled, carrying)| !carrying && settled.version() == version.as_ref()),
+        settled
+            .as_ref()
+            .is_none_or(|(settled, carrying)| !carrying && settled.version() == version.as_ref()),
         "{story}: {settled:?}, and the department is at {version:?}"
     );
-    let departments = lab.rows("Departments").await.into_iter().map(|row| ("Departments", row));
-    for (name, row) in departments.chain(lab.rows("Employees").await.into_iter().map(|row| ("Employees", row))) {
-        let plan = lab.engine.plan(&Primary { table: table(name), key: row.entity.key }).await.unwrap();
+    let departments = lab
+        .rows("Departments")
+        .await
+        .into_iter()
+        .map(|row| ("Departments", row));
+    for (name, row) in departments.chain(
+        lab.rows("Employees")
+            .await
+            .into_iter()
+            .map(|row| ("Employees", row)),
+    ) {
+        let plan = lab
+            .engine
+            .plan(&Primary {
+                table: table(name),
+                key: row.entity.key,
+            })
+            .await
+            .unwrap();
         assert!(plan.in_step, "{story}: {plan}");
     }
 }
@@ -337,7 +450,10 @@ async fn undisturbed(prepare: Step, job: &Job, layout: Layout, story: &str) -> u
     let lab = Lab::with(SMALL, catalog(layout));
     prepare(lab.clone()).await;
     lab.faults.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver(job, 1).await.expect("not disturbed").unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
+    lab.deliver(job, 1)
+        .await
+        .expect("not disturbed")
+        .unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
     let operations = lab.faults.counted();
     agrees(&lab, story).await;
     operations
@@ -360,14 +476,27 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
         }
         lab.faults.arm(at, Disturbance::Meddle);
         let clock = lab.clone();
-        lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        lab.faults
+            .meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
         let mut cursor = json!({});
-        while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&carry(&cursor)).await {
+        while let Some(Outcome::Advanced { fields, .. }) =
+            lab.deliver_until_done(&carry(&cursor)).await
+        {
             cursor = fields["cursor"].clone();
-            assert!(cursor["done"].as_u64().is_some_and(|done| done % 100 == 0 && done > 0), "{cursor}");
+            assert!(
+                cursor["done"]
+                    .as_u64()
+                    .is_some_and(|done| done % 100 == 0 && done > 0),
+                "{cursor}"
+            );
             parts += 1;
         }
-        let silent = lab.rows("Employees").await.into_iter().filter(|row| row.entity.text("Department") != Some("Sales")).count();
+        let silent = lab
+            .rows("Employees")
+            .await
+            .into_iter()
+            .filter(|row| row.entity.text("Department") != Some("Sales"))
+            .count();
         assert_eq!(silent, 0, "long at operation {at}");
         agrees(&lab, &format!("long at operation {at}")).await;
     }
@@ -381,8 +510,15 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
         settled(lab.clone()).await;
         lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
         // The write of a run whose message the later delivery has deleted: the same content, at a new ETag.
-        let again = TableOperation::Merge(Entity::new(EntityKey::new("Sales", "e1").unwrap()), IfMatch::Any);
-        lab.account.tables.apply(&table("Employees"), &again).await.unwrap();
+        let again = TableOperation::Merge(
+            Entity::new(EntityKey::new("Sales", "e1").unwrap()),
+            IfMatch::Any,
+        );
+        lab.account
+            .tables
+            .apply(&table("Employees"), &again)
+            .await
+            .unwrap();
         agrees(&lab, &format!("{layout:?}")).await;
     }
 }
@@ -395,19 +531,42 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
     let before = lab.read("Employees", "Sales", "e1").await.unwrap();
     let mut next = catalog(Layout::Apart);
     let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
-    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    next.generations
+        .retired
+        .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     let lab = lab.under(next);
-    lab.deliver(&Layout::Apart.carry(), 1).await.unwrap().unwrap();
+    lab.deliver(&Layout::Apart.carry(), 1)
+        .await
+        .unwrap()
+        .unwrap();
     // What a pass under the old catalog has sent, at the version that it read.
-    let late = TableOperation::Merge(before.entity.clone().with("Department", "Sales"), IfMatch::Matches(before.etag));
-    assert!(lab.account.tables.apply(&table("Employees"), &late).await.unwrap_err().class == ErrorClass::Precondition);
+    let late = TableOperation::Merge(
+        before.entity.clone().with("Department", "Sales"),
+        IfMatch::Matches(before.etag),
+    );
+    assert!(
+        lab.account
+            .tables
+            .apply(&table("Employees"), &late)
+            .await
+            .unwrap_err()
+            .class
+            == ErrorClass::Precondition
+    );
 }
 
 #[tokio::test]
 async fn a_claim_for_which_there_is_no_room_is_refused() {
     let lab = Lab::with(SMALL, catalog(Layout::Followed));
     let say = async |rk: &str| {
-        write(&lab, "Departments", Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Name", rk).with("Prefix", rk)).await;
+        write(
+            &lab,
+            "Departments",
+            Entity::new(EntityKey::new("Sales", rk).unwrap())
+                .with("Name", rk)
+                .with("Prefix", rk),
+        )
+        .await;
         person(&lab, &format!("{rk}1")).await;
         lab.work(&sync("Departments", rk)).await
     };
@@ -416,17 +575,29 @@ async fn a_claim_for_which_there_is_no_room_is_refused() {
     let mut row = lab.read(name, pk, "claims").await.unwrap().entity;
     for size in [32_000, 4_000, 500, 60, 5] {
         for n in 0.. {
-            let larger = row.clone().with(format!("Padding{size}_{n}"), "x".repeat(size));
+            let larger = row
+                .clone()
+                .with(format!("Padding{size}_{n}"), "x".repeat(size));
             if larger.check().is_err() {
                 break;
             }
             row = larger;
         }
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::Replace(row, IfMatch::Any))
+        .await
+        .unwrap();
     let failure = say("b").await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
-    assert!(failure.chain().contains("Set properties on fewer ranges of this partition"), "{}", failure.chain());
+    assert!(
+        failure
+            .chain()
+            .contains("Set properties on fewer ranges of this partition"),
+        "{}",
+        failure.chain()
+    );
     forget(&lab, "Departments", "a").await;
     lab.work(&sync("Departments", "a")).await.unwrap();
     lab.work(&sync("Departments", "b")).await.unwrap();
@@ -450,7 +621,10 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
             runs += sweep.runs().0;
         }
     }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 500,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -471,12 +645,21 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
                         }
                         lab.faults.meddle(meddle(lab.of_another_worker()));
                         lab.deliver_until_done(&job).await;
-                        agrees(&lab, &format!("{story}, {name} before operation {at}, late {late:?}, {layout:?}")).await;
+                        agrees(
+                            &lab,
+                            &format!(
+                                "{story}, {name} before operation {at}, late {late:?}, {layout:?}"
+                            ),
+                        )
+                        .await;
                         runs += 1;
                     }
                 }
             }
         }
     }
-    assert!(runs > 1_000, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 1_000,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }

@@ -12,19 +12,39 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::protocol::oracle;
-use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, recheck_queue, sync, table};
+use crate::protocol::world::{
+    Disturbance, Lab, SHAPE, SMALL, employee, job, recheck_queue, sync, table,
+};
 
 const WORKERS: usize = 7;
 const EACH: usize = 3;
 
 fn put(email: &str) -> Job {
-    job(&json!({"op": "put", "table": "Employees", "entity": odata::encode(&employee("1", email, "Lovelace"))}))
+    job(
+        &json!({"op": "put", "table": "Employees", "entity": odata::encode(&employee("1", email, "Lovelace"))}),
+    )
 }
 
 fn recheck() -> Recheck {
-    let (key, former) = (EntityKey::new("Sales", "1").unwrap(), EntityKey::new("email_Sales", "ada@contoso.com").unwrap());
-    let item = ItemAddress::row(ViewName::new("by_email").unwrap(), AccountName::main(), table("ByEmail"), former);
-    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item], chained: 0, told: None }
+    let (key, former) = (
+        EntityKey::new("Sales", "1").unwrap(),
+        EntityKey::new("email_Sales", "ada@contoso.com").unwrap(),
+    );
+    let item = ItemAddress::row(
+        ViewName::new("by_email").unwrap(),
+        AccountName::main(),
+        table("ByEmail"),
+        former,
+    );
+    Recheck {
+        primary: Primary {
+            table: table("Employees"),
+            key,
+        },
+        items: vec![item],
+        chained: 0,
+        told: None,
+    }
 }
 
 /// Delivers a recheck until it is done.
@@ -32,7 +52,10 @@ async fn look(lab: &Lab, recheck: &Recheck) {
     let mut delivery = lab.delivery();
     let work = Work::Recheck(recheck.clone());
     while let Err(Failure { class, step, .. }) = lab.engine.execute(&work, &delivery).await {
-        assert!(matches!(class, FailureClass::Transient { .. }) && delivery.dequeue_count < 100, "{step}");
+        assert!(
+            matches!(class, FailureClass::Transient { .. }) && delivery.dequeue_count < 100,
+            "{step}"
+        );
         delivery.dequeue_count += 1;
     }
 }
@@ -51,7 +74,10 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         let lab = Lab::of(SHAPE);
         lab.work(&put("ada@contoso.com")).await.unwrap();
         lab.faults.arm(at, Disturbance::Crash);
-        assert!(lab.deliver(&put("countess@contoso.com"), 1).await.is_none(), "no crash at operation {at}");
+        assert!(
+            lab.deliver(&put("countess@contoso.com"), 1).await.is_none(),
+            "no crash at operation {at}"
+        );
         lab.faults.calm();
         let before = lab.rechecks().await.len();
         lab.faults.take_time();
@@ -64,10 +90,18 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         }))
         .await;
         let after = lab.rechecks().await.len() - before;
-        assert!(after <= EACH * WORKERS, "{after} rechecks in the place of {}, stopped at operation {at}", EACH * WORKERS);
+        assert!(
+            after <= EACH * WORKERS,
+            "{after} rechecks in the place of {}, stopped at operation {at}",
+            EACH * WORKERS
+        );
         queued += after;
         lab.finish().await;
-        oracle::check(&lab, &format!("rechecks that race, after a stop at operation {at}")).await;
+        oracle::check(
+            &lab,
+            &format!("rechecks that race, after a stop at operation {at}"),
+        )
+        .await;
     }
     assert!(queued > 0, "nobody raced");
 }
@@ -78,19 +112,49 @@ async fn rechecks_of_all_who_leave_together_share_messages() {
     let everybody: Vec<String> = (100..250).map(|number| number.to_string()).collect();
     let lab = Lab::of(SMALL);
     for rk in &everybody {
-        lab.write(employee(rk, &format!("{rk}@contoso.com"), &format!("King{rk}"))).await;
+        lab.write(employee(
+            rk,
+            &format!("{rk}@contoso.com"),
+            &format!("King{rk}"),
+        ))
+        .await;
         lab.work(&sync("Sales", rk)).await.unwrap();
     }
     lab.faults.take_time();
-    let deletes = everybody.iter().map(|rk| job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})));
-    assert!(join_all(deletes.map(async |delete| lab.work(&delete).await.is_ok())).await.iter().all(|done| *done));
+    let deletes = everybody
+        .iter()
+        .map(|rk| job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})));
+    assert!(
+        join_all(deletes.map(async |delete| lab.work(&delete).await.is_ok()))
+            .await
+            .iter()
+            .all(|done| *done)
+    );
     let queued = lab.sim.messages(&recheck_queue());
-    let lists: Vec<Vec<Recheck>> = queued.iter().map(|message| Recheck::decode_all(&message.text).unwrap()).collect();
-    assert!((2..=4).contains(&lists.len()) && lists.iter().all(|list| list.len() <= 100), "{} messages", lists.len());
-    let leavers: BTreeSet<&str> = lists.iter().flatten().map(|recheck| recheck.primary.key.rk.as_str()).collect();
-    assert_eq!((lists.concat().len(), leavers.len()), (150, 150), "each is looked at once");
+    let lists: Vec<Vec<Recheck>> = queued
+        .iter()
+        .map(|message| Recheck::decode_all(&message.text).unwrap())
+        .collect();
+    assert!(
+        (2..=4).contains(&lists.len()) && lists.iter().all(|list| list.len() <= 100),
+        "{} messages",
+        lists.len()
+    );
+    let leavers: BTreeSet<&str> = lists
+        .iter()
+        .flatten()
+        .map(|recheck| recheck.primary.key.rk.as_str())
+        .collect();
+    assert_eq!(
+        (lists.concat().len(), leavers.len()),
+        (150, 150),
+        "each is looked at once"
+    );
     lab.finish().await;
-    assert!(lab.rows(FOOTPRINTS).await.is_empty(), "nothing is left of them");
+    assert!(
+        lab.rows(FOOTPRINTS).await.is_empty(),
+        "nothing is left of them"
+    );
 }
 
 /// Where another worker was faster, a recheck leaves the primary to it, and another one in its place.
@@ -109,13 +173,22 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
         let before = lab.rechecks().await.len();
         lab.faults.arm(at, Disturbance::Meddle);
         let other = lab.of_another_worker();
-        lab.faults.meddle(Box::pin(async move { drop(other.work(&put("again@contoso.com")).await) }));
-        lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
+        lab.faults.meddle(Box::pin(async move {
+            drop(other.work(&put("again@contoso.com")).await)
+        }));
+        lab.engine
+            .execute(&Work::Recheck(recheck.clone()), &lab.delivery())
+            .await
+            .unwrap();
         let disturbed = lab.faults.counted() >= at;
         lab.faults.calm();
         gave_way += usize::from(lab.rechecks().await.len() > before);
         lab.finish().await;
-        oracle::check(&lab, &format!("a recheck and another worker before operation {at}")).await;
+        oracle::check(
+            &lab,
+            &format!("a recheck and another worker before operation {at}"),
+        )
+        .await;
         if !disturbed {
             break;
         }
@@ -132,7 +205,14 @@ async fn a_recheck_that_has_changed_something_leaves_it_to_no_later_one() {
 /// So it is where what it wrote was another primary's.
 #[tokio::test]
 async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
-    changed_by_a_recheck(Shape { last_writer: true, ..SMALL }, &["2"]).await;
+    changed_by_a_recheck(
+        Shape {
+            last_writer: true,
+            ..SMALL
+        },
+        &["2"],
+    )
+    .await;
 }
 
 /// Rechecks that race with another worker, at every operation, where these employees hold the address of the job before.
@@ -145,7 +225,8 @@ async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
         let lab = Lab::with(shape, catalog);
         lab.work(&put("ada@contoso.com")).await.unwrap();
         for holder in holders {
-            lab.write(employee(holder, "countess@contoso.com", "King")).await;
+            lab.write(employee(holder, "countess@contoso.com", "King"))
+                .await;
             lab.work(&sync("Sales", holder)).await.unwrap();
         }
         lab
@@ -160,20 +241,46 @@ async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
             assert!(lab.deliver(&countess, 1).await.is_none());
             lab.faults.arm(at, Disturbance::Meddle);
             let other = lab.of_another_worker();
-            lab.faults.meddle(Box::pin(async move { drop(other.work(&put("again@contoso.com")).await) }));
-            let ended = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
+            lab.faults.meddle(Box::pin(async move {
+                drop(other.work(&put("again@contoso.com")).await)
+            }));
+            let ended = lab
+                .engine
+                .execute(&Work::Recheck(recheck.clone()), &lab.delivery())
+                .await
+                .unwrap();
             disturbed = lab.faults.counted() >= at;
             changes += usize::from(disturbed && ended.summary().changed() > 0);
             lab.faults.calm();
             lab.do_queued().await;
             let rows = lab.rows("ByEmail").await.into_iter();
-            let derived = rows.map(|row| (row.entity.key.rk.to_string(), Owner::of(&row.entity).unwrap().primary.key.rk.to_string()));
+            let derived = rows.map(|row| {
+                (
+                    row.entity.key.rk.to_string(),
+                    Owner::of(&row.entity).unwrap().primary.key.rk.to_string(),
+                )
+            });
             let employees = lab.rows("Employees").await.into_iter();
-            let wanted = employees.filter_map(|row| Some((row.entity.text("Email")?.to_owned(), row.entity.key.rk.to_string())));
-            let (derived, wanted): (BTreeSet<_>, BTreeSet<_>) = (derived.collect(), wanted.collect());
-            let addresses = |of: &BTreeSet<(String, String)>| of.iter().map(|(email, _)| email.clone()).collect::<BTreeSet<_>>();
-            let story = format!("stopped at operation {stopped}, and another worker before {at} of the recheck");
-            assert!(derived.is_subset(&wanted), "{story}: {derived:?}, and {wanted:?} are wanted");
+            let wanted = employees.filter_map(|row| {
+                Some((
+                    row.entity.text("Email")?.to_owned(),
+                    row.entity.key.rk.to_string(),
+                ))
+            });
+            let (derived, wanted): (BTreeSet<_>, BTreeSet<_>) =
+                (derived.collect(), wanted.collect());
+            let addresses = |of: &BTreeSet<(String, String)>| {
+                of.iter()
+                    .map(|(email, _)| email.clone())
+                    .collect::<BTreeSet<_>>()
+            };
+            let story = format!(
+                "stopped at operation {stopped}, and another worker before {at} of the recheck"
+            );
+            assert!(
+                derived.is_subset(&wanted),
+                "{story}: {derived:?}, and {wanted:?} are wanted"
+            );
             assert_eq!(addresses(&derived), addresses(&wanted), "{story}");
         }
     }

@@ -18,7 +18,10 @@ enum Since {
 
 async fn happens(lab: &Lab, since: Since) {
     match since {
-        Since::Renamed => lab.write(employee("1", "ada@contoso.com", "Lovelace")).await,
+        Since::Renamed => {
+            lab.write(employee("1", "ada@contoso.com", "Lovelace"))
+                .await
+        }
         Since::Deleted => lab.remove("Sales", "1").await,
     }
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -26,13 +29,18 @@ async fn happens(lab: &Lab, since: Since) {
 
 /// An archive with views, and two employees to be archived.
 async fn two() -> Lab {
-    two_of(Shape { former_index: true, ..SMALL }).await
+    two_of(Shape {
+        former_index: true,
+        ..SMALL
+    })
+    .await
 }
 
 async fn two_of(shape: Shape) -> Lab {
     let lab = Lab::of(shape);
     for rk in ["1", "2"] {
-        lab.write(employee(rk, &format!("{rk}@contoso.com"), "King")).await;
+        lab.write(employee(rk, &format!("{rk}@contoso.com"), "King"))
+            .await;
         lab.work(&sync("Sales", rk)).await.unwrap();
     }
     lab
@@ -40,10 +48,15 @@ async fn two_of(shape: Shape) -> Lab {
 
 #[tokio::test]
 async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_half_way() {
-    let archive = job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
+    let archive =
+        job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
     let operations = two().await.operations_of(&archive).await;
     for at in 1..=operations {
-        for disturbance in [Disturbance::Crash, Disturbance::Throttle, Disturbance::LoseAnswer] {
+        for disturbance in [
+            Disturbance::Crash,
+            Disturbance::Throttle,
+            Disturbance::LoseAnswer,
+        ] {
             for since in [Since::Renamed, Since::Deleted] {
                 let story = format!("{disturbance:?} at operation {at}, then {since:?}");
                 let lab = two().await;
@@ -52,13 +65,22 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
                 lab.faults.calm();
                 happens(&lab, since).await;
                 let ended = lab.deliver(&archive, 2).await;
-                assert!(matches!(ended, Some(Ok(Outcome::Done(_)))), "{story}: {ended:?}");
+                assert!(
+                    matches!(ended, Some(Ok(Outcome::Done(_)))),
+                    "{story}: {ended:?}"
+                );
                 lab.finish().await;
                 oracle::check(&lab, &story).await;
                 for footprint in lab.rows(footprint::FOOTPRINTS).await {
-                    assert!(footprint.entity.text("Settled").is_some(), "{story}: {footprint:?}");
+                    assert!(
+                        footprint.entity.text("Settled").is_some(),
+                        "{story}: {footprint:?}"
+                    );
                 }
-                assert!(lab.read("FormerEmployees", "Sales", "2").await.is_some(), "{story}");
+                assert!(
+                    lab.read("FormerEmployees", "Sales", "2").await.is_some(),
+                    "{story}"
+                );
             }
         }
     }
@@ -66,12 +88,25 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
 
 /// A later delivery is done amid the earlier one, and a client creates the entity anew, before each operation of the earlier one.
 #[tokio::test]
-async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended() {
+async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended()
+{
     let to = |archive: &str| json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
     let moving = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"});
-    for message in [to("former"), to(BLOB_ARCHIVE), to(FILE_ARCHIVE), to(LOG_ARCHIVE), moving] {
+    for message in [
+        to("former"),
+        to(BLOB_ARCHIVE),
+        to(FILE_ARCHIVE),
+        to(LOG_ARCHIVE),
+        moving,
+    ] {
         let job = job(&message);
-        for shape in [SMALL, Shape { former_index: true, ..SMALL }] {
+        for shape in [
+            SMALL,
+            Shape {
+                former_index: true,
+                ..SMALL
+            },
+        ] {
             let operations = settled(shape).await.operations_of(&job).await;
             for at in 1..=operations {
                 let story = format!("{message} held up at operation {at}");
@@ -89,7 +124,10 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
                 lab.faults.calm();
                 lab.finish().await;
                 let live = lab.read("Employees", "Sales", "1").await;
-                assert!(live.is_some_and(|row| row.entity.text("Email") == Some("anew@contoso.com")), "{story}: taken away");
+                assert!(
+                    live.is_some_and(|row| row.entity.text("Email") == Some("anew@contoso.com")),
+                    "{story}: taken away"
+                );
                 assert_eq!(kept(&lab, &message).await, ["first@contoso.com"], "{story}");
                 oracle::check(&lab, &story).await;
             }
@@ -102,18 +140,36 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
 #[tokio::test]
 async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     let put = |email: &str, last_name: &str| {
-        let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": last_name});
+        let entity =
+            json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": last_name});
         job(&json!({"op": "put", "table": "Employees", "entity": entity}))
     };
     let delete = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}));
     let archive = job(&json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"}));
-    let moving = job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}));
-    let all = [put("first@contoso.com", "Other"), put("other@contoso.com", "Other"), delete, archive, moving.clone()];
+    let moving = job(
+        &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}),
+    );
+    let all = [
+        put("first@contoso.com", "Other"),
+        put("other@contoso.com", "Other"),
+        delete,
+        archive,
+        moving.clone(),
+    ];
     let mut runs = 0_u32;
     for first in all.iter().chain([&sync("Sales", "1")]) {
         // The second of two moves finds its new key taken.
-        for second in all.iter().filter(|second| *first != moving || **second != moving) {
-            for shape in [SMALL, Shape { former_index: true, ..SHAPE }] {
+        for second in all
+            .iter()
+            .filter(|second| *first != moving || **second != moving)
+        {
+            for shape in [
+                SMALL,
+                Shape {
+                    former_index: true,
+                    ..SHAPE
+                },
+            ] {
                 let written = async || {
                     let lab = Lab::of(shape);
                     lab.write(employee("1", "first@contoso.com", "First")).await;
@@ -124,7 +180,9 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
                     let lab = written().await;
                     let (other, amid) = (lab.of_another_worker(), second.clone());
                     lab.faults.arm(at, Disturbance::Meddle);
-                    lab.faults.meddle(Box::pin(async move { drop(other.work(&amid).await.unwrap()) }));
+                    lab.faults.meddle(Box::pin(
+                        async move { drop(other.work(&amid).await.unwrap()) },
+                    ));
                     let ended = lab.deliver(first, 1).await;
                     assert!(matches!(ended, Some(Ok(_))), "{story}: {ended:?}");
                     lab.faults.calm();
@@ -142,7 +200,8 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
 #[tokio::test]
 async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
     let put = |email: String| {
-        let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": "Other"});
+        let entity =
+            json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": "Other"});
         job(&json!({"op": "put", "table": "Employees", "entity": entity}))
     };
     let mut gave_up = 0;
@@ -153,15 +212,23 @@ async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
                 lab.write(employee("1", "first@contoso.com", "First")).await;
                 for round in 0..8 {
                     lab.faults.arm(at + round * apart, Disturbance::Meddle);
-                    let (other, amid) = (lab.of_another_worker(), put(format!("other{round}@contoso.com")));
-                    lab.faults.meddle(Box::pin(async move { drop(other.work(&amid).await.unwrap()) }));
+                    let (other, amid) = (
+                        lab.of_another_worker(),
+                        put(format!("other{round}@contoso.com")),
+                    );
+                    lab.faults.meddle(Box::pin(
+                        async move { drop(other.work(&amid).await.unwrap()) },
+                    ));
                 }
                 let story = format!("others before operation {at}, and every {apart} from there");
                 let ended = lab.deliver(&first, 1).await;
                 lab.faults.calm();
                 if !matches!(ended, Some(Ok(_))) {
                     gave_up += 1;
-                    assert!(matches!(lab.deliver(&first, 2).await, Some(Ok(_))), "{story}");
+                    assert!(
+                        matches!(lab.deliver(&first, 2).await, Some(Ok(_))),
+                        "{story}"
+                    );
                 }
                 lab.do_queued().await;
                 oracle::check(&lab, &story).await;
@@ -174,7 +241,8 @@ async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
 /// One who was copied, and satisfies no condition any more when a sweep tries again, goes nevertheless.
 #[tokio::test]
 async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
-    let archive = job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
+    let archive =
+        job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
     let mut moved = 0;
     for apart in 2..=16 {
         for at in 1..=3 * apart {
@@ -185,7 +253,9 @@ async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
                 let other = lab.of_another_worker();
                 lab.faults.meddle(Box::pin(async move {
                     if other.read("Employees", "Sales", "1").await.is_some() {
-                        other.write(employee("1", &format!("{round}@contoso.com"), "Lovelace")).await;
+                        other
+                            .write(employee("1", &format!("{round}@contoso.com"), "Lovelace"))
+                            .await;
                     }
                 }));
             }
@@ -195,12 +265,21 @@ async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
             if !matches!(ended, Some(Ok(_))) {
                 ended = lab.deliver(&archive, 2).await;
             }
-            assert!(matches!(ended, Some(Ok(Outcome::Done(_)))), "{story}: {ended:?}");
+            assert!(
+                matches!(ended, Some(Ok(Outcome::Done(_)))),
+                "{story}: {ended:?}"
+            );
             lab.work(&sync("Sales", "1")).await.unwrap();
             lab.finish().await;
             oracle::check(&lab, &story).await;
-            let [lives, archived] = [lab.read("Employees", "Sales", "1").await, lab.read("FormerEmployees", "Sales", "1").await];
-            assert!(lives.is_some() != archived.is_some(), "{story}: {lives:?}, {archived:?}");
+            let [lives, archived] = [
+                lab.read("Employees", "Sales", "1").await,
+                lab.read("FormerEmployees", "Sales", "1").await,
+            ];
+            assert!(
+                lives.is_some() != archived.is_some(),
+                "{story}: {lives:?}, {archived:?}"
+            );
             moved += usize::from(archived.is_some());
         }
     }
@@ -218,11 +297,24 @@ async fn settled(shape: Shape) -> Lab {
 async fn kept(lab: &Lab, message: &Value) -> Vec<String> {
     let rows = match message["archive"].as_str() {
         Some(LOG_ARCHIVE) => {
-            return lab.lines().await.iter().filter_map(|line| line["Email"].as_str().map(str::to_owned)).collect();
+            return lab
+                .lines()
+                .await
+                .iter()
+                .filter_map(|line| line["Email"].as_str().map(str::to_owned))
+                .collect();
         }
         Some(BLOB_ARCHIVE | FILE_ARCHIVE) => lab.document("1").await,
-        Some(_) => lab.read("FormerEmployees", "Sales", "1").await.map(|row| row.entity),
-        None => lab.read("Employees", "Ops", "1").await.map(|row| row.entity),
+        Some(_) => lab
+            .read("FormerEmployees", "Sales", "1")
+            .await
+            .map(|row| row.entity),
+        None => lab
+            .read("Employees", "Ops", "1")
+            .await
+            .map(|row| row.entity),
     };
-    rows.iter().filter_map(|entity| entity.text("Email").map(str::to_owned)).collect()
+    rows.iter()
+        .filter_map(|entity| entity.text("Email").map(str::to_owned))
+        .collect()
 }

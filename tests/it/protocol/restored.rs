@@ -54,7 +54,11 @@ const ARCHIVES: [&str; 2] = ["former", "papers"];
 
 async fn lab() -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
-    lab.account.blobs.create_container(&ContainerName::new("papers").unwrap()).await.unwrap();
+    lab.account
+        .blobs
+        .create_container(&ContainerName::new("papers").unwrap())
+        .await
+        .unwrap();
     lab
 }
 
@@ -73,7 +77,11 @@ fn mentor(name: &str, pupil: &str) -> Entity {
 /// A client writes an entity and sends a sync of it, which is done with all that it queues.
 async fn written(lab: &Lab, name: &str, entity: Entity) {
     let key = entity.key.clone();
-    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::InsertOrReplace(entity))
+        .await
+        .unwrap();
     told(lab, name, &key).await;
 }
 
@@ -83,7 +91,11 @@ async fn deleted(lab: &Lab, name: &str, rk: &str) {
 }
 
 async fn told(lab: &Lab, name: &str, key: &EntityKey) {
-    lab.work(&job(&json!({"op": "sync", "table": name, "pk": key.pk, "rk": key.rk}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "sync", "table": name, "pk": key.pk, "rk": key.rk}),
+    ))
+    .await
+    .unwrap();
     lab.do_queued().await;
 }
 
@@ -98,7 +110,10 @@ async fn settled() -> Lab {
     written(&lab, "Departments", department("Sales").with("Floor", 2)).await;
     written(&lab, "Mentors", mentor("Grace", "1")).await;
     let employee = lab.read("Employees", "Sales", "1").await.unwrap().entity;
-    assert_eq!((employee.text("Department"), employee.text("Mentor")), (Some("Sales"), Some("Grace")));
+    assert_eq!(
+        (employee.text("Department"), employee.text("Mentor")),
+        (Some("Sales"), Some("Grace"))
+    );
     lab
 }
 
@@ -117,14 +132,26 @@ type Change = fn(Lab) -> BoxFuture<'static, ()>;
 fn changes() -> [(&'static str, Change); 7] {
     [
         ("nothing", |_| Box::pin(async {})),
-        ("the department goes", |lab| Box::pin(async move { deleted(&lab, "Departments", "department").await })),
-        ("the department is renamed", |lab| {
-            Box::pin(async move { written(&lab, "Departments", department("Trade").with("Floor", 2)).await })
+        ("the department goes", |lab| {
+            Box::pin(async move { deleted(&lab, "Departments", "department").await })
         }),
-        ("the department says less", |lab| Box::pin(async move { written(&lab, "Departments", department("Sales")).await })),
-        ("the mentor goes", |lab| Box::pin(async move { deleted(&lab, "Mentors", "m1").await })),
-        ("the mentor is renamed", |lab| Box::pin(async move { written(&lab, "Mentors", mentor("Hedy", "1")).await })),
-        ("the mentor has another pupil", |lab| Box::pin(async move { written(&lab, "Mentors", mentor("Grace", "2")).await })),
+        ("the department is renamed", |lab| {
+            Box::pin(async move {
+                written(&lab, "Departments", department("Trade").with("Floor", 2)).await
+            })
+        }),
+        ("the department says less", |lab| {
+            Box::pin(async move { written(&lab, "Departments", department("Sales")).await })
+        }),
+        ("the mentor goes", |lab| {
+            Box::pin(async move { deleted(&lab, "Mentors", "m1").await })
+        }),
+        ("the mentor is renamed", |lab| {
+            Box::pin(async move { written(&lab, "Mentors", mentor("Hedy", "1")).await })
+        }),
+        ("the mentor has another pupil", |lab| {
+            Box::pin(async move { written(&lab, "Mentors", mentor("Grace", "2")).await })
+        }),
     ]
 }
 
@@ -136,27 +163,55 @@ async fn agrees(lab: &Lab, story: &str) {
         lab.do_queued().await;
         lab.finish().await;
     }
-    let department = lab.read("Departments", "Sales", "department").await.map(|row| row.entity);
-    let said = |name: &str| department.as_ref().and_then(|department| department.get(name).cloned());
+    let department = lab
+        .read("Departments", "Sales", "department")
+        .await
+        .map(|row| row.entity);
+    let said = |name: &str| {
+        department
+            .as_ref()
+            .and_then(|department| department.get(name).cloned())
+    };
     let mentors = lab.rows("Mentors").await;
     let employees = lab.rows("Employees").await;
     assert_eq!(employees.len(), 1, "{story}");
     for row in &employees {
         let rk = row.entity.key.rk.as_str();
-        let mentor = mentors.iter().find(|mentor| mentor.entity.text("Pupil") == Some(rk));
+        let mentor = mentors
+            .iter()
+            .find(|mentor| mentor.entity.text("Pupil") == Some(rk));
         let wanted = [
             ("Department", said("Name")),
             ("Floor", said("Floor")),
-            ("Mentor", mentor.and_then(|mentor| mentor.entity.get("Name").cloned())),
+            (
+                "Mentor",
+                mentor.and_then(|mentor| mentor.entity.get("Name").cloned()),
+            ),
             ("Email", Some(EdmValue::from("ada"))),
         ];
         for (name, value) in wanted {
-            assert_eq!(row.entity.get(name), value.as_ref(), "{story}: {name} of {:?}", row.entity);
+            assert_eq!(
+                row.entity.get(name),
+                value.as_ref(),
+                "{story}: {name} of {:?}",
+                row.entity
+            );
         }
     }
-    for (name, rows) in [("Employees", employees), ("Departments", lab.rows("Departments").await), ("Mentors", mentors)] {
+    for (name, rows) in [
+        ("Employees", employees),
+        ("Departments", lab.rows("Departments").await),
+        ("Mentors", mentors),
+    ] {
         for row in rows {
-            let plan = lab.engine.plan(&Primary { table: table(name), key: row.entity.key }).await.unwrap();
+            let plan = lab
+                .engine
+                .plan(&Primary {
+                    table: table(name),
+                    key: row.entity.key,
+                })
+                .await
+                .unwrap();
             assert!(plan.in_step, "{story}: {plan}");
         }
     }
@@ -192,7 +247,10 @@ async fn a_restored_entity_says_what_others_say_by_then_whatever_fails_at_every_
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 100, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 100,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 #[tokio::test]
@@ -201,7 +259,11 @@ async fn a_restored_entity_keeps_what_nobody_else_has_set() {
         let lab = lab().await;
         let own = [("Department", "Own"), ("Floor", "9"), ("Mentor", "Own")];
         let entity = Entity::new(EntityKey::new("Ops", "1").unwrap());
-        lab.write(own.iter().fold(entity, |entity, (name, value)| entity.with(*name, *value))).await;
+        lab.write(
+            own.iter()
+                .fold(entity, |entity, (name, value)| entity.with(*name, *value)),
+        )
+        .await;
         lab.work(&sync("Ops", "1")).await.unwrap();
         for op in ["archive", "restore"] {
             lab.work(&on(archive, op, "Ops")).await.unwrap();
@@ -224,11 +286,22 @@ async fn a_moved_entity_leaves_behind_what_others_say_to_its_former_key() {
 async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     let lab = away("former", |_| Box::pin(async {})).await;
     let archived = lab.read("Former", "Sales", "1").await.unwrap().entity;
-    assert_eq!((archived.text("Department"), archived.text("Mentor")), (Some("Sales"), Some("Grace")));
-    assert!(archived.text("ek_owner_department").is_some() && archived.text("ek_owner_mentor").is_some(), "{archived:?}");
+    assert_eq!(
+        (archived.text("Department"), archived.text("Mentor")),
+        (Some("Sales"), Some("Grace"))
+    );
+    assert!(
+        archived.text("ek_owner_department").is_some()
+            && archived.text("ek_owner_mentor").is_some(),
+        "{archived:?}"
+    );
     lab.work(&on("former", "restore", "Sales")).await.unwrap();
     let restored = lab.read("Employees", "Sales", "1").await.unwrap().entity;
-    assert_eq!(restored.get("ek_owner_mentor"), None, "until its mentor says it anew: {restored:?}");
+    assert_eq!(
+        restored.get("ek_owner_mentor"),
+        None,
+        "until its mentor says it anew: {restored:?}"
+    );
 }
 
 /// A view or a client writes on the archived row, and a client on the entity that is back, between any two requests of the restore.
@@ -239,7 +312,11 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
     let nothing: Change = |_| Box::pin(async {});
     let note = || entity("1").with("Note", "Addie");
     let cases = [
-        ("a view and a client", Some(note().with("ek_owner_other", OWNER)), true),
+        (
+            "a view and a client",
+            Some(note().with("ek_owner_other", OWNER)),
+            true,
+        ),
         ("a client on the archived row", Some(note()), false),
         ("a client on each", Some(note()), true),
         ("a client on the entity", None, true),
@@ -252,12 +329,20 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
             let (told, on_archived) = (Arc::clone(&written), on_archived.clone());
             lab.faults.arm(at, Disturbance::Meddle);
             lab.faults.meddle(Box::pin(async move {
-                let (back, archived) = (other.read("Employees", "Sales", "1").await, other.read("Former", "Sales", "1").await);
+                let (back, archived) = (
+                    other.read("Employees", "Sales", "1").await,
+                    other.read("Former", "Sales", "1").await,
+                );
                 if back.is_some() && archived.is_some() {
                     let nick = on_restored.then(|| entity("1").with("Nick", "Addie"));
                     for (name, entity) in [("Former", on_archived), ("Employees", nick)] {
                         if let Some(entity) = entity {
-                            other.account.tables.apply(&table(name), &TableOperation::InsertOrMerge(entity)).await.unwrap();
+                            other
+                                .account
+                                .tables
+                                .apply(&table(name), &TableOperation::InsertOrMerge(entity))
+                                .await
+                                .unwrap();
                         }
                     }
                     told.store(true, Ordering::SeqCst);
@@ -273,9 +358,17 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
             let archived = lab.read("Former", "Sales", "1").await.map(|row| row.entity);
             assert_eq!(restored.get("Nick").is_some(), on_restored, "{story}");
             match (who, archived) {
-                ("a client on the archived row", None) => assert_eq!(restored.text("Note"), Some("Addie"), "{story}"),
-                ("a client on each", Some(archived)) => assert_eq!((archived.text("Note"), ended), (Some("Addie"), None), "{story}"),
-                (_, archived) => assert!(archived.is_none() && who != "a client on each", "{story}"),
+                ("a client on the archived row", None) => {
+                    assert_eq!(restored.text("Note"), Some("Addie"), "{story}")
+                }
+                ("a client on each", Some(archived)) => assert_eq!(
+                    (archived.text("Note"), ended),
+                    (Some("Addie"), None),
+                    "{story}"
+                ),
+                (_, archived) => {
+                    assert!(archived.is_none() && who != "a client on each", "{story}")
+                }
             }
         }
         assert!(met > 0, "{who}: nothing was written in time");
@@ -303,26 +396,55 @@ to = { kind = "file", dir = "/mnt/drawer" }
 /// An archived member of the staff.
 async fn of_staff(catalog: Catalog, archive: &str) -> Lab {
     let lab = Lab::with(SMALL, catalog);
-    lab.account.blobs.create_container(&ContainerName::new("papers").unwrap()).await.unwrap();
+    lab.account
+        .blobs
+        .create_container(&ContainerName::new("papers").unwrap())
+        .await
+        .unwrap();
     stored(&lab, "Staff", "ada").await;
     lab.work(&on(archive, "archive", "Sales")).await.unwrap();
-    assert!(document(&lab, archive).await.is_some_and(|text| text.contains("ada")), "{archive}");
+    assert!(
+        document(&lab, archive)
+            .await
+            .is_some_and(|text| text.contains("ada")),
+        "{archive}"
+    );
     lab.wait(Duration::from_mins(1));
     lab
 }
 
 async fn stored(lab: &Lab, name: &str, email: &str) {
-    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity("1").with("Email", email))).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table(name),
+            &TableOperation::InsertOrReplace(entity("1").with("Email", email)),
+        )
+        .await
+        .unwrap();
     lab.wait(Duration::from_mins(1));
 }
 
 async fn document(lab: &Lab, archive: &str) -> Option<String> {
     let name = BlobName::new("Sales/1.json").unwrap();
     let content = if archive == "papers" {
-        let found = lab.account.blobs.get(&ContainerName::new("papers").unwrap(), &name, None).await.unwrap();
+        let found = lab
+            .account
+            .blobs
+            .get(&ContainerName::new("papers").unwrap(), &name, None)
+            .await
+            .unwrap();
         found.map(|blob| blob.content)
     } else {
-        lab.sim.files().read(&FilePlace { dir: "/mnt/drawer".to_owned(), name }).await.unwrap().map(|file| file.content)
+        lab.sim
+            .files()
+            .read(&FilePlace {
+                dir: "/mnt/drawer".to_owned(),
+                name,
+            })
+            .await
+            .unwrap()
+            .map(|file| file.content)
     };
     content.map(|content| String::from_utf8(content.to_vec()).unwrap())
 }
@@ -335,20 +457,42 @@ fn erasure() -> Job {
 #[tokio::test]
 async fn what_was_archived_under_the_former_name_of_its_source_is_restored_replaced_and_erased() {
     for archive in ["papers", "drawer"] {
-        let renamed = || declared(&DOCUMENTS.replace("source = \"Staff\"", "source = \"Employees\""));
-        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
+        let renamed =
+            || declared(&DOCUMENTS.replace("source = \"Staff\"", "source = \"Employees\""));
+        let lab = of_staff(declared(DOCUMENTS), archive)
+            .await
+            .under(renamed());
         lab.work(&on(archive, "restore", "Sales")).await.unwrap();
-        let back = lab.read("Employees", "Sales", "1").await.map(|row| row.entity);
-        assert_eq!(back.as_ref().and_then(|back| back.text("Email")), Some("ada"), "{archive}");
+        let back = lab
+            .read("Employees", "Sales", "1")
+            .await
+            .map(|row| row.entity);
+        assert_eq!(
+            back.as_ref().and_then(|back| back.text("Email")),
+            Some("ada"),
+            "{archive}"
+        );
         assert_eq!(document(&lab, archive).await, None, "{archive}");
 
-        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
+        let lab = of_staff(declared(DOCUMENTS), archive)
+            .await
+            .under(renamed());
         stored(&lab, "Employees", "grace").await;
         lab.work(&on(archive, "archive", "Sales")).await.unwrap();
-        assert!(document(&lab, archive).await.is_some_and(|text| text.contains("grace")), "{archive}");
+        assert!(
+            document(&lab, archive)
+                .await
+                .is_some_and(|text| text.contains("grace")),
+            "{archive}"
+        );
 
-        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
-        assert!(matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))), "{archive}");
+        let lab = of_staff(declared(DOCUMENTS), archive)
+            .await
+            .under(renamed());
+        assert!(
+            matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))),
+            "{archive}"
+        );
         assert_eq!(document(&lab, archive).await, None, "{archive}");
     }
 }
@@ -366,12 +510,33 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
         let theirs = document(&lab, archive).await;
         stored(&lab, "Employees", "grace").await;
         for op in ["archive", "restore"] {
-            let error = lab.work(&on("twin", op, "Sales")).await.unwrap_err().chain();
-            assert!(error.contains("the one of Staff(\"Sales\", \"1\")") && error.contains("that of Employees"), "{archive} {op}: {error}");
+            let error = lab
+                .work(&on("twin", op, "Sales"))
+                .await
+                .unwrap_err()
+                .chain();
+            assert!(
+                error.contains("the one of Staff(\"Sales\", \"1\")")
+                    && error.contains("that of Employees"),
+                "{archive} {op}: {error}"
+            );
         }
-        assert!(lab.read("Employees", "Sales", "1").await.is_some(), "{archive}: it stays where it is");
-        assert!(matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))), "{archive}");
-        assert!(lab.read("Employees", "Sales", "1").await.is_none(), "{archive}");
-        assert_eq!(document(&lab, archive).await, theirs, "{archive}: it is none of the erased entity's");
+        assert!(
+            lab.read("Employees", "Sales", "1").await.is_some(),
+            "{archive}: it stays where it is"
+        );
+        assert!(
+            matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))),
+            "{archive}"
+        );
+        assert!(
+            lab.read("Employees", "Sales", "1").await.is_none(),
+            "{archive}"
+        );
+        assert_eq!(
+            document(&lab, archive).await,
+            theirs,
+            "{archive}: it is none of the erased entity's"
+        );
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use evenkeel::catalog::{Catalog, Retention, TableArchive};
 use evenkeel::model::dated::DatedTables;
-use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName};
+use evenkeel::model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName,
+};
 use evenkeel::ports::{FilePlace, TableOperation, all_tables};
 use evenkeel::reconcile::{MemoryBudget, MemoryShare, MemoryUse, Outcome};
 use evenkeel_simulation::company::{CONTAINER, FOLDER};
@@ -29,26 +31,50 @@ fn lab(to: TableArchive) -> Lab {
         ahead: 1,
         archive_to: Some(to),
     };
-    Lab::with(SMALL, Catalog { retentions: [(name, retention.into())].into(), ..Catalog::default() })
+    Lab::with(
+        SMALL,
+        Catalog {
+            retentions: [(name, retention.into())].into(),
+            ..Catalog::default()
+        },
+    )
 }
 
 fn blobs() -> TableArchive {
-    TableArchive::Blob { account: AccountName::main(), container: ContainerName::new(CONTAINER).unwrap() }
+    TableArchive::Blob {
+        account: AccountName::main(),
+        container: ContainerName::new(CONTAINER).unwrap(),
+    }
 }
 
 fn folder() -> TableArchive {
-    TableArchive::File { dir: FOLDER.to_owned() }
+    TableArchive::File {
+        dir: FOLDER.to_owned(),
+    }
 }
 
 async fn filled(to: TableArchive) -> Lab {
     let lab = lab(to);
-    lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+    lab.account
+        .tables
+        .create_table(&table(TABLE))
+        .await
+        .unwrap();
     let pk = Key::new("jun").unwrap();
     let rows: Vec<TableOperation> = (0..ROWS)
-        .map(|n| TableOperation::Insert(Entity::new(EntityKey::new("jun", format!("{n:05}")).unwrap()).with("Ok", n % 2 == 0)))
+        .map(|n| {
+            TableOperation::Insert(
+                Entity::new(EntityKey::new("jun", format!("{n:05}")).unwrap())
+                    .with("Ok", n % 2 == 0),
+            )
+        })
         .collect();
     for hundred in rows.chunks(100) {
-        lab.account.tables.transact(&table(TABLE), &pk, hundred).await.unwrap();
+        lab.account
+            .tables
+            .transact(&table(TABLE), &pk, hundred)
+            .await
+            .unwrap();
     }
     lab
 }
@@ -61,38 +87,64 @@ fn drop_table(cursor: &Value) -> Job {
 async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
     let name = BlobName::new(format!("{TABLE}/{name}")).unwrap();
     match to {
-        TableArchive::Blob { container, .. } => {
-            lab.account.blobs.get(container, &name, None).await.unwrap().map(|blob| blob.content.to_vec())
-        }
-        TableArchive::File { dir } => {
-            lab.sim.files().read(&FilePlace { dir: dir.clone(), name }).await.unwrap().map(|file| file.content.to_vec())
-        }
+        TableArchive::Blob { container, .. } => lab
+            .account
+            .blobs
+            .get(container, &name, None)
+            .await
+            .unwrap()
+            .map(|blob| blob.content.to_vec()),
+        TableArchive::File { dir } => lab
+            .sim
+            .files()
+            .read(&FilePlace {
+                dir: dir.clone(),
+                name,
+            })
+            .await
+            .unwrap()
+            .map(|file| file.content.to_vec()),
     }
 }
 
 /// The rows of each file that `complete.json` counts, and how many rows it counts.
 async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec<Value>>, u64) {
-    let complete = file(lab, to, &format!("{run}/complete.json")).await.unwrap_or_else(|| panic!("{story}: {run} is not complete"));
+    let complete = file(lab, to, &format!("{run}/complete.json"))
+        .await
+        .unwrap_or_else(|| panic!("{story}: {run} is not complete"));
     let complete: Value = serde_json::from_slice(&complete).unwrap();
     assert_eq!(complete["table"], TABLE, "{story}");
     let mut files = Vec::new();
     for number in 1..=complete["files"].as_u64().unwrap() {
-        let content = file(lab, to, &format!("{run}/{number:06}.jsonl")).await.unwrap_or_else(|| panic!("{story}: no file {number}"));
-        files.push(String::from_utf8(content).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect());
+        let content = file(lab, to, &format!("{run}/{number:06}.jsonl"))
+            .await
+            .unwrap_or_else(|| panic!("{story}: no file {number}"));
+        files.push(
+            String::from_utf8(content)
+                .unwrap()
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        );
     }
     (files, complete["rows"].as_u64().unwrap())
 }
 
 /// Whether each row of a table that was filled was even, by its key.
 fn rows() -> BTreeMap<String, Value> {
-    (0..ROWS).map(|n| (format!("{n:05}"), json!(n % 2 == 0))).collect()
+    (0..ROWS)
+        .map(|n| (format!("{n:05}"), json!(n % 2 == 0)))
+        .collect()
 }
 
 /// The same of the rows in files.
 fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for row in files.into_iter().flatten() {
-        let before = found.insert(row["RowKey"].as_str().unwrap().to_owned(), row["Ok"].clone());
+        let before = found.insert(
+            row["RowKey"].as_str().unwrap().to_owned(),
+            row["Ok"].clone(),
+        );
         assert_eq!(before, None, "{story}: {row} is there twice");
     }
     found
@@ -102,11 +154,26 @@ fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
 async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
-    assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
-    let claimed: Value = serde_json::from_slice(&file(lab, to, "archiving.json").await.expect("somebody was at it")).unwrap();
+    assert!(
+        !all_tables(lab.account.tables.as_ref())
+            .await
+            .unwrap()
+            .contains(&table(TABLE)),
+        "{story}: the table is still there"
+    );
+    let claimed: Value = serde_json::from_slice(
+        &file(lab, to, "archiving.json")
+            .await
+            .expect("somebody was at it"),
+    )
+    .unwrap();
     assert_eq!(claimed["ended"], true, "{story}");
     let (files, counted) = files(lab, to, claimed["run"].as_str().unwrap(), story).await;
-    assert_eq!((found(files, story), counted), (rows(), ROWS as u64), "{story}");
+    assert_eq!(
+        (found(files, story), counted),
+        (rows(), ROWS as u64),
+        "{story}"
+    );
 }
 
 #[tokio::test]
@@ -115,7 +182,10 @@ async fn a_table_is_dropped_when_every_row_of_it_is_in_a_file_whatever_fails() {
     for to in [blobs(), folder()] {
         let lab = filled(to.clone()).await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
-        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        lab.deliver(&drop_table(&json!({})), 1)
+            .await
+            .unwrap()
+            .unwrap();
         let operations = lab.faults.counted();
         archived(&lab, &to, "undisturbed").await;
         let mut sweep = Sweep::over(operations);
@@ -138,13 +208,21 @@ async fn what_takes_longer_goes_on_where_it_stopped() {
         let lab = filled(to.clone()).await;
         lab.faults.arm(at, Disturbance::Meddle);
         let clock = lab.clone();
-        lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
-        while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await {
+        lab.faults
+            .meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        while let Some(Outcome::Advanced { fields, .. }) =
+            lab.deliver_until_done(&drop_table(&cursor)).await
+        {
             cursor = fields["cursor"].clone();
             deliveries += 1;
         }
         assert!(deliveries <= 1, "once more at most");
-        archived(&lab, &to, &format!("long at operation {at}, {deliveries} parts")).await;
+        archived(
+            &lab,
+            &to,
+            &format!("long at operation {at}, {deliveries} parts"),
+        )
+        .await;
     }
 }
 
@@ -163,12 +241,26 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
     let lab = filled(to.clone()).await.within(Arc::clone(&memory));
     let others = memory.take(MemoryShare::Values, 1).await;
     let mut archiving = Box::pin(lab.deliver(&job, 1));
-    assert!(tokio::time::timeout(Duration::from_mins(1), &mut archiving).await.is_err(), "it waits");
-    assert!(file(&lab, &to, "archiving.json").await.is_none(), "and has begun nothing");
+    assert!(
+        tokio::time::timeout(Duration::from_mins(1), &mut archiving)
+            .await
+            .is_err(),
+        "it waits"
+    );
+    assert!(
+        file(&lab, &to, "archiving.json").await.is_none(),
+        "and has begun nothing"
+    );
     drop(others);
     archiving.await.unwrap().unwrap();
     archived(&lab, &to, "after a wait").await;
-    assert_eq!((most.load(Ordering::SeqCst), memory.used(MemoryShare::Values).held), (24 << 20, 0));
+    assert_eq!(
+        (
+            most.load(Ordering::SeqCst),
+            memory.used(MemoryShare::Values).held
+        ),
+        (24 << 20, 0)
+    );
 }
 
 /// How many operations a delivery takes whose pages have 170 rows.
@@ -186,7 +278,11 @@ async fn delivered_twice(lab: &Lab, at: u64, before: impl Future<Output = ()> + 
     lab.faults.meddle(Box::pin(async move {
         before.await;
         other.faults.shorten_pages(None);
-        other.deliver(&drop_table(&json!({})), 2).await.unwrap().unwrap();
+        other
+            .deliver(&drop_table(&json!({})), 2)
+            .await
+            .unwrap()
+            .unwrap();
     }));
     lab.deliver_until_done(&drop_table(&json!({}))).await;
 }
@@ -194,10 +290,18 @@ async fn delivered_twice(lab: &Lab, at: u64, before: impl Future<Output = ()> + 
 #[tokio::test]
 async fn two_deliveries_whose_pages_differ_in_length_leave_every_row_in_a_file() {
     let operations = operations_with_short_pages().await;
-    for (to, at) in [blobs(), folder()].iter().flat_map(|to| (1..=operations).map(move |at| (to, at))) {
+    for (to, at) in [blobs(), folder()]
+        .iter()
+        .flat_map(|to| (1..=operations).map(move |at| (to, at)))
+    {
         let lab = filled(to.clone()).await;
         delivered_twice(&lab, at, async {}).await;
-        archived(&lab, to, &format!("{to:?}: the other delivery at operation {at}")).await;
+        archived(
+            &lab,
+            to,
+            &format!("{to:?}: the other delivery at operation {at}"),
+        )
+        .await;
     }
 }
 
@@ -205,20 +309,36 @@ async fn two_deliveries_whose_pages_differ_in_length_leave_every_row_in_a_file()
 async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_row_along() {
     for at in 1..=operations_with_short_pages().await {
         for inserted in [true, false] {
-            let story = format!("{} at operation {at}", if inserted { "written" } else { "deleted" });
+            let story = format!(
+                "{} at operation {at}",
+                if inserted { "written" } else { "deleted" }
+            );
             let lab = filled(blobs()).await;
             let client = lab.clone();
             let change = async move {
                 if inserted {
-                    let row = Entity::new(EntityKey::new("jun", "00500x").unwrap()).with("Ok", true);
+                    let row =
+                        Entity::new(EntityKey::new("jun", "00500x").unwrap()).with("Ok", true);
                     // The table is gone where the first delivery has come to its end.
-                    drop(client.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await);
+                    drop(
+                        client
+                            .account
+                            .tables
+                            .apply(&table(TABLE), &TableOperation::Insert(row))
+                            .await,
+                    );
                 } else {
                     client.delete_row(TABLE, "jun", "00500").await;
                 }
             };
             delivered_twice(&lab, at, change).await;
-            assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
+            assert!(
+                !all_tables(lab.account.tables.as_ref())
+                    .await
+                    .unwrap()
+                    .contains(&table(TABLE)),
+                "{story}: the table is still there"
+            );
             let mut wanted = rows();
             if !inserted {
                 wanted.remove("00500");
@@ -226,7 +346,9 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
             let mut kept = false;
             for run in complete(&lab).await.keys() {
                 let found = found(files(&lab, &blobs(), run, &story).await.0, &story);
-                kept |= wanted.iter().all(|(key, value)| found.get(key) == Some(value));
+                kept |= wanted
+                    .iter()
+                    .all(|(key, value)| found.get(key) == Some(value));
             }
             assert!(kept, "{story}: no folder has all rows");
         }
@@ -237,19 +359,36 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
 async fn files_of_large_rows_end_at_the_same_rows_however_long_pages_are() {
     for page in [None, Some(4), Some(7)] {
         let lab = lab(blobs());
-        lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+        lab.account
+            .tables
+            .create_table(&table(TABLE))
+            .await
+            .unwrap();
         for n in 0..40 {
             let row = Entity::new(EntityKey::new("jun", format!("{n:05}")).unwrap());
-            let row = (0..16).fold(row, |row, n| row.with(format!("Text{n}"), "x".repeat(30_000)));
-            lab.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await.unwrap();
+            let row = (0..16).fold(row, |row, n| {
+                row.with(format!("Text{n}"), "x".repeat(30_000))
+            });
+            lab.account
+                .tables
+                .apply(&table(TABLE), &TableOperation::Insert(row))
+                .await
+                .unwrap();
         }
         lab.faults.shorten_pages(page);
-        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        lab.deliver(&drop_table(&json!({})), 1)
+            .await
+            .unwrap()
+            .unwrap();
         let complete = complete(&lab).await;
         let (run, _) = complete.first_key_value().expect("a complete folder");
         let (files, _) = files(&lab, &blobs(), run, "large rows").await;
         // 18 rows of 480,000 bytes are the first beyond 8 MiB.
-        assert_eq!(files.iter().map(Vec::len).collect::<Vec<_>>(), [18, 18, 4], "pages of {page:?}");
+        assert_eq!(
+            files.iter().map(Vec::len).collect::<Vec<_>>(),
+            [18, 18, 4],
+            "pages of {page:?}"
+        );
     }
 }
 
@@ -258,15 +397,33 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
     let to = blobs();
     let lab = filled(to.clone()).await;
     lab.faults.arm(9, Disturbance::Crash);
-    assert!(lab.deliver(&drop_table(&json!({})), 1).await.is_none(), "it crashes half-way");
+    assert!(
+        lab.deliver(&drop_table(&json!({})), 1).await.is_none(),
+        "it crashes half-way"
+    );
     lab.faults.calm();
     let second = lab.work(&drop_table(&json!({}))).await.unwrap();
-    assert!(matches!(&second, Outcome::Skipped { reason, .. } if reason.contains("another job is archiving")), "{second:?}");
-    assert!(all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)));
+    assert!(
+        matches!(&second, Outcome::Skipped { reason, .. } if reason.contains("another job is archiving")),
+        "{second:?}"
+    );
+    assert!(
+        all_tables(lab.account.tables.as_ref())
+            .await
+            .unwrap()
+            .contains(&table(TABLE))
+    );
     lab.wait(Duration::from_hours(2));
-    assert!(matches!(lab.work(&drop_table(&json!({}))).await.unwrap(), Outcome::Done(_)));
+    assert!(matches!(
+        lab.work(&drop_table(&json!({}))).await.unwrap(),
+        Outcome::Done(_)
+    ));
     archived(&lab, &to, "taken over").await;
-    let late = lab.deliver(&drop_table(&json!({})), 2).await.unwrap().unwrap();
+    let late = lab
+        .deliver(&drop_table(&json!({})), 2)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(matches!(late, Outcome::Skipped { .. }), "{late:?}");
 }
 
@@ -274,8 +431,11 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
 async fn begun(lab: &Lab) -> Value {
     lab.faults.arm(9, Disturbance::Meddle);
     let clock = lab.clone();
-    lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
-    let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&json!({}))).await else {
+    lab.faults
+        .meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+    let Some(Outcome::Advanced { fields, .. }) =
+        lab.deliver_until_done(&drop_table(&json!({}))).await
+    else {
         panic!("it came to its end at once")
     };
     lab.faults.calm();
@@ -297,7 +457,10 @@ async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
     let lab = filled(to.clone()).await;
     let cursor = begun(&lab).await;
     lab.wait(Duration::from_hours(2));
-    assert!(matches!(lab.work(&drop_table(&cursor)).await.unwrap(), Outcome::Done(_)));
+    assert!(matches!(
+        lab.work(&drop_table(&cursor)).await.unwrap(),
+        Outcome::Done(_)
+    ));
     archived(&lab, &to, "a cursor of another message").await;
 }
 
@@ -307,11 +470,27 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
     let lab = filled(to.clone()).await;
     let cursor = begun(&lab).await;
     assert_eq!(cursor["files"], 1, "a file was written");
-    let TableArchive::Blob { container, .. } = &to else { unreachable!("it is one") };
-    let lost = lab.account.blobs.list(container, TABLE, None).await.unwrap().blobs;
-    let lost = lost.iter().find(|blob| blob.name.as_str().ends_with("000001.jsonl")).unwrap();
-    lab.account.blobs.delete(container, &lost.name, Some(&lost.etag)).await.unwrap();
-    let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await else {
+    let TableArchive::Blob { container, .. } = &to else {
+        unreachable!("it is one")
+    };
+    let lost = lab
+        .account
+        .blobs
+        .list(container, TABLE, None)
+        .await
+        .unwrap()
+        .blobs;
+    let lost = lost
+        .iter()
+        .find(|blob| blob.name.as_str().ends_with("000001.jsonl"))
+        .unwrap();
+    lab.account
+        .blobs
+        .delete(container, &lost.name, Some(&lost.etag))
+        .await
+        .unwrap();
+    let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await
+    else {
         panic!("it is called complete")
     };
     lab.deliver_until_done(&drop_table(&fields["cursor"])).await;
@@ -322,9 +501,22 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
 async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
     let container = ContainerName::new(CONTAINER).unwrap();
     let mut rows = BTreeMap::new();
-    for blob in lab.account.blobs.list(&container, TABLE, None).await.unwrap().blobs {
-        let name = blob.name.as_str().strip_prefix(&format!("{TABLE}/")).unwrap();
-        let Some((run, "complete.json")) = name.split_once('/') else { continue };
+    for blob in lab
+        .account
+        .blobs
+        .list(&container, TABLE, None)
+        .await
+        .unwrap()
+        .blobs
+    {
+        let name = blob
+            .name
+            .as_str()
+            .strip_prefix(&format!("{TABLE}/"))
+            .unwrap();
+        let Some((run, "complete.json")) = name.split_once('/') else {
+            continue;
+        };
         let (files, counted) = files(lab, &blobs(), run, "complete").await;
         let lines = files.iter().map(Vec::len).sum::<usize>() as u64;
         assert_eq!(counted, lines, "{run}");
@@ -337,19 +529,43 @@ async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
 async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_comes_again() {
     for rows in [0, 1] {
         let lab = filled(blobs()).await;
-        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        lab.deliver(&drop_table(&json!({})), 1)
+            .await
+            .unwrap()
+            .unwrap();
         // By a worker whose clock is behind, or an application.
-        lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+        lab.account
+            .tables
+            .create_table(&table(TABLE))
+            .await
+            .unwrap();
         for n in 0..rows {
             let row = Entity::new(EntityKey::new("late", n.to_string()).unwrap()).with("Ok", true);
-            lab.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await.unwrap();
+            lab.account
+                .tables
+                .apply(&table(TABLE), &TableOperation::Insert(row))
+                .await
+                .unwrap();
         }
         for dequeue_count in 2..4 {
-            lab.deliver(&drop_table(&json!({})), dequeue_count).await.unwrap().unwrap();
-            assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{rows} rows: not dropped");
+            lab.deliver(&drop_table(&json!({})), dequeue_count)
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(
+                !all_tables(lab.account.tables.as_ref())
+                    .await
+                    .unwrap()
+                    .contains(&table(TABLE)),
+                "{rows} rows: not dropped"
+            );
             let mut kept: Vec<u64> = complete(&lab).await.into_values().collect();
             kept.sort_unstable();
-            assert_eq!(kept, [rows, ROWS as u64], "{rows} rows: delivery {dequeue_count}");
+            assert_eq!(
+                kept,
+                [rows, ROWS as u64],
+                "{rows} rows: delivery {dequeue_count}"
+            );
         }
     }
 }
@@ -358,32 +574,59 @@ async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_co
 async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
     let lab = filled(blobs()).await;
     lab.faults.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+    lab.deliver(&drop_table(&json!({})), 1)
+        .await
+        .unwrap()
+        .unwrap();
     let operations = lab.faults.counted();
     for last in 0..4 {
         let lab = filled(blobs()).await;
         lab.faults.arm(operations - last, Disturbance::Crash);
         lab.deliver_until_done(&drop_table(&json!({}))).await;
         archived(&lab, &blobs(), "it was not dropped at first").await;
-        assert_eq!(complete(&lab).await.into_values().collect::<Vec<_>>(), [ROWS as u64], "operation {}", operations - last);
+        assert_eq!(
+            complete(&lab).await.into_values().collect::<Vec<_>>(),
+            [ROWS as u64],
+            "operation {}",
+            operations - last
+        );
     }
 }
 
 /// The first job is killed before each of its last operations, and never comes again.
 #[tokio::test]
 async fn a_second_job_for_a_table_that_was_archived_and_not_dropped_makes_no_second_archive() {
-    let operations = filled(blobs()).await.operations_of(&drop_table(&json!({}))).await;
-    for (to, last) in [blobs(), folder()].iter().flat_map(|to| (0..4).map(move |last| (to, last))) {
+    let operations = filled(blobs())
+        .await
+        .operations_of(&drop_table(&json!({})))
+        .await;
+    for (to, last) in [blobs(), folder()]
+        .iter()
+        .flat_map(|to| (0..4).map(move |last| (to, last)))
+    {
         let story = format!("{to:?}: killed at operation {}", operations - last);
         let lab = filled(to.clone()).await;
         lab.faults.arm(operations - last, Disturbance::Crash);
-        assert!(lab.deliver(&drop_table(&json!({})), 1).await.is_none(), "{story}");
+        assert!(
+            lab.deliver(&drop_table(&json!({})), 1).await.is_none(),
+            "{story}"
+        );
         lab.faults.calm();
         lab.wait(Duration::from_hours(2));
-        assert!(matches!(lab.work(&drop_table(&json!({}))).await.unwrap(), Outcome::Done(_)), "{story}");
+        assert!(
+            matches!(
+                lab.work(&drop_table(&json!({}))).await.unwrap(),
+                Outcome::Done(_)
+            ),
+            "{story}"
+        );
         archived(&lab, to, &story).await;
         if *to == blobs() {
-            assert_eq!(complete(&lab).await.into_values().collect::<Vec<_>>(), [ROWS as u64], "{story}");
+            assert_eq!(
+                complete(&lab).await.into_values().collect::<Vec<_>>(),
+                [ROWS as u64],
+                "{story}"
+            );
         }
     }
 }
@@ -392,8 +635,18 @@ async fn a_second_job_for_a_table_that_was_archived_and_not_dropped_makes_no_sec
 async fn a_table_that_is_found_missing_is_not_dropped_unread() {
     let lab = lab(blobs());
     lab.faults.arm(u64::MAX, Disturbance::Crash);
-    assert!(matches!(lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap(), Outcome::Skipped { .. }));
-    assert_eq!(lab.faults.total("Delete Table"), 0, "whoever creates it now has rows that are in no file");
+    assert!(matches!(
+        lab.deliver(&drop_table(&json!({})), 1)
+            .await
+            .unwrap()
+            .unwrap(),
+        Outcome::Skipped { .. }
+    ));
+    assert_eq!(
+        lab.faults.total("Delete Table"),
+        0,
+        "whoever creates it now has rows that are in no file"
+    );
 }
 
 #[tokio::test]
@@ -406,22 +659,57 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
     let drop = |name: &str| job(&json!({"op": "drop_table", "table": name}));
     // A worker whose clock is months ahead has queued it.
     lab.wait(Duration::from_hours(24 * 90));
-    let failure = lab.deliver(&drop(today.as_str()), 1).await.unwrap().unwrap_err();
-    assert!(failure.chain().contains("it is not dropped before its time"), "{}", failure.chain());
+    let failure = lab
+        .deliver(&drop(today.as_str()), 1)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        failure
+            .chain()
+            .contains("it is not dropped before its time"),
+        "{}",
+        failure.chain()
+    );
     assert_eq!(failure.class, evenkeel::reconcile::FailureClass::Permanent);
-    assert!(all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&today));
+    assert!(
+        all_tables(lab.account.tables.as_ref())
+            .await
+            .unwrap()
+            .contains(&today)
+    );
     // Its time is over by the service's clock: the next message is taken then.
-    assert!(matches!(lab.work(&drop(today.as_str())).await.unwrap(), Outcome::Done(_)));
-    assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&today));
+    assert!(matches!(
+        lab.work(&drop(today.as_str())).await.unwrap(),
+        Outcome::Done(_)
+    ));
+    assert!(
+        !all_tables(lab.account.tables.as_ref())
+            .await
+            .unwrap()
+            .contains(&today)
+    );
 }
 
 #[tokio::test]
 async fn figures_that_no_audit_found_are_not_recorded() {
     let lab = Lab::new();
-    lab.write(crate::protocol::world::employee("1", "ada@contoso.com", "Lovelace")).await;
-    lab.work(&crate::protocol::world::sync("Sales", "1")).await.unwrap();
+    lab.write(crate::protocol::world::employee(
+        "1",
+        "ada@contoso.com",
+        "Lovelace",
+    ))
+    .await;
+    lab.work(&crate::protocol::world::sync("Sales", "1"))
+        .await
+        .unwrap();
     let forged = json!({"op": "audit", "table": "Employees", "cursor": {"primaries": 99_999, "drift": {"by_email": 77_777}}});
     lab.work(&job(&forged)).await.unwrap();
     let recorded = format!("{:?}", lab.rows("EvenkeelAudits").await);
-    assert!(recorded.contains("Primaries") && !recorded.contains("99999") && !recorded.contains("77777"), "{recorded}");
+    assert!(
+        recorded.contains("Primaries")
+            && !recorded.contains("99999")
+            && !recorded.contains("77777"),
+        "{recorded}"
+    );
 }

@@ -26,7 +26,9 @@ fn on_archive(op: &str, archive: &str) -> Job {
 }
 
 fn move_to(pk: &str, rk: &str) -> Job {
-    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": rk}))
+    job(
+        &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": rk}),
+    )
 }
 
 fn on_key(op: &str) -> Job {
@@ -41,7 +43,8 @@ pub(crate) fn sync_of_one() -> Job {
 }
 
 async fn settled(lab: &Lab) {
-    lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true)).await;
+    lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true))
+        .await;
     lab.work(&sync("Sales", "1")).await.unwrap();
 }
 
@@ -53,7 +56,12 @@ pub(crate) fn all() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "sync of a new employee",
-            prepare: |lab| Box::pin(async move { lab.write(employee("1", "ada@contoso.com", "King").with("IsManager", true)).await }),
+            prepare: |lab| {
+                Box::pin(async move {
+                    lab.write(employee("1", "ada@contoso.com", "King").with("IsManager", true))
+                        .await
+                })
+            },
             job: || sync("Sales", "1"),
             verify: anything,
         },
@@ -62,7 +70,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     settled(&lab).await;
-                    lab.write(employee("1", "countess@contoso.com", "Lovelace")).await;
+                    lab.write(employee("1", "countess@contoso.com", "Lovelace"))
+                        .await;
                 })
             },
             job: || sync("Sales", "1"),
@@ -73,7 +82,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     settled(&lab).await;
-                    lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true).with("FirstName", "Augusta")).await;
+                    lab.write(
+                        employee("1", "Ada@Contoso.com", "King")
+                            .with("IsManager", true)
+                            .with("FirstName", "Augusta"),
+                    )
+                    .await;
                 })
             },
             job: || sync("Sales", "1"),
@@ -114,8 +128,14 @@ pub(crate) fn all() -> Vec<Scenario> {
             job: || sync("Sales", "2"),
             verify: |lab| {
                 Box::pin(async move {
-                    let row = lab.read("ByEmail", "email_Sales", "ada@contoso.com").await.expect("the address has an owner");
-                    assert_eq!(row.entity.text("ek_source"), Some("[\"Employees\",\"Sales\",\"2\"]"));
+                    let row = lab
+                        .read("ByEmail", "email_Sales", "ada@contoso.com")
+                        .await
+                        .expect("the address has an owner");
+                    assert_eq!(
+                        row.entity.text("ek_source"),
+                        Some("[\"Employees\",\"Sales\",\"2\"]")
+                    );
                 })
             },
         },
@@ -134,18 +154,33 @@ pub(crate) fn all() -> Vec<Scenario> {
         Scenario {
             name: "put of a new employee",
             prepare: anything,
-            job: || put(&json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"}), "replace"),
-            verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_some()) }),
+            job: || {
+                put(
+                    &json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"}),
+                    "replace",
+                )
+            },
+            verify: |lab| {
+                Box::pin(
+                    async move { assert!(lab.read("Employees", "Sales", "1").await.is_some()) },
+                )
+            },
         },
         Scenario {
             name: "put that changes every key",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
             job: || {
-                put(&json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
+                put(
+                    &json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}),
+                    "replace",
+                )
             },
             verify: |lab| {
                 Box::pin(async move {
-                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee exists");
+                    let row = lab
+                        .read("Employees", "Sales", "1")
+                        .await
+                        .expect("the employee exists");
                     assert_eq!(row.entity.text("LastName"), Some("Lovelace"));
                 })
             },
@@ -153,11 +188,22 @@ pub(crate) fn all() -> Vec<Scenario> {
         Scenario {
             name: "put that merges one property",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
-            job: || put(&json!({"PartitionKey": "Sales", "RowKey": "1", "LastName": "Lovelace"}), "merge"),
+            job: || {
+                put(
+                    &json!({"PartitionKey": "Sales", "RowKey": "1", "LastName": "Lovelace"}),
+                    "merge",
+                )
+            },
             verify: |lab| {
                 Box::pin(async move {
-                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee exists");
-                    assert_eq!((row.entity.text("LastName"), row.entity.text("FirstName")), (Some("Lovelace"), Some("Ada")));
+                    let row = lab
+                        .read("Employees", "Sales", "1")
+                        .await
+                        .expect("the employee exists");
+                    assert_eq!(
+                        (row.entity.text("LastName"), row.entity.text("FirstName")),
+                        (Some("Lovelace"), Some("Ada"))
+                    );
                 })
             },
         },
@@ -165,7 +211,11 @@ pub(crate) fn all() -> Vec<Scenario> {
             name: "delete",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
             job: || on_key("delete"),
-            verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_none()) }),
+            verify: |lab| {
+                Box::pin(
+                    async move { assert!(lab.read("Employees", "Sales", "1").await.is_none()) },
+                )
+            },
         },
         Scenario {
             name: "erasure of one who was archived twice and hired again",
@@ -191,13 +241,21 @@ pub(crate) fn all() -> Vec<Scenario> {
         Scenario {
             name: "delete of those who satisfy a condition",
             prepare: two_and_another,
-            job: || job(&json!({"op": "delete_where", "table": "employees", "when": "LastName == \"King\" and Timestamp < now + 1h"})),
+            job: || {
+                job(
+                    &json!({"op": "delete_where", "table": "employees", "when": "LastName == \"King\" and Timestamp < now + 1h"}),
+                )
+            },
             verify: |lab| Box::pin(async move { only_the_other_is_left(&lab).await }),
         },
         Scenario {
             name: "archive of those who satisfy a condition",
             prepare: two_and_another,
-            job: || job(&json!({"op": "archive_where", "archive": "former", "range": {"pk": "Sales"}, "when": "LastName == \"King\""})),
+            job: || {
+                job(
+                    &json!({"op": "archive_where", "archive": "former", "range": {"pk": "Sales"}, "when": "LastName == \"King\""}),
+                )
+            },
             verify: |lab| {
                 Box::pin(async move {
                     only_the_other_is_left(&lab).await;
@@ -234,7 +292,9 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     lab.write(employee("1", "old@contoso.com", "Old")).await;
-                    lab.work(&on_archive("archive", FILE_ARCHIVE)).await.unwrap();
+                    lab.work(&on_archive("archive", FILE_ARCHIVE))
+                        .await
+                        .unwrap();
                     settled(&lab).await;
                 })
             },
@@ -252,7 +312,11 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     lab.write(employee("2", "old@contoso.com", "Old")).await;
-                    lab.work(&job(&json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "2"}))).await.unwrap();
+                    lab.work(&job(
+                        &json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "2"}),
+                    ))
+                    .await
+                    .unwrap();
                     settled(&lab).await;
                 })
             },
@@ -264,7 +328,9 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     settled(&lab).await;
-                    lab.work(&on_archive("archive", BLOB_ARCHIVE)).await.unwrap();
+                    lab.work(&on_archive("archive", BLOB_ARCHIVE))
+                        .await
+                        .unwrap();
                 })
             },
             job: || on_archive("restore", BLOB_ARCHIVE),
@@ -275,7 +341,9 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     settled(&lab).await;
-                    lab.work(&on_archive("archive", FILE_ARCHIVE)).await.unwrap();
+                    lab.work(&on_archive("archive", FILE_ARCHIVE))
+                        .await
+                        .unwrap();
                 })
             },
             job: || on_archive("restore", FILE_ARCHIVE),
@@ -305,7 +373,10 @@ pub(crate) fn all() -> Vec<Scenario> {
             verify: |lab| {
                 Box::pin(async move {
                     assert!(lab.read("FormerEmployees", "Sales", "1").await.is_none());
-                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee is back");
+                    let row = lab
+                        .read("Employees", "Sales", "1")
+                        .await
+                        .expect("the employee is back");
                     assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
                     assert!(row.entity.get("ek_archived_at").is_none());
                 })
@@ -319,22 +390,35 @@ fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;
         for rk in ["3", "4", "5"] {
-            lab.write(employee(rk, &format!("{rk}@contoso.com"), "Byron")).await;
+            lab.write(employee(rk, &format!("{rk}@contoso.com"), "Byron"))
+                .await;
             lab.work(&sync("Sales", rk)).await.unwrap();
         }
         // New, gone, changed; and a copy that somebody else deleted.
-        lab.write(employee("2", "new@contoso.com", "Menabrea")).await;
+        lab.write(employee("2", "new@contoso.com", "Menabrea"))
+            .await;
         lab.remove("Sales", "3").await;
-        lab.write(employee("4", "changed@contoso.com", "Byron")).await;
-        lab.delete_row("ByEmail", "email_Sales", "5@contoso.com").await;
+        lab.write(employee("4", "changed@contoso.com", "Byron"))
+            .await;
+        lab.delete_row("ByEmail", "email_Sales", "5@contoso.com")
+            .await;
     })
 }
 
 /// All of them are seen to.
 fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        for (rk, there) in [("new@contoso.com", true), ("3@contoso.com", false), ("changed@contoso.com", true), ("5@contoso.com", true)] {
-            assert_eq!(lab.read("ByEmail", "email_Sales", rk).await.is_some(), there, "{rk}");
+        for (rk, there) in [
+            ("new@contoso.com", true),
+            ("3@contoso.com", false),
+            ("changed@contoso.com", true),
+            ("5@contoso.com", true),
+        ] {
+            assert_eq!(
+                lab.read("ByEmail", "email_Sales", rk).await.is_some(),
+                there,
+                "{rk}"
+            );
         }
     })
 }
@@ -344,7 +428,8 @@ fn two_and_another(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;
         for (rk, name) in [("2", "King"), ("3", "Byron")] {
-            lab.write(employee(rk, &format!("{rk}@contoso.com"), name)).await;
+            lab.write(employee(rk, &format!("{rk}@contoso.com"), name))
+                .await;
             lab.work(&sync("Sales", rk)).await.unwrap();
         }
     })
@@ -352,7 +437,11 @@ fn two_and_another(lab: Lab) -> BoxFuture<'static, ()> {
 
 async fn only_the_other_is_left(lab: &Lab) {
     for (rk, there) in [("1", false), ("2", false), ("3", true)] {
-        assert_eq!(lab.read("Employees", "Sales", rk).await.is_some(), there, "{rk}");
+        assert_eq!(
+            lab.read("Employees", "Sales", rk).await.is_some(),
+            there,
+            "{rk}"
+        );
     }
 }
 
@@ -360,7 +449,14 @@ fn logged(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         assert!(lab.read("Employees", "Sales", "1").await.is_none());
         let lines = lab.lines().await;
-        assert_eq!(lines.iter().filter(|line| line["Email"] == "Ada@Contoso.com").count(), 1, "{lines:?}");
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line["Email"] == "Ada@Contoso.com")
+                .count(),
+            1,
+            "{lines:?}"
+        );
     })
 }
 
@@ -376,7 +472,10 @@ fn documented(lab: Lab) -> BoxFuture<'static, ()> {
 fn back_from_a_document(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         assert_eq!(lab.document("1").await, None);
-        let row = lab.read("Employees", "Sales", "1").await.expect("the employee is back");
+        let row = lab
+            .read("Employees", "Sales", "1")
+            .await
+            .expect("the employee is back");
         assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
         assert!(row.entity.get("ek_archived_at").is_none());
     })
@@ -385,17 +484,32 @@ fn back_from_a_document(lab: Lab) -> BoxFuture<'static, ()> {
 fn moved(lab: Lab, pk: &'static str, rk: &'static str) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         assert!(lab.read("Employees", "Sales", "1").await.is_none());
-        let row = lab.read("Employees", pk, rk).await.expect("the employee is there");
-        assert_eq!(row.entity.text("ek_source"), Some("[\"Employees\",\"Sales\",\"1\"]"));
-        let row = lab.read("ByEmail", &format!("email_{pk}"), "ada@contoso.com").await.expect("the address follows");
-        assert_eq!(row.entity.text("ek_source"), Some(format!("[\"Employees\",\"{pk}\",\"{rk}\"]").as_str()));
+        let row = lab
+            .read("Employees", pk, rk)
+            .await
+            .expect("the employee is there");
+        assert_eq!(
+            row.entity.text("ek_source"),
+            Some("[\"Employees\",\"Sales\",\"1\"]")
+        );
+        let row = lab
+            .read("ByEmail", &format!("email_{pk}"), "ada@contoso.com")
+            .await
+            .expect("the address follows");
+        assert_eq!(
+            row.entity.text("ek_source"),
+            Some(format!("[\"Employees\",\"{pk}\",\"{rk}\"]").as_str())
+        );
     })
 }
 
 fn archived(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         assert!(lab.read("Employees", "Sales", "1").await.is_none());
-        let row = lab.read("FormerEmployees", "Sales", "1").await.expect("the employee is archived");
+        let row = lab
+            .read("FormerEmployees", "Sales", "1")
+            .await
+            .expect("the employee is archived");
         assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
         assert!(row.entity.get("ek_archived_at").is_some());
     })
@@ -430,21 +544,27 @@ pub(crate) fn meddlers() -> Vec<(&'static str, Step)> {
                 drop(lab.work(&sync("Sales", "1")).await);
             })
         }),
-        ("another employee who wants the address, and their sync", |lab| {
-            Box::pin(async move {
-                lab.write(employee("9", "ada@contoso.com", "Nine")).await;
-                drop(lab.work(&sync("Sales", "9")).await);
-                lab.sync_later.lock().unwrap().push(sync("Sales", "9"));
-            })
-        }),
+        (
+            "another employee who wants the address, and their sync",
+            |lab| {
+                Box::pin(async move {
+                    lab.write(employee("9", "ada@contoso.com", "Nine")).await;
+                    drop(lab.work(&sync("Sales", "9")).await);
+                    lab.sync_later.lock().unwrap().push(sync("Sales", "9"));
+                })
+            },
+        ),
         ("others of the same name and their syncs", |lab| {
             Box::pin(async move {
                 for (rk, name) in [("8", "King"), ("9", "Lovelace")] {
-                    lab.write(employee(rk, &format!("{rk}@contoso.com"), name)).await;
+                    lab.write(employee(rk, &format!("{rk}@contoso.com"), name))
+                        .await;
                     drop(lab.work(&sync("Sales", rk)).await);
                 }
             })
         }),
-        ("the same job, done by another worker", |lab| Box::pin(async move { drop(lab.work(&sync("Sales", "1")).await) })),
+        ("the same job, done by another worker", |lab| {
+            Box::pin(async move { drop(lab.work(&sync("Sales", "1")).await) })
+        }),
     ]
 }

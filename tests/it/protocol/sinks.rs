@@ -58,7 +58,10 @@ const PAIRS: [(Disturbance, Disturbance); 5] = [
     (Disturbance::LoseAnswer, Disturbance::Crash),
     (Disturbance::ArriveLater(1_000), Disturbance::Crash),
     (Disturbance::ArriveLater(1_000), Disturbance::ArriveLater(4)),
-    (Disturbance::ArriveLater(1_000), Disturbance::ArriveLater(1_000)),
+    (
+        Disturbance::ArriveLater(1_000),
+        Disturbance::ArriveLater(1_000),
+    ),
 ];
 
 fn people() -> CollectionName {
@@ -84,7 +87,10 @@ fn indexed(lab: Lab) -> Lab {
 }
 
 fn person(rk: &str, name: &str, salary: i32) -> Entity {
-    Entity::new(EntityKey::new("Sales", rk).unwrap()).with("FirstName", "Ada").with("LastName", name).with("Salary", salary)
+    Entity::new(EntityKey::new("Sales", rk).unwrap())
+        .with("FirstName", "Ada")
+        .with("LastName", name)
+        .with("Salary", salary)
 }
 
 fn put(rk: &str, name: &str) -> Job {
@@ -99,30 +105,54 @@ fn expected(lab: &Lab) -> BTreeMap<String, Value> {
     named
         .map(|(name, row)| {
             let key = json!(["employees", row.entity.key.pk, row.entity.key.rk]).to_string();
-            let salary =
-                row.entity.get("Salary").map(|salary| if let EdmValue::Int32(salary) = salary { *salary } else { panic!("{salary:?}") });
-            (BASE64.encode(key), json!({"name": format!("Ada {name}"), "Salary": salary}))
+            let salary = row.entity.get("Salary").map(|salary| {
+                if let EdmValue::Int32(salary) = salary {
+                    *salary
+                } else {
+                    panic!("{salary:?}")
+                }
+            });
+            (
+                BASE64.encode(key),
+                json!({"name": format!("Ada {name}"), "Salary": salary}),
+            )
         })
         .collect()
 }
 
 /// Documents, footprints and plans agree with the table.
 async fn check(lab: &Lab, story: &str) {
-    let found: BTreeMap<String, Value> =
-        lab.sim.documents(&people()).into_iter().map(|(key, document)| (key.to_string(), json!(document.0))).collect();
+    let found: BTreeMap<String, Value> = lab
+        .sim
+        .documents(&people())
+        .into_iter()
+        .map(|(key, document)| (key.to_string(), json!(document.0)))
+        .collect();
     let wanted = expected(lab);
     assert_eq!(found, wanted, "{story}");
     let mut listed = BTreeSet::new();
     for row in lab.sim.rows(&footprint::table()) {
         let key = footprint::owner(&table("Employees"), &row.entity).unwrap();
-        let primary = Primary { table: table("Employees"), key };
+        let primary = Primary {
+            table: table("Employees"),
+            key,
+        };
         let footprint = Footprint::decode(&primary, &row.entity, None).unwrap();
         assert!(!footprint.is_changing(), "{story}: {footprint:?}");
-        listed.extend(footprint.items.keys().filter(|item| !item.site.is_conditional()).map(ToString::to_string));
+        listed.extend(
+            footprint
+                .items
+                .keys()
+                .filter(|item| !item.site.is_conditional())
+                .map(ToString::to_string),
+        );
     }
     assert_eq!(listed.len(), wanted.len(), "{story}: {listed:?}");
     for row in lab.sim.rows(&table("Employees")) {
-        let primary = Primary { table: table("Employees"), key: row.entity.key };
+        let primary = Primary {
+            table: table("Employees"),
+            key: row.entity.key,
+        };
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(plan.in_step, "{story}: {plan}");
     }
@@ -145,7 +175,11 @@ async fn hired(lab: &Lab) {
 fn scenarios() -> Vec<Scenario> {
     let same = || sync("Sales", "1");
     vec![
-        Scenario { name: "a document appears", prepare: |lab| Box::pin(async move { lab.write(person("1", "King", 1)).await }), job: same },
+        Scenario {
+            name: "a document appears",
+            prepare: |lab| Box::pin(async move { lab.write(person("1", "King", 1)).await }),
+            job: same,
+        },
         Scenario {
             name: "a document changes",
             prepare: |lab| {
@@ -171,7 +205,10 @@ fn scenarios() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     hired(&lab).await;
-                    lab.write(Entity::new(EntityKey::new("Sales", "1").unwrap()).with("FirstName", "Ada")).await;
+                    lab.write(
+                        Entity::new(EntityKey::new("Sales", "1").unwrap()).with("FirstName", "Ada"),
+                    )
+                    .await;
                 })
             },
             job: same,
@@ -186,8 +223,16 @@ fn scenarios() -> Vec<Scenario> {
             },
             job: same,
         },
-        Scenario { name: "a put makes one", prepare: |_| Box::pin(async {}), job: || put("1", "King") },
-        Scenario { name: "a put changes one", prepare: |lab| Box::pin(async move { hired(&lab).await }), job: || put("1", "Byron") },
+        Scenario {
+            name: "a put makes one",
+            prepare: |_| Box::pin(async {}),
+            job: || put("1", "King"),
+        },
+        Scenario {
+            name: "a put changes one",
+            prepare: |lab| Box::pin(async move { hired(&lab).await }),
+            job: || put("1", "Byron"),
+        },
         Scenario {
             name: "a delete",
             prepare: |lab| Box::pin(async move { hired(&lab).await }),
@@ -196,12 +241,18 @@ fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "an archive",
             prepare: |lab| Box::pin(async move { hired(&lab).await }),
-            job: || job(&json!({"op": "archive", "archive": "former_people", "pk": "Sales", "rk": "1"})),
+            job: || {
+                job(&json!({"op": "archive", "archive": "former_people", "pk": "Sales", "rk": "1"}))
+            },
         },
         Scenario {
             name: "a move",
             prepare: |lab| Box::pin(async move { hired(&lab).await }),
-            job: || job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "2"})),
+            job: || {
+                job(
+                    &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "2"}),
+                )
+            },
         },
         Scenario {
             name: "a thorough sync mends what somebody else did",
@@ -211,7 +262,11 @@ fn scenarios() -> Vec<Scenario> {
                     lab.sim.create_collection(&people(), &["name", "Salary"]);
                 })
             },
-            job: || job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true})),
+            job: || {
+                job(
+                    &json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}),
+                )
+            },
         },
     ]
 }
@@ -258,7 +313,10 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
         while let Some(case) = sweep.next() {
             // What a request does that arrives in between depends little on what comes afterwards: each in its turn.
             let turn = sweep.runs().0 as usize;
-            let afterwards = AFTERWARDS.iter().enumerate().filter(|(n, _)| !case.is_between() || turn % AFTERWARDS.len() == *n);
+            let afterwards = AFTERWARDS
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| !case.is_between() || turn % AFTERWARDS.len() == *n);
             for (_, (what, afterwards)) in afterwards {
                 let lab = lab();
                 (scenario.prepare)(lab.clone()).await;
@@ -273,7 +331,10 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 1_500, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 1_500,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 #[tokio::test]
@@ -293,13 +354,23 @@ async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
                     let (what, afterwards) = AFTERWARDS[runs as usize % AFTERWARDS.len()];
                     afterwards(lab.clone()).await;
                     lab.finish().await;
-                    check(&lab, &format!("{}, {first:?} at {at} and {second:?} {gap} later, then {what}", scenario.name)).await;
+                    check(
+                        &lab,
+                        &format!(
+                            "{}, {first:?} at {at} and {second:?} {gap} later, then {what}",
+                            scenario.name
+                        ),
+                    )
+                    .await;
                     runs += 1;
                 }
             }
         }
     }
-    assert!(runs > 2_000, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 2_000,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 /// What a client and another worker do while the first one waits for an answer.
@@ -353,12 +424,19 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
                 }
                 lab.faults.calm();
                 lab.finish().await;
-                check(&lab, &format!("{}, {what} before operation {at}", scenario.name)).await;
+                check(
+                    &lab,
+                    &format!("{}, {what} before operation {at}", scenario.name),
+                )
+                .await;
                 runs += 1;
             }
         }
     }
-    assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 200,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 /// Somebody whose document changes, and the number of the operation that changes it.
@@ -376,7 +454,12 @@ async fn changed() -> (Lab, u64) {
 }
 
 /// Lets a job go on that waits before its request to the index, after everything that `meddle` does, and stops its worker behind that request.
-async fn wakes_up(lab: &Lab, meddle: Step, job: impl Future<Output = Option<Outcome>>, story: &str) {
+async fn wakes_up(
+    lab: &Lab,
+    meddle: Step,
+    job: impl Future<Output = Option<Outcome>>,
+    story: &str,
+) {
     lab.faults.calm();
     meddle(lab.of_another_worker()).await;
     lab.faults.arm(2, Disturbance::Crash);
@@ -399,7 +482,13 @@ async fn a_write_that_waits_for_its_repetition_until_it_is_too_late_is_not_sent(
             assert!(poll!(&mut delivered).is_pending());
             yield_now().await;
         }
-        wakes_up(&lab, *meddle, delivered, &format!("{what} before a repetition")).await;
+        wakes_up(
+            &lab,
+            *meddle,
+            delivered,
+            &format!("{what} before a repetition"),
+        )
+        .await;
     }
 }
 
@@ -412,7 +501,8 @@ async fn a_write_that_waits_behind_another_request_until_it_is_too_late_is_not_s
         lab.write(person("2", "Byron", 2)).await;
         // Its request never ends.
         lab.faults.arm(at, Disturbance::Crash);
-        let message = lab.message(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}));
+        let message =
+            lab.message(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}));
         let mut ahead = Box::pin(lab.run(&message));
         tokio::select! {
             biased;
@@ -431,7 +521,13 @@ async fn a_write_that_waits_behind_another_request_until_it_is_too_late_is_not_s
             drop(ahead);
             delivered.await
         };
-        wakes_up(&lab, *meddle, behind, &format!("{what} before the end of another request")).await;
+        wakes_up(
+            &lab,
+            *meddle,
+            behind,
+            &format!("{what} before the end of another request"),
+        )
+        .await;
     }
 }
 
@@ -444,7 +540,9 @@ async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_fo
     lab.write(person("1", "King", 1).with("Note", "x")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
-    let thorough = job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}));
+    let thorough = job(
+        &json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}),
+    );
     lab.work(&thorough).await.unwrap();
     assert_eq!(lab.faults.total("Index Documents"), before);
     check(&lab, "nothing to say").await;
@@ -467,16 +565,32 @@ async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
     for renamed in [false, true] {
         let lab = lab();
         hired(&lab).await;
-        let mut next = catalog(&if renamed { CATALOG.replace("views.found", "views.sought") } else { without_found() });
+        let mut next = catalog(&if renamed {
+            CATALOG.replace("views.found", "views.sought")
+        } else {
+            without_found()
+        });
         let gone = evenkeel::model::ViewName::new("found").unwrap();
-        let source = next.table(&TableName::new("Employees").unwrap()).unwrap().clone();
-        next.generations.retired.insert(gone, (1, Source::Table(source)));
+        let source = next
+            .table(&TableName::new("Employees").unwrap())
+            .unwrap()
+            .clone();
+        next.generations
+            .retired
+            .insert(gone, (1, Source::Table(source)));
         let lab = lab.under(next);
         lab.work(&sync("Sales", "1")).await.unwrap();
         lab.finish().await;
         let documents = lab.sim.documents(&people());
         assert_eq!(documents.len(), usize::from(renamed), "renamed: {renamed}");
-        let plan = lab.engine.plan(&Primary { table: table("Employees"), key: EntityKey::new("Sales", "1").unwrap() }).await.unwrap();
+        let plan = lab
+            .engine
+            .plan(&Primary {
+                table: table("Employees"),
+                key: EntityKey::new("Sales", "1").unwrap(),
+            })
+            .await
+            .unwrap();
         assert!(plan.in_step, "{plan}");
     }
 }
@@ -490,9 +604,22 @@ fn without_found() -> String {
 #[tokio::test]
 async fn what_no_document_can_say_is_refused_with_its_field() {
     let lab = lab();
-    lab.write(person("1", "King", 1).with("Salary", EdmValue::Binary(vec![1]))).await;
+    lab.write(person("1", "King", 1).with("Salary", EdmValue::Binary(vec![1])))
+        .await;
     let error = lab.work(&sync("Sales", "1")).await.unwrap_err().chain();
-    assert!(error.contains("\"Salary\"") && error.contains("Edm.Binary") && error.contains("(\"Sales\", \"1\")"), "{error}");
+    assert!(
+        error.contains("\"Salary\"")
+            && error.contains("Edm.Binary")
+            && error.contains("(\"Sales\", \"1\")"),
+        "{error}"
+    );
     let row = lab.sim.rows(&table("Employees")).pop().unwrap();
-    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Employees"),
+            &TableOperation::Delete(row.entity.key, IfMatch::Any),
+        )
+        .await
+        .unwrap();
 }

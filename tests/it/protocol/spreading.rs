@@ -18,7 +18,8 @@ type Accounts = &'static [&'static str];
 
 const BOTH: Accounts = &["main", "other"];
 /// The accounts before and after: one is added, or either is taken away.
-const CHANGES: [(Accounts, Accounts); 3] = [(&["main"], BOTH), (BOTH, &["main"]), (BOTH, &["other"])];
+const CHANGES: [(Accounts, Accounts); 3] =
+    [(&["main"], BOTH), (BOTH, &["main"]), (BOTH, &["other"])];
 
 /// Under these names and addresses some items of two people who share a list stay where they are, and others move.
 const NAMES: [&str; 2] = ["Kwok", "Hall"];
@@ -75,7 +76,11 @@ set = {{ Headcount = "count()" }}
 "#
     );
     let mut catalog = declared(&text);
-    catalog.generations.current = catalog.views.keys().map(|view| (view.clone(), generation)).collect();
+    catalog.generations.current = catalog
+        .views
+        .keys()
+        .map(|view| (view.clone(), generation))
+        .collect();
     catalog
 }
 
@@ -85,7 +90,11 @@ fn holder(accounts: Accounts, key: &str) -> &'static str {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
         u64::from_be_bytes(hash[..8].try_into().unwrap())
     };
-    accounts.iter().copied().max_by_key(|account| weight(account)).unwrap()
+    accounts
+        .iter()
+        .copied()
+        .max_by_key(|account| weight(account))
+        .unwrap()
 }
 
 /// Somebody, and the accounts that the catalog named by which their items were brought in step.
@@ -103,50 +112,102 @@ type Item = (String, String, String);
 /// What lies in both accounts because of these people.
 fn expected(people: &[Person]) -> BTreeSet<Item> {
     let (mut items, mut counts) = (BTreeSet::new(), BTreeMap::<(&str, &str), usize>::new());
-    for Person { rk, name, email, by } in people {
+    for Person {
+        rk,
+        name,
+        email,
+        by,
+    } in people
+    {
         let member = json!(["Sales", rk]).to_string();
-        let mut item = |key: String, place: String, what: &str| items.insert((holder(by, &key).to_owned(), place, what.to_owned()));
-        item((*email).to_owned(), format!("ByEmail {email}"), &format!("Sales_{rk}"));
-        item(format!("name_{name}"), format!("Named name_{name}"), &member);
-        item(format!("{name}.jsonl"), format!("lists {name}.jsonl"), &member);
-        *counts.entry((holder(by, &format!("group_{name}")), name)).or_default() += 1;
+        let mut item = |key: String, place: String, what: &str| {
+            items.insert((holder(by, &key).to_owned(), place, what.to_owned()))
+        };
+        item(
+            (*email).to_owned(),
+            format!("ByEmail {email}"),
+            &format!("Sales_{rk}"),
+        );
+        item(
+            format!("name_{name}"),
+            format!("Named name_{name}"),
+            &member,
+        );
+        item(
+            format!("{name}.jsonl"),
+            format!("lists {name}.jsonl"),
+            &member,
+        );
+        *counts
+            .entry((holder(by, &format!("group_{name}")), name))
+            .or_default() += 1;
     }
-    items.extend(
-        counts.into_iter().map(|((account, name), count)| (account.to_owned(), format!("Figures group_{name}"), count.to_string())),
-    );
+    items.extend(counts.into_iter().map(|((account, name), count)| {
+        (
+            account.to_owned(),
+            format!("Figures group_{name}"),
+            count.to_string(),
+        )
+    }));
     items
 }
 
 fn accounts(lab: &Lab) -> [(&'static str, Account); 2] {
-    [("main", lab.account.clone()), ("other", lab.beside.as_ref().unwrap().account())]
+    [
+        ("main", lab.account.clone()),
+        ("other", lab.beside.as_ref().unwrap().account()),
+    ]
 }
 
 /// What lies in both accounts.
 async fn stored(lab: &Lab) -> BTreeSet<Item> {
     let mut items = BTreeSet::new();
     for (account, Account { tables, blobs, .. }) in accounts(lab) {
-        let mut item = |place: String, what: String| assert!(items.insert((account.to_owned(), place, what)), "an item lies there twice");
+        let mut item = |place: String, what: String| {
+            assert!(
+                items.insert((account.to_owned(), place, what)),
+                "an item lies there twice"
+            )
+        };
         for name in ["ByEmail", "Named", "Figures"] {
-            for row in evenkeel::ports::all_rows(tables.as_ref(), &table(name), evenkeel::ports::Query::default()).await.unwrap() {
+            for row in evenkeel::ports::all_rows(
+                tables.as_ref(),
+                &table(name),
+                evenkeel::ports::Query::default(),
+            )
+            .await
+            .unwrap()
+            {
                 let place = format!("{name} {}", row.entity.key.pk);
                 match name {
                     "ByEmail" => item(place, row.entity.key.rk.to_string()),
                     "Named" => {
-                        let members: Vec<Value> = serde_json::from_str(row.entity.text("Employees").unwrap()).unwrap();
+                        let members: Vec<Value> =
+                            serde_json::from_str(row.entity.text("Employees").unwrap()).unwrap();
                         for member in members {
                             item(place.clone(), member.to_string());
                         }
                     }
                     _ => {
-                        let Some(EdmValue::Int64(count)) = row.entity.get("Headcount") else { panic!("no figure: {row:?}") };
+                        let Some(EdmValue::Int64(count)) = row.entity.get("Headcount") else {
+                            panic!("no figure: {row:?}")
+                        };
                         item(place, count.to_string());
                     }
                 }
             }
         }
         let container = ContainerName::new("lists").unwrap();
-        for blob in evenkeel::ports::all_blobs(blobs.as_ref(), &container, "").await.unwrap() {
-            let content = blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
+        for blob in evenkeel::ports::all_blobs(blobs.as_ref(), &container, "")
+            .await
+            .unwrap()
+        {
+            let content = blobs
+                .get(&container, &blob.name, None)
+                .await
+                .unwrap()
+                .unwrap()
+                .content;
             for line in std::str::from_utf8(&content).unwrap().lines().skip(1) {
                 let (member, _): (Value, String) = serde_json::from_str(line).unwrap();
                 item(format!("lists {}", blob.name), member.to_string());
@@ -156,11 +217,23 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
     items
 }
 
-const ADA: Person = Person { rk: "1", name: NAMES[0], email: "ada@contoso.com", by: &[] };
-const BEA: Person = Person { rk: "2", name: NAMES[0], email: "bea@contoso.com", by: &[] };
+const ADA: Person = Person {
+    rk: "1",
+    name: NAMES[0],
+    email: "ada@contoso.com",
+    by: &[],
+};
+const BEA: Person = Person {
+    rk: "2",
+    name: NAMES[0],
+    email: "bea@contoso.com",
+    by: &[],
+};
 
 fn put(person: Person) -> Job {
-    let Person { rk, name, email, .. } = person;
+    let Person {
+        rk, name, email, ..
+    } = person;
     let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "LastName": name, "Email": email});
     job(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
@@ -184,7 +257,10 @@ async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
         for name in ["ByEmail", "Named", "Figures"] {
             drop(tables.create_table(&table(name)).await);
         }
-        blobs.create_container(&ContainerName::new("lists").unwrap()).await.unwrap();
+        blobs
+            .create_container(&ContainerName::new("lists").unwrap())
+            .await
+            .unwrap();
     }
     for person in [ADA, BEA] {
         old.work(&put(person)).await.unwrap();
@@ -197,11 +273,22 @@ async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
 async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     let (stored, expected) = (stored(lab).await, expected(people));
     let (missing, stale) = (expected.difference(&stored), stored.difference(&expected));
-    assert!(stored == expected, "{story}: missing {:?}, stale {:?}", missing.collect::<Vec<_>>(), stale.collect::<Vec<_>>());
+    assert!(
+        stored == expected,
+        "{story}: missing {:?}, stale {:?}",
+        missing.collect::<Vec<_>>(),
+        stale.collect::<Vec<_>>()
+    );
     for person in people.iter().filter(|person| person.by == last) {
-        let primary = Primary { table: table("Employees"), key: EntityKey::new("Sales", person.rk).unwrap() };
+        let primary = Primary {
+            table: table("Employees"),
+            key: EntityKey::new("Sales", person.rk).unwrap(),
+        };
         let plan = lab.engine.plan(&primary).await.unwrap();
-        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
+        assert!(
+            plan.in_step,
+            "{story}: a second plan finds work to do: {plan}"
+        );
     }
 }
 
@@ -210,43 +297,100 @@ async fn backfilled(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     lab.work(&on_all("backfill")).await.unwrap();
     lab.do_queued().await;
     lab.finish().await;
-    let people: Vec<Person> = people.iter().map(|person| Person { by: last, ..*person }).collect();
+    let people: Vec<Person> = people
+        .iter()
+        .map(|person| Person {
+            by: last,
+            ..*person
+        })
+        .collect();
     check(lab, &people, last, &format!("{story}, and a backfill")).await;
 }
 
 /// A job, and whom there is after it: with the accounts before and after.
-type Story = (&'static str, fn() -> Job, fn(Accounts, Accounts) -> Vec<Person>);
+type Story = (
+    &'static str,
+    fn() -> Job,
+    fn(Accounts, Accounts) -> Vec<Person>,
+);
 
 /// Another job, and its words.
 type Meddler = (&'static str, fn() -> Job);
 
 /// Whom there is when Ada is this, by the new catalog, and Bea what she was.
 fn ada(person: Person, (before, after): (Accounts, Accounts)) -> Vec<Person> {
-    vec![Person { by: after, ..person }, Person { by: before, ..BEA }]
+    vec![
+        Person {
+            by: after,
+            ..person
+        },
+        Person { by: before, ..BEA },
+    ]
 }
 
-const RENAMED: Person = Person { name: NAMES[1], email: "ada@fabrikam.com", ..ADA };
+const RENAMED: Person = Person {
+    name: NAMES[1],
+    email: "ada@fabrikam.com",
+    ..ADA
+};
 
 const STORIES: [Story; 7] = [
-    ("sync", || on_ada("sync"), |before, after| ada(ADA, (before, after))),
-    ("put of the same", || put(ADA), |before, after| ada(ADA, (before, after))),
-    ("put of other keys", || put(RENAMED), |before, after| ada(RENAMED, (before, after))),
-    ("delete", || on_ada("delete"), |before, _| vec![Person { by: before, ..BEA }]),
+    (
+        "sync",
+        || on_ada("sync"),
+        |before, after| ada(ADA, (before, after)),
+    ),
+    (
+        "put of the same",
+        || put(ADA),
+        |before, after| ada(ADA, (before, after)),
+    ),
+    (
+        "put of other keys",
+        || put(RENAMED),
+        |before, after| ada(RENAMED, (before, after)),
+    ),
+    (
+        "delete",
+        || on_ada("delete"),
+        |before, _| vec![Person { by: before, ..BEA }],
+    ),
     (
         "move",
-        || job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "9"})),
+        || {
+            job(
+                &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "9"}),
+            )
+        },
         |before, after| ada(Person { rk: "9", ..ADA }, (before, after)),
     ),
-    ("backfill", || on_all("backfill"), |_, after| vec![Person { by: after, ..ADA }, Person { by: after, ..BEA }]),
-    ("audit", || on_all("audit"), |_, after| vec![Person { by: after, ..ADA }, Person { by: after, ..BEA }]),
+    (
+        "backfill",
+        || on_all("backfill"),
+        |_, after| vec![Person { by: after, ..ADA }, Person { by: after, ..BEA }],
+    ),
+    (
+        "audit",
+        || on_all("audit"),
+        |_, after| vec![Person { by: after, ..ADA }, Person { by: after, ..BEA }],
+    ),
 ];
 
 /// Every change of the accounts with every story; in a debug build each story with one of the changes.
 fn cases() -> impl Iterator<Item = ((Accounts, Accounts), Story)> {
-    let every = if cfg!(debug_assertions) { CHANGES.len() } else { 1 };
-    let all =
-        CHANGES.into_iter().enumerate().flat_map(|(n, change)| STORIES.into_iter().zip(n..).map(move |(story, n)| (n, change, story)));
-    all.filter(move |(n, ..)| n % every == 0).map(|(_, change, story)| (change, story))
+    let every = if cfg!(debug_assertions) {
+        CHANGES.len()
+    } else {
+        1
+    };
+    let all = CHANGES.into_iter().enumerate().flat_map(|(n, change)| {
+        STORIES
+            .into_iter()
+            .zip(n..)
+            .map(move |(story, n)| (n, change, story))
+    });
+    all.filter(move |(n, ..)| n % every == 0)
+        .map(|(_, change, story)| (change, story))
 }
 
 #[test]
@@ -255,12 +399,17 @@ fn some_items_move_and_others_stay() {
         let people = |by: Accounts| [ADA, BEA, RENAMED].map(|person| Person { by, ..person });
         let (before, after) = (expected(&people(before)), expected(&people(after)));
         let moved = before.difference(&after).count();
-        assert!(moved > 1 && moved < before.len(), "{moved} of {} items move: the names say too little", before.len());
+        assert!(
+            moved > 1 && moved < before.len(),
+            "{moved} of {} items move: the names say too little",
+            before.len()
+        );
     }
 }
 
 #[tokio::test]
-async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_operation_moves_its_items() {
+async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_operation_moves_its_items()
+ {
     let (mut runs, mut arrivals) = (0, 0);
     for (change, (name, job, people)) in cases() {
         let people = people(change.0, change.1);
@@ -284,25 +433,45 @@ async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_oper
         runs += sweep.runs().0;
         arrivals += sweep.runs().1;
     }
-    assert!(runs > 1_500 && arrivals > 300, "only {runs} runs, {arrivals} with an arrival: the sweep has lost its stories");
+    assert!(
+        runs > 1_500 && arrivals > 300,
+        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its stories"
+    );
 }
 
 /// A worker that has not heard of the new catalog runs a job before each operation of one that has, or the other way round.
 #[tokio::test]
 async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leave_nothing_behind() {
     let mut runs = 0_u32;
-    let meddlers: [Meddler; 3] = [("a sync", || on_ada("sync")), ("a put", || put(RENAMED)), ("a delete", || on_ada("delete"))];
+    let meddlers: [Meddler; 3] = [
+        ("a sync", || on_ada("sync")),
+        ("a put", || put(RENAMED)),
+        ("a delete", || on_ada("delete")),
+    ];
     // Who moves and who is put again meanwhile are two people.
     for (change, (name, job, people)) in cases().filter(|(_, (name, ..))| *name != "move") {
         let people = people(change.0, change.1);
-        for (old_first, (meddler, meddling)) in [true, false].into_iter().flat_map(|first| meddlers.map(|meddler| (first, meddler))) {
-            let subject = |(old, new): &(Lab, Lab)| if old_first { (old.clone(), new.clone()) } else { (new.clone(), old.clone()) };
-            let operations = subject(&prepared(change).await).0.operations_of(&job()).await;
+        for (old_first, (meddler, meddling)) in [true, false]
+            .into_iter()
+            .flat_map(|first| meddlers.map(|meddler| (first, meddler)))
+        {
+            let subject = |(old, new): &(Lab, Lab)| {
+                if old_first {
+                    (old.clone(), new.clone())
+                } else {
+                    (new.clone(), old.clone())
+                }
+            };
+            let operations = subject(&prepared(change).await)
+                .0
+                .operations_of(&job())
+                .await;
             for at in 1..=operations {
                 let labs = prepared(change).await;
                 let (lab, other) = subject(&labs);
                 lab.faults.arm(at, Disturbance::Meddle);
-                lab.faults.meddle(async move { drop(other.work(&meddling()).await) }.boxed());
+                lab.faults
+                    .meddle(async move { drop(other.work(&meddling()).await) }.boxed());
                 let ended = lab.deliver(&job(), 1).await.expect("no crash").is_ok();
                 lab.faults.calm();
                 // What a worker leaves to those that know the new catalog is delivered to one of them.
@@ -322,7 +491,10 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
             }
         }
     }
-    assert!(runs > 600, "only {runs} runs: the sweep has lost its stories");
+    assert!(
+        runs > 600,
+        "only {runs} runs: the sweep has lost its stories"
+    );
 }
 
 /// Whom there is, as the rows say: of two jobs at once either may have had the last word.
@@ -334,7 +506,12 @@ async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
             && row.entity.text("LastName") == Some(person.name)
             && row.entity.text("Email") == Some(person.email)
     };
-    let found = rows.iter().map(|row| known.into_iter().find(|person| is(row, person)).unwrap_or_else(|| panic!("nobody is {row:?}")));
+    let found = rows.iter().map(|row| {
+        known
+            .into_iter()
+            .find(|person| is(row, person))
+            .unwrap_or_else(|| panic!("nobody is {row:?}"))
+    });
     found.map(|person| Person { by, ..person }).collect()
 }
 

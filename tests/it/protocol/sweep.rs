@@ -16,7 +16,12 @@
 use crate::protocol::world::{Arrival, Disturbance, Lab, Strike};
 
 /// What strikes once at each operation.
-const ONCE: [Disturbance; 4] = [Disturbance::Crash, Disturbance::Refuse, Disturbance::Throttle, Disturbance::LoseAnswer];
+const ONCE: [Disturbance; 4] = [
+    Disturbance::Crash,
+    Disturbance::Refuse,
+    Disturbance::Throttle,
+    Disturbance::LoseAnswer,
+];
 
 /// More operations than any story has: a request that arrives after so many does when everything else is over.
 const LAST_OF_ALL: u64 = 1_000_000;
@@ -78,7 +83,14 @@ impl Sweep {
     }
 
     const fn of(part: Part, operations: u64) -> Self {
-        let mut sweep = Self { operations, next: None, part, last: None, runs: 0, arrivals: 0 };
+        let mut sweep = Self {
+            operations,
+            next: None,
+            part,
+            last: None,
+            runs: 0,
+            arrivals: 0,
+        };
         sweep.next = Some(sweep.first(1));
         sweep
     }
@@ -118,15 +130,23 @@ impl Sweep {
         let way = match (way, arrival) {
             (Way::Once(n), _) if n + 1 < ONCE.len() => Way::Once(n + 1),
             // One beyond the last: the worker stops after the job and before its message is deleted.
-            (Way::Once(_), _) if at <= self.operations && self.part == Part::Whole => Way::Late(earliest(at)),
+            (Way::Once(_), _) if at <= self.operations && self.part == Part::Whole => {
+                Way::Late(earliest(at))
+            }
             (Way::Late(later), Arrival::During) => Way::Late(later + STRIDE),
             (Way::Late(later), Arrival::After) if later < LAST_OF_ALL => Way::Late(LAST_OF_ALL),
             (Way::Late(_), Arrival::After) => Way::LateAndStopped(earliest(at)),
             (Way::LateAndStopped(later), Arrival::During) => Way::LateAndStopped(later + STRIDE),
-            (Way::LateAndStopped(later), Arrival::After) if later < LAST_OF_ALL => Way::LateAndStopped(LAST_OF_ALL),
+            (Way::LateAndStopped(later), Arrival::After) if later < LAST_OF_ALL => {
+                Way::LateAndStopped(LAST_OF_ALL)
+            }
             // What only reads arrives for nobody.
             (Way::Once(_) | Way::LateAndStopped(_), _) | (Way::Late(_), Arrival::Never) => {
-                let last = if self.part == Part::Arrivals { self.operations } else { self.operations + 1 };
+                let last = if self.part == Part::Arrivals {
+                    self.operations
+                } else {
+                    self.operations + 1
+                };
                 return (at < last).then(|| self.first(at + 1));
             }
         };
@@ -163,7 +183,11 @@ impl std::fmt::Display for Case {
         match self.way {
             Way::Once(n) => write!(f, "{:?} at operation {}", ONCE[n], self.at),
             Way::Late(later) => write!(f, "operation {} arrives {later} later", self.at),
-            Way::LateAndStopped(later) => write!(f, "operation {} arrives {later} later and its worker stops", self.at),
+            Way::LateAndStopped(later) => write!(
+                f,
+                "operation {} arrives {later} later and its worker stops",
+                self.at
+            ),
         }
     }
 }

@@ -60,7 +60,9 @@ fn catalog(views: &str) -> Catalog {
 }
 
 fn booking(rk: &str, guest: &str) -> Entity {
-    Entity::new(EntityKey::new("r1", rk).unwrap()).with("Guest", guest).with("Covers", 4)
+    Entity::new(EntityKey::new("r1", rk).unwrap())
+        .with("Guest", guest)
+        .with("Covers", 4)
 }
 
 fn put(entity: &Entity) -> Job {
@@ -68,11 +70,18 @@ fn put(entity: &Entity) -> Job {
 }
 
 async fn merge(lab: &Lab, name: &str, entity: Entity) {
-    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, IfMatch::Any)).await.unwrap();
+    lab.account
+        .tables
+        .apply(&table(name), &TableOperation::Merge(entity, IfMatch::Any))
+        .await
+        .unwrap();
 }
 
 async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
-    let primary = Primary { table: table("Bookings"), key: booking(rk, "").key };
+    let primary = Primary {
+        table: table("Bookings"),
+        key: booking(rk, "").key,
+    };
     let plan = lab.engine.plan(&primary).await.unwrap();
     assert!(plan.in_step, "{story}: {plan}");
 }
@@ -82,25 +91,52 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     let lab = Lab::with(SMALL, catalog(GROUPS));
     // The entities that properties are kept on are the application's own.
     drop(lab.account.tables.create_table(&table("Seats")).await);
-    lab.account.tables.apply(&table("Seats"), &TableOperation::Insert(Entity::new(booking("b1", "").key))).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Seats"),
+            &TableOperation::Insert(Entity::new(booking("b1", "").key)),
+        )
+        .await
+        .unwrap();
     for rk in ["b1", "b2"] {
         lab.work(&put(&booking(rk, "Ada"))).await.unwrap();
     }
     let covers = EntityKey::new("r1", "covers").unwrap();
     let values = || async {
-        let of = |row: Option<evenkeel::model::Row>, name: &str| row.and_then(|row| row.entity.get(name).cloned());
-        (of(lab.read("Days", "r1", "covers").await, "Covers"), of(lab.read("Seats", "r1", "b1").await, "GuestName"))
+        let of = |row: Option<evenkeel::model::Row>, name: &str| {
+            row.and_then(|row| row.entity.get(name).cloned())
+        };
+        (
+            of(lab.read("Days", "r1", "covers").await, "Covers"),
+            of(lab.read("Seats", "r1", "b1").await, "GuestName"),
+        )
     };
     let right = || (Some(EdmValue::Int64(8)), Some(EdmValue::from("Ada")));
     assert_eq!(values().await, right());
     let drift = || async {
         let audits = lab.rows("EvenkeelAudits").await;
-        let of = |view: &str| audits.iter().find(|row| row.entity.key.rk.as_str() == view).and_then(|row| row.entity.get("Drift").cloned());
+        let of = |view: &str| {
+            audits
+                .iter()
+                .find(|row| row.entity.key.rk.as_str() == view)
+                .and_then(|row| row.entity.get("Drift").cloned())
+        };
         (of("covers"), of("last_guest"))
     };
     let overwrite = || async {
-        merge(&lab, "Days", Entity::new(covers.clone()).with("Covers", 1_i64)).await;
-        merge(&lab, "Seats", Entity::new(booking("b1", "").key).with("GuestName", "Mallory")).await;
+        merge(
+            &lab,
+            "Days",
+            Entity::new(covers.clone()).with("Covers", 1_i64),
+        )
+        .await;
+        merge(
+            &lab,
+            "Seats",
+            Entity::new(booking("b1", "").key).with("GuestName", "Mallory"),
+        )
+        .await;
         assert_ne!(values().await, right());
     };
 
@@ -108,14 +144,26 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     let tables = lab.account.tables.as_ref();
     let recorded = || async {
         let records = audit_records(tables, lab.engine.catalog()).await.unwrap();
-        let drift = records.iter().map(|record| (record.view.to_string(), record.drift)).collect::<Vec<_>>();
-        (drift, audited_primaries(tables, &table("Bookings")).await.unwrap())
+        let drift = records
+            .iter()
+            .map(|record| (record.view.to_string(), record.drift))
+            .collect::<Vec<_>>();
+        (
+            drift,
+            audited_primaries(tables, &table("Bookings")).await.unwrap(),
+        )
     };
-    let of_each = |drift| ["covers", "last_guest"].map(|view| (view.to_owned(), drift)).to_vec();
+    let of_each = |drift| {
+        ["covers", "last_guest"]
+            .map(|view| (view.to_owned(), drift))
+            .to_vec()
+    };
     assert_eq!(recorded().await, (vec![], None), "there was no audit");
 
     overwrite().await;
-    lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
+    lab.work(&job(&json!({"op": "audit", "table": "Bookings"})))
+        .await
+        .unwrap();
     // One group that two bookings are in is one wrong item.
     assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
     assert_eq!(recorded().await, (of_each(1), Some(2)));
@@ -127,8 +175,14 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         overwrite().await;
         lab.work(&job(&repair)).await.unwrap();
         assert_eq!(values().await, right(), "{repair}");
-        lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
-        assert_eq!(drift().await, (Some(0_i64.into()), Some(0_i64.into())), "{repair}");
+        lab.work(&job(&json!({"op": "audit", "table": "Bookings"})))
+            .await
+            .unwrap();
+        assert_eq!(
+            drift().await,
+            (Some(0_i64.into()), Some(0_i64.into())),
+            "{repair}"
+        );
         assert_eq!(recorded().await, (of_each(0), Some(2)), "{repair}");
     }
 }
@@ -137,24 +191,62 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
 async fn a_new_view_writes_its_own_rows_and_no_others() {
     const BOOKINGS: u64 = 5;
     let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
-    lab.account.tables.create_table(&table("Other")).await.unwrap();
+    lab.account
+        .tables
+        .create_table(&table("Other"))
+        .await
+        .unwrap();
     for n in 0..BOOKINGS {
-        lab.work(&put(&booking(&n.to_string(), "Ada"))).await.unwrap();
+        lab.work(&put(&booking(&n.to_string(), "Ada")))
+            .await
+            .unwrap();
     }
-    let lab = lab.under(catalog(&format!("{}{}", index("old", "ByGuest"), index("new", "Other"))));
+    let lab = lab.under(catalog(&format!(
+        "{}{}",
+        index("old", "ByGuest"),
+        index("new", "Other")
+    )));
     let before = lab.faults.writes_to("ByGuest");
-    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
-    assert_eq!((lab.faults.writes_to("ByGuest") - before, lab.faults.writes_to("Other")), (0, BOOKINGS));
+    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"})))
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            lab.faults.writes_to("ByGuest") - before,
+            lab.faults.writes_to("Other")
+        ),
+        (0, BOOKINGS)
+    );
     assert_eq!(lab.rows("Other").await.len(), 5);
     for n in 0..BOOKINGS {
         plan_is_empty(&lab, &n.to_string(), "backfilled").await;
     }
     // A row that somebody changed is written, and no other.
-    merge(&lab, "ByGuest", Entity::new(EntityKey::new("guest_Ada", "r1_3").unwrap()).with("Guest", "Mallory")).await;
+    merge(
+        &lab,
+        "ByGuest",
+        Entity::new(EntityKey::new("guest_Ada", "r1_3").unwrap()).with("Guest", "Mallory"),
+    )
+    .await;
     let before = lab.faults.writes_to("ByGuest");
-    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
-    assert_eq!((lab.faults.writes_to("ByGuest") - before, lab.faults.writes_to("Other")), (1, BOOKINGS));
-    assert_eq!(lab.read("ByGuest", "guest_Ada", "r1_3").await.unwrap().entity.text("Guest"), Some("Ada"));
+    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"})))
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            lab.faults.writes_to("ByGuest") - before,
+            lab.faults.writes_to("Other")
+        ),
+        (1, BOOKINGS)
+    );
+    assert_eq!(
+        lab.read("ByGuest", "guest_Ada", "r1_3")
+            .await
+            .unwrap()
+            .entity
+            .text("Guest"),
+        Some("Ada")
+    );
 }
 
 /// Its rows are found in their table too, where each is asked for its owner's footprint.
@@ -164,16 +256,35 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     for rk in ["b1", "b2"] {
         lab.work(&put(&booking(rk, "Ada"))).await.unwrap();
     }
-    merge(&lab, FOOTPRINTS, Entity::new(EntityKey::new("Bookings~r1", "b1").unwrap()).with("Items", "?")).await;
+    merge(
+        &lab,
+        FOOTPRINTS,
+        Entity::new(EntityKey::new("Bookings~r1", "b1").unwrap()).with("Items", "?"),
+    )
+    .await;
     lab.delete_row("ByGuest", "guest_Ada", "r1_b2").await;
     for repair in [false, true] {
-        lab.work(&job(&json!({"op": "audit", "table": "Bookings", "repair": repair}))).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "audit", "table": "Bookings", "repair": repair}),
+        ))
+        .await
+        .unwrap();
         let audits = lab.rows("EvenkeelAudits").await;
         let of = |name: &str| audits[0].entity.get(name).cloned();
-        assert_eq!(of("Drift"), Some(i64::from(!repair).into()), "the other one is judged, repair: {repair}");
-        assert!(matches!(of("Failed"), Some(EdmValue::Int64(failed)) if failed > 0), "{audits:?}");
+        assert_eq!(
+            of("Drift"),
+            Some(i64::from(!repair).into()),
+            "the other one is judged, repair: {repair}"
+        );
+        assert!(
+            matches!(of("Failed"), Some(EdmValue::Int64(failed)) if failed > 0),
+            "{audits:?}"
+        );
     }
-    assert!(lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(), "the other one is mended");
+    assert!(
+        lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(),
+        "the other one is mended"
+    );
 }
 
 /// A view that keeps a property of a booking on its seat.
@@ -199,16 +310,27 @@ async fn a_property_that_passes_from_one_view_to_another_stays() {
     for (before, after, gone) in [
         (guest("first"), guest("second"), Some("first")),
         (guest("second"), guest("first"), Some("second")),
-        (format!("{}{}", guest("first"), party("second")), format!("{}{}", party("first"), guest("second")), None),
+        (
+            format!("{}{}", guest("first"), party("second")),
+            format!("{}{}", party("first"), guest("second")),
+            None,
+        ),
     ] {
         let lab = Lab::with(SMALL, catalog(&before));
         drop(lab.account.tables.create_table(&table("Seats")).await);
         let seat = Entity::new(booking("b1", "").key).with("Side", "left");
-        lab.account.tables.apply(&table("Seats"), &TableOperation::Insert(seat.clone())).await.unwrap();
+        lab.account
+            .tables
+            .apply(&table("Seats"), &TableOperation::Insert(seat.clone()))
+            .await
+            .unwrap();
         lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
         let kept = async |lab: &Lab| {
             let row = lab.read("Seats", "r1", "b1").await.unwrap().entity;
-            (row.text("GuestName").map(str::to_owned), row.get("Party").cloned())
+            (
+                row.text("GuestName").map(str::to_owned),
+                row.get("Party").cloned(),
+            )
         };
         let wanted = kept(&lab).await;
         assert_eq!(wanted.0.as_deref(), Some("Ada"), "{before}");
@@ -219,11 +341,21 @@ async fn a_property_that_passes_from_one_view_to_another_stays() {
             retire(&mut next, view);
         }
         let lab = lab.under(next);
-        lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
+        lab.work(&job(&json!({"op": "backfill", "table": "Bookings"})))
+            .await
+            .unwrap();
         assert_eq!(kept(&lab).await, wanted, "{after}");
         plan_is_empty(&lab, "b1", &after).await;
-        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
-        assert_eq!(lab.read("Seats", "r1", "b1").await.unwrap().entity, seat, "{after}");
+        lab.work(&job(
+            &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
+        ))
+        .await
+        .unwrap();
+        assert_eq!(
+            lab.read("Seats", "r1", "b1").await.unwrap().entity,
+            seat,
+            "{after}"
+        );
     }
 }
 
@@ -256,14 +388,36 @@ async fn nothing_is_kept_on_a_copy() {
     for story in ["not looked at before", "looked at"] {
         let error = lab.work(&seat).await.unwrap_err().chain();
         assert!(error.contains("would lie on a copy"), "{story}: {error}");
-        assert_eq!(lab.read("Bookings", "guest", "Ada").await.unwrap().entity.get("Seat"), None, "{story}");
+        assert_eq!(
+            lab.read("Bookings", "guest", "Ada")
+                .await
+                .unwrap()
+                .entity
+                .get("Seat"),
+            None,
+            "{story}"
+        );
         plan_is_empty(&lab, "b1", story).await;
     }
-    lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
-    lab.work(&put(&Entity::new(EntityKey::new("guest", "Ada").unwrap()))).await.unwrap();
-    lab.work(&job(&json!({"op": "sync", "table": "Seats", "pk": "r1", "rk": "window"}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
+    ))
+    .await
+    .unwrap();
+    lab.work(&put(&Entity::new(EntityKey::new("guest", "Ada").unwrap())))
+        .await
+        .unwrap();
+    lab.work(&job(
+        &json!({"op": "sync", "table": "Seats", "pk": "r1", "rk": "window"}),
+    ))
+    .await
+    .unwrap();
     let guest = lab.read("Bookings", "guest", "Ada").await.unwrap().entity;
-    assert_eq!(guest.text("Seat"), Some("window"), "an entity of the user's own");
+    assert_eq!(
+        guest.text("Seat"),
+        Some("window"),
+        "an entity of the user's own"
+    );
 }
 
 const NEAR_LIST: &str = r#"
@@ -297,12 +451,27 @@ async fn a_view_beside_its_primaries_changes_its_kind_with_the_next_put() {
         let is_list = after == NEAR_LIST;
         for guest in ["Ada", "Bea", "Ada"] {
             lab.work(&put(&booking("b1", guest))).await.unwrap();
-            let rows = lab.rows("Bookings").await.into_iter().filter(|row| row.entity.get("ek_view").is_some());
-            let near: Vec<_> = rows.map(|row| (row.entity.key.rk.to_string(), row.entity.text("Ids").is_some())).collect();
+            let rows = lab
+                .rows("Bookings")
+                .await
+                .into_iter()
+                .filter(|row| row.entity.get("ek_view").is_some());
+            let near: Vec<_> = rows
+                .map(|row| {
+                    (
+                        row.entity.key.rk.to_string(),
+                        row.entity.text("Ids").is_some(),
+                    )
+                })
+                .collect();
             assert_eq!(near, [(format!("guest_{guest}"), is_list)], "{after}");
             plan_is_empty(&lab, "b1", after).await;
         }
-        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
+        ))
+        .await
+        .unwrap();
         assert!(lab.rows("Bookings").await.is_empty(), "{after}");
     }
 }
@@ -335,7 +504,10 @@ on_conflict = "reject"
 
 #[tokio::test]
 async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways_out() {
-    for (next, new) in [(list("new_list"), "new_list"), (COPIES.to_owned(), "copies")] {
+    for (next, new) in [
+        (list("new_list"), "new_list"),
+        (COPIES.to_owned(), "copies"),
+    ] {
         let lab = Lab::with(SMALL, catalog(&list("old_list")));
         lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
         let mut next = catalog(&next);
@@ -344,15 +516,42 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
         let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::Permanent);
         let elsewhere = format!("give view {new} another place or other keys");
-        let (held, backfill) = ("is taken by what is left of the list of view old_list", "`evenkeel backfill --view old_list`");
+        let (held, backfill) = (
+            "is taken by what is left of the list of view old_list",
+            "`evenkeel backfill --view old_list`",
+        );
         for said in [held, elsewhere.as_str(), "its former name", backfill] {
-            assert!(failure.chain().contains(said), "{said}: {}", failure.chain());
+            assert!(
+                failure.chain().contains(said),
+                "{said}: {}",
+                failure.chain()
+            );
         }
-        let plan = lab.engine.plan(&Primary { table: table("Bookings"), key: booking("b2", "").key }).await.unwrap();
-        assert!(plan.taken.iter().any(|taken| taken.by == "the list of view old_list"), "{plan}");
+        let plan = lab
+            .engine
+            .plan(&Primary {
+                table: table("Bookings"),
+                key: booking("b2", "").key,
+            })
+            .await
+            .unwrap();
+        assert!(
+            plan.taken
+                .iter()
+                .any(|taken| taken.by == "the list of view old_list"),
+            "{plan}"
+        );
         // The last former member takes the list along.
-        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
-        lab.work(&job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b2"}))).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
+        ))
+        .await
+        .unwrap();
+        lab.work(&job(
+            &json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b2"}),
+        ))
+        .await
+        .unwrap();
         let row = lab.read("Guests", "guests", "Ada").await.unwrap();
         assert_eq!(row.entity.text("ek_view"), Some(new));
     }
@@ -363,13 +562,29 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
 async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to_retire_it() {
     let own = "run `evenkeel backfill --view old_list`";
     let cases = [
-        (list("old_list").replace("Guests", "Visitors"), "whose items lie elsewhere by now", true),
-        (list("old_list").replace("{Guest}", "g_{Guest}"), "or, if the keys of old_list were changed", true),
-        (String::new(), "which this catalog does not know: work by the catalog that declares it", false),
+        (
+            list("old_list").replace("Guests", "Visitors"),
+            "whose items lie elsewhere by now",
+            true,
+        ),
+        (
+            list("old_list").replace("{Guest}", "g_{Guest}"),
+            "or, if the keys of old_list were changed",
+            true,
+        ),
+        (
+            String::new(),
+            "which this catalog does not know: work by the catalog that declares it",
+            false,
+        ),
     ];
     for (changed, says, backfills) in cases {
         let lab = Lab::with(SMALL, catalog(&list("old_list")));
-        lab.account.tables.create_table(&table("Visitors")).await.unwrap();
+        lab.account
+            .tables
+            .create_table(&table("Visitors"))
+            .await
+            .unwrap();
         lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
         let mut next = catalog(&format!("{changed}{}", list("new_list")));
         next.generations.current = BTreeMap::from([(ViewName::new("old_list").unwrap(), 2)]);
@@ -377,8 +592,14 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
         let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::Permanent);
         let chain = failure.chain();
-        assert!(chain.contains(says) && chain.contains("the list of view old_list"), "{chain}");
-        assert!(chain.contains(own) == backfills && !chain.contains("--retire"), "{chain}");
+        assert!(
+            chain.contains(says) && chain.contains("the list of view old_list"),
+            "{chain}"
+        );
+        assert!(
+            chain.contains(own) == backfills && !chain.contains("--retire"),
+            "{chain}"
+        );
         if backfills {
             // As that backfill does.
             for rk in ["b1", "b2"] {
@@ -403,12 +624,19 @@ async fn renamed() -> Lab {
 
 /// Records a view of bookings as gone.
 fn retire(next: &mut Catalog, view: &str) {
-    let source = evenkeel::catalog::TableRef { account: AccountName::main(), table: table("Bookings") };
-    next.generations.retired.insert(ViewName::new(view).unwrap(), (1, Source::Table(source)));
+    let source = evenkeel::catalog::TableRef {
+        account: AccountName::main(),
+        table: table("Bookings"),
+    };
+    next.generations
+        .retired
+        .insert(ViewName::new(view).unwrap(), (1, Source::Table(source)));
 }
 
 async fn row_view(lab: &Lab) -> Option<String> {
-    lab.read("ByGuest", "guest_Ada", "r1_b1").await.and_then(|row| row.entity.text("ek_view").map(str::to_owned))
+    lab.read("ByGuest", "guest_Ada", "r1_b1")
+        .await
+        .and_then(|row| row.entity.text("ek_view").map(str::to_owned))
 }
 
 fn sync() -> Job {
@@ -418,9 +646,15 @@ fn sync() -> Job {
 #[tokio::test]
 async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
     let lab = renamed().await;
-    let primary = Primary { table: table("Bookings"), key: booking("b1", "").key };
+    let primary = Primary {
+        table: table("Bookings"),
+        key: booking("b1", "").key,
+    };
     let plan = lab.engine.plan(&primary).await.unwrap();
-    assert!(plan.taken.is_empty() && plan.delete.is_empty() && plan.update.len() == 1, "{plan}");
+    assert!(
+        plan.taken.is_empty() && plan.delete.is_empty() && plan.update.len() == 1,
+        "{plan}"
+    );
 
     let looked = Arc::new(AtomicU32::new(0));
     for at in 1.. {
@@ -428,7 +662,10 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
         lab.faults.arm(at, Disturbance::Meddle);
         let (client, seen) = (lab.clone(), Arc::clone(&looked));
         lab.faults.meddle(Box::pin(async move {
-            assert!(row_view(&client).await.is_some(), "before operation {at} the row is gone");
+            assert!(
+                row_view(&client).await.is_some(),
+                "before operation {at} the row is gone"
+            );
             seen.fetch_add(1, Ordering::SeqCst);
         }));
         lab.deliver(&sync(), 1).await.unwrap().unwrap();
@@ -440,7 +677,10 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
             break;
         }
     }
-    assert!(looked.load(Ordering::SeqCst) >= 4, "nobody looked in between");
+    assert!(
+        looked.load(Ordering::SeqCst) >= 4,
+        "nobody looked in between"
+    );
 }
 
 #[tokio::test]
@@ -458,9 +698,17 @@ async fn a_rename_that_is_disturbed_converges() {
         lab.finish().await;
         assert_eq!(row_view(&lab).await.as_deref(), Some("new_name"), "{story}");
         plan_is_empty(&lab, "b1", &story).await;
-        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
+        ))
+        .await
+        .unwrap();
         lab.finish().await;
-        assert_eq!(row_view(&lab).await, None, "{story}: the row goes with its booking");
+        assert_eq!(
+            row_view(&lab).await,
+            None,
+            "{story}: the row goes with its booking"
+        );
     }
 }
 
@@ -506,64 +754,129 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
         drop(lab.account.tables.create_table(&table(name)).await);
         for pk in SIGNED {
             let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Name", pk);
-            lab.account.tables.apply(&table(name), &TableOperation::Insert(entity)).await.unwrap();
+            lab.account
+                .tables
+                .apply(&table(name), &TableOperation::Insert(entity))
+                .await
+                .unwrap();
         }
     }
-    let sync = |name: &str, pk: &str, rk: &str| job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}));
+    let sync = |name: &str, pk: &str, rk: &str| {
+        job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}))
+    };
     for pk in SIGNED {
         let entity = json!({"PartitionKey": pk, "RowKey": "7", "LastName": format!("of {pk}"), "IsManager": true, "MentorKey": pk});
-        lab.work(&job(&json!({"op": "put", "table": "Staff", "entity": entity}))).await.unwrap();
-        lab.work(&sync("Departments", pk, "department")).await.unwrap();
+        lab.work(&job(
+            &json!({"op": "put", "table": "Staff", "entity": entity}),
+        ))
+        .await
+        .unwrap();
+        lab.work(&sync("Departments", pk, "department"))
+            .await
+            .unwrap();
     }
     lab.do_queued().await;
     for pk in SIGNED {
-        let of = |row: Option<evenkeel::model::Row>, name: &str| row.and_then(|row| row.entity.text(name).map(str::to_owned));
-        let manager = of(lab.read("Departments", pk, "department").await, "ManagerName");
+        let of = |row: Option<evenkeel::model::Row>, name: &str| {
+            row.and_then(|row| row.entity.text(name).map(str::to_owned))
+        };
+        let manager = of(
+            lab.read("Departments", pk, "department").await,
+            "ManagerName",
+        );
         let mentor = of(lab.read("Mentors", pk, "mentor").await, "MentorOf");
-        assert_eq!((manager, mentor), (Some(format!("of {pk}")), Some(format!("of {pk}"))), "{pk}");
-        assert_eq!(of(lab.read("Staff", pk, "7").await, "DepartmentName").as_deref(), Some(pk));
+        assert_eq!(
+            (manager, mentor),
+            (Some(format!("of {pk}")), Some(format!("of {pk}"))),
+            "{pk}"
+        );
+        assert_eq!(
+            of(lab.read("Staff", pk, "7").await, "DepartmentName").as_deref(),
+            Some(pk)
+        );
         for (name, rk) in [("Staff", "7"), ("Departments", "department")] {
-            let plan = lab.engine.plan(&Primary { table: table(name), key: EntityKey::new(pk, rk).unwrap() }).await.unwrap();
+            let plan = lab
+                .engine
+                .plan(&Primary {
+                    table: table(name),
+                    key: EntityKey::new(pk, rk).unwrap(),
+                })
+                .await
+                .unwrap();
             assert!(plan.in_step, "{name} {pk}: {plan}");
         }
     }
     // What was set is taken away there, and nowhere else.
-    lab.work(&job(&json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}),
+    ))
+    .await
+    .unwrap();
     for pk in SIGNED {
-        let department = lab.read("Departments", pk, "department").await.unwrap().entity;
+        let department = lab
+            .read("Departments", pk, "department")
+            .await
+            .unwrap()
+            .entity;
         assert_eq!(department.text("ManagerName").is_some(), pk != "A%", "{pk}");
     }
 }
 
 /// The primaries of the views over keys with a percent sign.
-const PERCENT: [(&str, &str, &str); 4] =
-    [("Departments", "A%", "department"), ("Departments", "A%25", "department"), ("Staff", "A%", "7"), ("Staff", "A%25", "8")];
+const PERCENT: [(&str, &str, &str); 4] = [
+    ("Departments", "A%", "department"),
+    ("Departments", "A%25", "department"),
+    ("Staff", "A%", "7"),
+    ("Staff", "A%25", "8"),
+];
 
 /// As a program leaves it that makes other keys by the same views, as with other rules of a time zone: what `A%` says lies where `A%25` is
 /// meant.
 async fn escaped() -> Lab {
-    let lab = Lab::with(SMALL, declared(&STAFF.replace("\"{PartitionKey}\"", "\"{PartitionKey}25\"")));
+    let lab = Lab::with(
+        SMALL,
+        declared(&STAFF.replace("\"{PartitionKey}\"", "\"{PartitionKey}25\"")),
+    );
     for name in ["Departments", "Mentors"] {
         drop(lab.account.tables.create_table(&table(name)).await);
     }
     for (name, pk, rk) in PERCENT {
         if name == "Departments" {
             let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Name", pk);
-            lab.account.tables.apply(&table(name), &TableOperation::Insert(entity)).await.unwrap();
+            lab.account
+                .tables
+                .apply(&table(name), &TableOperation::Insert(entity))
+                .await
+                .unwrap();
         } else {
             let entity = json!({"PartitionKey": pk, "RowKey": rk, "LastName": "King", "IsManager": pk == "A%"});
-            lab.work(&job(&json!({"op": "put", "table": name, "entity": entity}))).await.unwrap();
+            lab.work(&job(&json!({"op": "put", "table": name, "entity": entity})))
+                .await
+                .unwrap();
         }
     }
-    lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "A%", "rk": "department"}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "sync", "table": "Departments", "pk": "A%", "rk": "department"}),
+    ))
+    .await
+    .unwrap();
     lab.do_queued().await;
     // By the same definitions.
     let lab = lab.under(declared(STAFF));
     let catalog = lab.engine.catalog();
     for row in lab.rows(FOOTPRINTS).await {
-        let source = if row.entity.key.pk.as_str().starts_with("Staff~") { "Staff" } else { "Departments" };
+        let source = if row.entity.key.pk.as_str().starts_with("Staff~") {
+            "Staff"
+        } else {
+            "Departments"
+        };
         let today = catalog.fingerprint(catalog.table(&table(source)).unwrap());
-        merge(&lab, FOOTPRINTS, Entity::new(row.entity.key).with(FINGERPRINT, today)).await;
+        merge(
+            &lab,
+            FOOTPRINTS,
+            Entity::new(row.entity.key).with(FINGERPRINT, today),
+        )
+        .await;
     }
     lab
 }
@@ -572,8 +885,19 @@ async fn escaped() -> Lab {
 async fn told(lab: &Lab) -> Vec<Option<String>> {
     let mut told = Vec::new();
     for (name, pk, rk) in PERCENT {
-        let property = if name == "Staff" { "DepartmentName" } else { "ManagerName" };
-        told.push(lab.read(name, pk, rk).await.unwrap().entity.text(property).map(str::to_owned));
+        let property = if name == "Staff" {
+            "DepartmentName"
+        } else {
+            "ManagerName"
+        };
+        told.push(
+            lab.read(name, pk, rk)
+                .await
+                .unwrap()
+                .entity
+                .text(property)
+                .map(str::to_owned),
+        );
     }
     told
 }
@@ -583,29 +907,54 @@ async fn what_lies_under_keys_by_other_rules_is_found_and_put_right() {
     let some = |text: &str| Some(text.to_owned());
     let thorough = |(name, pk, rk): (&str, &str, &str)| json!({"op": "sync", "table": name, "pk": pk, "rk": rk, "thorough": true});
     let repairs = [
-        vec![json!({"op": "backfill", "table": "Departments"}), json!({"op": "backfill", "table": "Staff"})],
-        vec![json!({"op": "audit", "table": "Departments", "repair": true}), json!({"op": "audit", "table": "Staff", "repair": true})],
+        vec![
+            json!({"op": "backfill", "table": "Departments"}),
+            json!({"op": "backfill", "table": "Staff"}),
+        ],
+        vec![
+            json!({"op": "audit", "table": "Departments", "repair": true}),
+            json!({"op": "audit", "table": "Staff", "repair": true}),
+        ],
         PERCENT.into_iter().map(thorough).collect(),
     ];
     for repair in repairs {
         let lab = escaped().await;
         assert_eq!(told(&lab).await, [None, some("King"), None, some("A%")]);
         for name in ["Departments", "Staff"] {
-            lab.work(&job(&json!({"op": "audit", "table": name}))).await.unwrap();
+            lab.work(&job(&json!({"op": "audit", "table": name})))
+                .await
+                .unwrap();
         }
         let audits = lab.rows("EvenkeelAudits").await;
         for view in ["department_manager", "department_name"] {
-            let audit = audits.iter().find(|row| row.entity.key.rk.as_str() == view).unwrap();
-            assert!(matches!(audit.entity.get("Drift"), Some(EdmValue::Int64(1..))), "{view}: {audit:?}");
+            let audit = audits
+                .iter()
+                .find(|row| row.entity.key.rk.as_str() == view)
+                .unwrap();
+            assert!(
+                matches!(audit.entity.get("Drift"), Some(EdmValue::Int64(1..))),
+                "{view}: {audit:?}"
+            );
         }
         for step in &repair {
             lab.work(&job(step)).await.unwrap();
         }
         lab.do_queued().await;
         lab.finish().await;
-        assert_eq!(told(&lab).await, [some("King"), None, some("A%"), some("A%25")], "{repair:?}");
+        assert_eq!(
+            told(&lab).await,
+            [some("King"), None, some("A%"), some("A%25")],
+            "{repair:?}"
+        );
         for (name, pk, rk) in PERCENT {
-            let plan = lab.engine.plan(&Primary { table: table(name), key: EntityKey::new(pk, rk).unwrap() }).await.unwrap();
+            let plan = lab
+                .engine
+                .plan(&Primary {
+                    table: table(name),
+                    key: EntityKey::new(pk, rk).unwrap(),
+                })
+                .await
+                .unwrap();
             assert!(plan.in_step, "{repair:?}, {name} {pk}: {plan}");
         }
     }
@@ -633,13 +982,25 @@ async fn a_put_commits_with_what_it_sets_in_its_partition_whatever_signs_are_in_
     let mut transactions = Vec::new();
     for pk in ["Sales", "R%2FD"] {
         let department = Entity::new(EntityKey::new(pk, "department").unwrap());
-        lab.account.tables.apply(&table("Company"), &TableOperation::Insert(department)).await.unwrap();
+        lab.account
+            .tables
+            .apply(&table("Company"), &TableOperation::Insert(department))
+            .await
+            .unwrap();
         let before = lab.faults.total("Entity Group Transaction");
-        let entity = json!({"PartitionKey": pk, "RowKey": "7", "LastName": "King", "IsManager": true});
-        lab.work(&job(&json!({"op": "put", "table": "Company", "entity": entity}))).await.unwrap();
+        let entity =
+            json!({"PartitionKey": pk, "RowKey": "7", "LastName": "King", "IsManager": true});
+        lab.work(&job(
+            &json!({"op": "put", "table": "Company", "entity": entity}),
+        ))
+        .await
+        .unwrap();
         transactions.push(lab.faults.total("Entity Group Transaction") - before);
         let department = lab.read("Company", pk, "department").await.unwrap().entity;
         assert_eq!(department.text("ManagerName"), Some("King"), "{pk}");
     }
-    assert!(transactions[0] > 0 && transactions[0] == transactions[1], "{transactions:?}");
+    assert!(
+        transactions[0] > 0 && transactions[0] == transactions[1],
+        "{transactions:?}"
+    );
 }

@@ -52,7 +52,9 @@ fn lab() -> Lab {
 }
 
 fn booking(guest: &str, covers: impl Into<EdmValue>) -> Entity {
-    Entity::new(EntityKey::new("r1", "b1").unwrap()).with("Guest", guest).with("Covers", covers)
+    Entity::new(EntityKey::new("r1", "b1").unwrap())
+        .with("Guest", guest)
+        .with("Covers", covers)
 }
 
 fn put(entity: &Entity) -> Job {
@@ -66,16 +68,40 @@ fn on_key(op: &str) -> Job {
 /// Guests by what each view says: the index elsewhere, the one nearby, the list.
 async fn guests(lab: &Lab) -> [Vec<String>; 3] {
     let of = |name: &str, row: &Entity| row.text(name).map(str::to_owned);
-    let elsewhere = lab.rows("ByGuest").await.iter().filter_map(|row| of("Guest", &row.entity)).collect();
+    let elsewhere = lab
+        .rows("ByGuest")
+        .await
+        .iter()
+        .filter_map(|row| of("Guest", &row.entity))
+        .collect();
     let nearby = lab.rows("Bookings").await;
-    let nearby = nearby.iter().filter_map(|row| row.entity.key.rk.as_str().strip_prefix("guest_")?.strip_suffix("_b1").map(str::to_owned));
-    let listed = lab.read("Lists", "r1", "guests").await.and_then(|row| of("Guests", &row.entity));
-    let listed: Vec<(String, String, String)> = listed.map(|text| serde_json::from_str(&text).unwrap()).unwrap_or_default();
-    [elsewhere, nearby.collect(), listed.into_iter().map(|(guest, ..)| guest).collect()]
+    let nearby = nearby.iter().filter_map(|row| {
+        row.entity
+            .key
+            .rk
+            .as_str()
+            .strip_prefix("guest_")?
+            .strip_suffix("_b1")
+            .map(str::to_owned)
+    });
+    let listed = lab
+        .read("Lists", "r1", "guests")
+        .await
+        .and_then(|row| of("Guests", &row.entity));
+    let listed: Vec<(String, String, String)> = listed
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .unwrap_or_default();
+    [
+        elsewhere,
+        nearby.collect(),
+        listed.into_iter().map(|(guest, ..)| guest).collect(),
+    ]
 }
 
 async fn covers(lab: &Lab) -> Option<EdmValue> {
-    lab.read("Days", "r1", "covers").await.and_then(|row| row.entity.get("Covers").cloned())
+    lab.read("Days", "r1", "covers")
+        .await
+        .and_then(|row| row.entity.get("Covers").cloned())
 }
 
 fn all_say(guest: &str) -> [Vec<String>; 3] {
@@ -83,7 +109,10 @@ fn all_say(guest: &str) -> [Vec<String>; 3] {
 }
 
 async fn in_step(lab: &Lab, story: &str) {
-    let primary = Primary { table: table("Bookings"), key: booking("", 0).key };
+    let primary = Primary {
+        table: table("Bookings"),
+        key: booking("", 0).key,
+    };
     let plan = lab.engine.plan(&primary).await.unwrap();
     assert!(plan.in_step, "{story}: {plan}");
 }
@@ -99,18 +128,44 @@ async fn refused(lab: &Lab, job: &Job) -> String {
 #[tokio::test]
 async fn a_property_that_one_view_cannot_take_stops_no_other_view() {
     let lab = lab();
-    lab.account.tables.apply(&table("Bookings"), &evenkeel::ports::TableOperation::Insert(booking("Ada", "four"))).await.unwrap();
+    lab.account
+        .tables
+        .apply(
+            &table("Bookings"),
+            &evenkeel::ports::TableOperation::Insert(booking("Ada", "four")),
+        )
+        .await
+        .unwrap();
     for op in ["sync", "sync"] {
         let error = refused(&lab, &on_key(op)).await;
-        assert!(error.contains("view covers") && error.contains("\"Covers\"") && error.contains("all others are in step"), "{error}");
+        assert!(
+            error.contains("view covers")
+                && error.contains("\"Covers\"")
+                && error.contains("all others are in step"),
+            "{error}"
+        );
         assert_eq!(guests(&lab).await, all_say("Ada"));
         assert_eq!(covers(&lab).await, None);
     }
-    let primary = Primary { table: table("Bookings"), key: booking("", 0).key };
+    let primary = Primary {
+        table: table("Bookings"),
+        key: booking("", 0).key,
+    };
     let plan = lab.engine.plan(&primary).await.unwrap();
-    assert_eq!((plan.in_step, plan.underived.len(), plan.underived[0].view.as_str()), (false, 1, "covers"), "{plan}");
+    assert_eq!(
+        (
+            plan.in_step,
+            plan.underived.len(),
+            plan.underived[0].view.as_str()
+        ),
+        (false, 1, "covers"),
+        "{plan}"
+    );
     lab.work(&put(&booking("Ada", 4))).await.unwrap();
-    assert_eq!((guests(&lab).await, covers(&lab).await), (all_say("Ada"), Some(4_i64.into())));
+    assert_eq!(
+        (guests(&lab).await, covers(&lab).await),
+        (all_say("Ada"), Some(4_i64.into()))
+    );
     in_step(&lab, "corrected").await;
 }
 
@@ -119,13 +174,23 @@ async fn a_put_writes_its_primary_though_one_view_cannot_derive() {
     let lab = lab();
     lab.work(&put(&booking("Ada", 4))).await.unwrap();
     refused(&lab, &put(&booking("Bea", "four"))).await;
-    let row = lab.read("Bookings", "r1", "b1").await.expect("the booking is written").entity;
-    assert_eq!((row.text("Guest"), row.text("Covers")), (Some("Bea"), Some("four")));
+    let row = lab
+        .read("Bookings", "r1", "b1")
+        .await
+        .expect("the booking is written")
+        .entity;
+    assert_eq!(
+        (row.text("Guest"), row.text("Covers")),
+        (Some("Bea"), Some("four"))
+    );
     assert_eq!(guests(&lab).await, all_say("Bea"));
     // What the view had stays as it was, and goes with its primary.
     assert_eq!(covers(&lab).await, Some(4_i64.into()));
     lab.work(&on_key("delete")).await.unwrap();
-    assert_eq!((guests(&lab).await, covers(&lab).await), ([(); 3].map(|()| Vec::new()), None));
+    assert_eq!(
+        (guests(&lab).await, covers(&lab).await),
+        ([(); 3].map(|()| Vec::new()), None)
+    );
     lab.finish().await;
 }
 
@@ -134,10 +199,19 @@ async fn an_audit_mends_what_it_can_beside_a_view_that_cannot_derive() {
     let lab = lab();
     refused(&lab, &put(&booking("Ada", "four"))).await;
     lab.delete_row("ByGuest", "guest_Ada", "r1_b1").await;
-    lab.work(&job(&json!({"op": "audit", "table": "Bookings", "repair": true}))).await.unwrap();
+    lab.work(&job(
+        &json!({"op": "audit", "table": "Bookings", "repair": true}),
+    ))
+    .await
+    .unwrap();
     assert_eq!(guests(&lab).await, all_say("Ada"));
     let audits = lab.rows("EvenkeelAudits").await;
-    let drift = |view: &str| audits.iter().find(|row| row.entity.key.rk.as_str() == view).and_then(|row| row.entity.get("Drift").cloned());
+    let drift = |view: &str| {
+        audits
+            .iter()
+            .find(|row| row.entity.key.rk.as_str() == view)
+            .and_then(|row| row.entity.get("Drift").cloned())
+    };
     assert_eq!(drift("by_guest"), Some(0_i64.into()), "{audits:?}");
 }
 
@@ -149,13 +223,19 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             let lab = lab();
             lab.work(&put(&booking("Ada", 4))).await.unwrap();
             if matches!(bad, Job::Sync { .. }) {
-                let written = evenkeel::ports::TableOperation::InsertOrReplace(booking("Bea", "four"));
-                lab.account.tables.apply(&table("Bookings"), &written).await.unwrap();
+                let written =
+                    evenkeel::ports::TableOperation::InsertOrReplace(booking("Bea", "four"));
+                lab.account
+                    .tables
+                    .apply(&table("Bookings"), &written)
+                    .await
+                    .unwrap();
             }
             lab
         };
         let lab = prepared().await;
-        lab.faults.arm(u64::MAX, crate::protocol::world::Disturbance::Crash);
+        lab.faults
+            .arm(u64::MAX, crate::protocol::world::Disturbance::Crash);
         assert!(lab.deliver(&bad, 1).await.unwrap().is_err());
         let operations = lab.faults.counted();
         let mut sweep = Sweep::over(operations);
@@ -163,7 +243,10 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             let story = format!("{bad:?}, {case}");
             let lab = prepared().await;
             case.arm(&lab.faults);
-            assert!(lab.deliver_until_done(&bad).await.is_none(), "{story}: the job ends in the poison queue");
+            assert!(
+                lab.deliver_until_done(&bad).await.is_none(),
+                "{story}: the job ends in the poison queue"
+            );
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
@@ -173,7 +256,11 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             assert_eq!(covers(&lab).await, Some(4_i64.into()), "{story}");
             lab.work(&put(&booking("Cleo", 5))).await.unwrap();
             lab.finish().await;
-            assert_eq!((guests(&lab).await, covers(&lab).await), (all_say("Cleo"), Some(5_i64.into())), "{story}");
+            assert_eq!(
+                (guests(&lab).await, covers(&lab).await),
+                (all_say("Cleo"), Some(5_i64.into())),
+                "{story}"
+            );
             in_step(&lab, &story).await;
         }
         runs += sweep.runs().0;
@@ -213,13 +300,24 @@ set = { Covers = "sum(Covers)" }
 async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_derive_beside_it() {
     let lab = Lab::with(SMALL, declared(UNIQUE));
     let booking = |rk: &str, covers: EdmValue| {
-        put(&Entity::new(EntityKey::new("r1", rk).unwrap()).with("Guest", "Ada").with("Table", 7).with("Covers", covers))
+        put(&Entity::new(EntityKey::new("r1", rk).unwrap())
+            .with("Guest", "Ada")
+            .with("Table", 7)
+            .with("Covers", covers))
     };
     lab.work(&booking("b1", 2.into())).await.unwrap();
     let failure = lab.work(&booking("b2", "two".into())).await.unwrap_err();
     let (views, error) = (&failure.views, failure.chain());
-    assert_eq!(views.iter().map(ViewName::as_str).collect::<Vec<_>>(), ["by_guest", "by_table", "covers"]);
-    assert!(["ByGuest", "ByTable", "view covers"].iter().all(|named| error.contains(named)), "{error}");
+    assert_eq!(
+        views.iter().map(ViewName::as_str).collect::<Vec<_>>(),
+        ["by_guest", "by_table", "covers"]
+    );
+    assert!(
+        ["ByGuest", "ByTable", "view covers"]
+            .iter()
+            .all(|named| error.contains(named)),
+        "{error}"
+    );
 }
 
 /// Disturbs a job at each of its operations, and asks afterwards.
@@ -253,10 +351,16 @@ select = []
 
 /// No transaction goes beyond a partition.
 #[tokio::test]
-async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_primarys_transaction() {
+async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_primarys_transaction()
+{
     let copies = async |lab: &Lab| {
-        let rows = lab.rows("Bookings").await.into_iter().filter(|row| row.entity.get("ek_view").is_some());
-        rows.map(|row| row.entity.key.pk.to_string()).collect::<Vec<_>>()
+        let rows = lab
+            .rows("Bookings")
+            .await
+            .into_iter()
+            .filter(|row| row.entity.get("ek_view").is_some());
+        rows.map(|row| row.entity.key.pk.to_string())
+            .collect::<Vec<_>>()
     };
     let prepared = async || {
         let lab = Lab::with(SMALL, declared(ELSEWHERE_IN_ITS_TABLE));
@@ -264,8 +368,14 @@ async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_pri
         assert_eq!(copies(&lab).await, ["guest_Ada"]);
         lab
     };
-    for (job, expected) in [(put(&booking("Bea", 4)), vec!["guest_Bea"]), (on_key("delete"), vec![])] {
-        swept(prepared, &job, async |lab, case| assert_eq!(copies(lab).await, expected, "{job:?}, {case}")).await;
+    for (job, expected) in [
+        (put(&booking("Bea", 4)), vec!["guest_Bea"]),
+        (on_key("delete"), vec![]),
+    ] {
+        swept(prepared, &job, async |lab, case| {
+            assert_eq!(copies(lab).await, expected, "{job:?}, {case}")
+        })
+        .await;
     }
 }
 
@@ -300,8 +410,16 @@ async fn two_views_of_one_primary_exchange_their_keys() {
     };
     swept(prepared, &meeting("Bea", "Ada"), async |lab, case| {
         let rows = lab.rows("ByName").await.into_iter();
-        let views: Vec<_> = rows.map(|row| (row.entity.key.rk.to_string(), row.entity.text("ek_view").unwrap().to_owned())).collect();
-        let expected = [("Ada", "host"), ("Bea", "guest")].map(|(name, view)| (name.to_owned(), view.to_owned()));
+        let views: Vec<_> = rows
+            .map(|row| {
+                (
+                    row.entity.key.rk.to_string(),
+                    row.entity.text("ek_view").unwrap().to_owned(),
+                )
+            })
+            .collect();
+        let expected = [("Ada", "host"), ("Bea", "guest")]
+            .map(|(name, view)| (name.to_owned(), view.to_owned()));
         assert_eq!(views, expected, "{case}");
     })
     .await;

@@ -67,8 +67,12 @@ fn put(entity: &Entity, mode: &str) -> Job {
 
 fn on(op: &str) -> Job {
     match op {
-        "archive" | "restore" => job(&json!({"op": op, "archive": "former_surveys", "pk": "p", "rk": "1"})),
-        "move" => job(&json!({"op": op, "table": "Surveys", "pk": "p", "rk": "1", "to_pk": "p", "to_rk": "2"})),
+        "archive" | "restore" => {
+            job(&json!({"op": op, "archive": "former_surveys", "pk": "p", "rk": "1"}))
+        }
+        "move" => job(
+            &json!({"op": op, "table": "Surveys", "pk": "p", "rk": "1", "to_pk": "p", "to_rk": "2"}),
+        ),
         _ => job(&json!({"op": op, "table": "Surveys", "pk": "p", "rk": "1"})),
     }
 }
@@ -117,7 +121,12 @@ fn scenarios() -> Vec<Scenario> {
             job: || put(&survey(5, 4, "ada"), "replace"),
             after: || Some(("Surveys", "1", survey(5, 4, "ada"))),
         },
-        Scenario { name: "it is deleted", before: settled, job: || on("delete"), after: || None },
+        Scenario {
+            name: "it is deleted",
+            before: settled,
+            job: || on("delete"),
+            after: || None,
+        },
         Scenario {
             name: "it is archived",
             before: settled,
@@ -130,7 +139,12 @@ fn scenarios() -> Vec<Scenario> {
             job: || on("restore"),
             after: || Some(("Surveys", "1", survey(300, 1, "ada"))),
         },
-        Scenario { name: "it moves", before: settled, job: || on("move"), after: || Some(("Surveys", "2", survey(300, 1, "ada"))) },
+        Scenario {
+            name: "it moves",
+            before: settled,
+            job: || on("move"),
+            after: || Some(("Surveys", "2", survey(300, 1, "ada"))),
+        },
     ]
 }
 
@@ -144,18 +158,41 @@ async fn prepared(scenario: &Scenario) -> Lab {
 
 /// The entities of a table, put together by hand from rows that must all belong to one.
 fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<String, EdmValue>> {
-    let rows: Vec<_> = lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none()).collect();
+    let rows: Vec<_> = lab
+        .sim
+        .rows(&table(name))
+        .into_iter()
+        .filter(|row| row.entity.get("ek_view").is_none())
+        .collect();
     let mut entities = BTreeMap::new();
     let mut seen = 0;
-    for first in rows.iter().filter(|row| !row.entity.key.rk.as_str().contains('~')) {
+    for first in rows
+        .iter()
+        .filter(|row| !row.entity.key.rk.as_str().contains('~'))
+    {
         let rk = first.entity.key.rk.as_str();
-        let tokens: Vec<String> = first.entity.text("ek_rows").map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
-        let mut all: BTreeMap<_, _> = first.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let tokens: Vec<String> = first
+            .entity
+            .text("ek_rows")
+            .map(|text| serde_json::from_str(text).unwrap())
+            .unwrap_or_default();
+        let mut all: BTreeMap<_, _> = first
+            .entity
+            .user_properties()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         for (at, token) in tokens.iter().enumerate() {
             let key = format!("{rk}~{}", at + 1);
-            let row = rows.iter().find(|row| row.entity.key.rk.as_str() == key).unwrap_or_else(|| panic!("{story}: {key} is missing"));
+            let row = rows
+                .iter()
+                .find(|row| row.entity.key.rk.as_str() == key)
+                .unwrap_or_else(|| panic!("{story}: {key} is missing"));
             assert_eq!(row.entity.text("ek_row"), Some(token.as_str()), "{story}");
-            all.extend(row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())));
+            all.extend(
+                row.entity
+                    .user_properties()
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
         }
         seen += 1 + tokens.len();
         entities.insert(rk.to_owned(), all);
@@ -169,16 +206,36 @@ async fn check(lab: &Lab, story: &str) {
     let mut wanted = Vec::new();
     for (rk, survey) in entities(lab, "Surveys", story) {
         let mail = survey["Mail"].as_str().unwrap().to_owned();
-        let copy = lab.read("ByMail", "mail", &mail).await.unwrap_or_else(|| panic!("{story}: no copy for {mail}"));
+        let copy = lab
+            .read("ByMail", "mail", &mail)
+            .await
+            .unwrap_or_else(|| panic!("{story}: no copy for {mail}"));
         assert_eq!(copy.entity.get("Q0299"), survey.get("Q0299"), "{story}");
-        assert!(lab.read("Surveys", "p", &format!("mail_{mail}_{rk}")).await.is_some(), "{story}");
-        let primary = Primary { table: table("Surveys"), key: EntityKey::new("p", rk.as_str()).unwrap() };
+        assert!(
+            lab.read("Surveys", "p", &format!("mail_{mail}_{rk}"))
+                .await
+                .is_some(),
+            "{story}"
+        );
+        let primary = Primary {
+            table: table("Surveys"),
+            key: EntityKey::new("p", rk.as_str()).unwrap(),
+        };
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(plan.in_step, "{story}: {plan}");
         wanted.push(mail);
     }
-    assert_eq!(lab.sim.rows(&table("ByMail")).len(), wanted.len(), "{story}");
-    let near = lab.sim.rows(&table("Surveys")).into_iter().filter(|row| row.entity.get("ek_view").is_some()).count();
+    assert_eq!(
+        lab.sim.rows(&table("ByMail")).len(),
+        wanted.len(),
+        "{story}"
+    );
+    let near = lab
+        .sim
+        .rows(&table("Surveys"))
+        .into_iter()
+        .filter(|row| row.entity.get("ek_view").is_some())
+        .count();
     assert_eq!(near, wanted.len(), "{story}");
 }
 
@@ -198,7 +255,9 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
         while let Some(case) = sweep.next() {
             let lab = prepared(&scenario).await;
             case.arm(&lab.faults);
-            lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
+            lab.deliver_until_done(&(scenario.job)())
+                .await
+                .expect("it succeeds");
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
@@ -206,15 +265,24 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
             check(&lab, &story).await;
             let mut found: Vec<_> = Vec::new();
             for name in ["Surveys", "FormerSurveys"] {
-                found.extend(entities(&lab, name, &story).into_iter().map(|(rk, survey)| (name, rk, survey)));
+                found.extend(
+                    entities(&lab, name, &story)
+                        .into_iter()
+                        .map(|(rk, survey)| (name, rk, survey)),
+                );
             }
-            let expected: Vec<_> =
-                (scenario.after)().into_iter().map(|(name, rk, survey)| (name, rk.to_owned(), survey.properties)).collect();
+            let expected: Vec<_> = (scenario.after)()
+                .into_iter()
+                .map(|(name, rk, survey)| (name, rk.to_owned(), survey.properties))
+                .collect();
             assert_eq!(found, expected, "{story}");
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 300, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 300,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
@@ -224,13 +292,21 @@ fn meddlers() -> [(&'static str, Step); 2] {
     [
         ("one answer of the second row", |lab| {
             Box::pin(async move {
-                drop(lab.work(&put(&Entity::new(survey(0, 0, "").key).with("Q0298", 99), "merge")).await);
+                drop(
+                    lab.work(&put(
+                        &Entity::new(survey(0, 0, "").key).with("Q0298", 99),
+                        "merge",
+                    ))
+                    .await,
+                );
             })
         }),
         ("a row more", |lab| {
             Box::pin(async move {
-                let more =
-                    (300..600).fold(Entity::new(survey(0, 0, "").key).with("Q0298", 99), |entity, n| entity.with(format!("Q{n:04}"), 99));
+                let more = (300..600).fold(
+                    Entity::new(survey(0, 0, "").key).with("Q0298", 99),
+                    |entity, n| entity.with(format!("Q{n:04}"), 99),
+                );
                 drop(lab.work(&put(&more, "merge")).await);
             })
         }),
@@ -240,8 +316,12 @@ fn meddlers() -> [(&'static str, Step); 2] {
 #[tokio::test]
 async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
     let mut runs = 0_u32;
-    for scenario in scenarios().into_iter().filter(|scenario| matches!(scenario.name, "one answer changes" | "it is archived" | "it moves"))
-    {
+    for scenario in scenarios().into_iter().filter(|scenario| {
+        matches!(
+            scenario.name,
+            "one answer changes" | "it is archived" | "it moves"
+        )
+    }) {
         let operations = operations_of(&scenario).await;
         for (name, meddle) in meddlers() {
             for at in 1..=operations {
@@ -252,17 +332,27 @@ async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
                 lab.faults.calm();
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
-                let kept = ["Surveys", "FormerSurveys"].into_iter().flat_map(|name| entities(&lab, name, &story).into_values());
-                let kept = kept.filter(|survey| survey.get("Q0298") == Some(&EdmValue::from(99))).count();
+                let kept = ["Surveys", "FormerSurveys"]
+                    .into_iter()
+                    .flat_map(|name| entities(&lab, name, &story).into_values());
+                let kept = kept
+                    .filter(|survey| survey.get("Q0298") == Some(&EdmValue::from(99)))
+                    .count();
                 assert_eq!(kept, 1, "{story}");
-                if !entities(&lab, "Surveys", &story).values().any(|survey| survey.get("Mail").is_none()) {
+                if !entities(&lab, "Surveys", &story)
+                    .values()
+                    .any(|survey| survey.get("Mail").is_none())
+                {
                     check(&lab, &story).await;
                 }
                 runs += 1;
             }
         }
     }
-    assert!(runs > 20, "only {runs} runs: the sweep has lost its scenarios");
+    assert!(
+        runs > 20,
+        "only {runs} runs: the sweep has lost its scenarios"
+    );
 }
 
 #[tokio::test]
@@ -270,32 +360,62 @@ async fn a_reader_sees_one_version() {
     let key = survey(0, 0, "").key;
     for at in 1..=3 {
         let lab = lab();
-        lab.work(&put(&survey(600, 1, "ada"), "replace")).await.unwrap();
+        lab.work(&put(&survey(600, 1, "ada"), "replace"))
+            .await
+            .unwrap();
         let meddler = lab.of_another_worker();
         lab.faults.arm(at, Disturbance::Meddle);
         lab.faults.meddle(Box::pin(async move {
-            meddler.work(&put(&survey(600, 2, "ada"), "replace")).await.unwrap();
+            meddler
+                .work(&put(&survey(600, 2, "ada"), "replace"))
+                .await
+                .unwrap();
         }));
-        let row = wide::read(lab.account.tables.as_ref(), &table("Surveys"), &key, false).await.unwrap().joined().unwrap();
-        let answers: Value =
-            row.entity.user_properties().filter(|(name, _)| name.starts_with('Q')).map(|(_, value)| odata_number(value)).collect();
+        let row = wide::read(lab.account.tables.as_ref(), &table("Surveys"), &key, false)
+            .await
+            .unwrap()
+            .joined()
+            .unwrap();
+        let answers: Value = row
+            .entity
+            .user_properties()
+            .filter(|(name, _)| name.starts_with('Q'))
+            .map(|(_, value)| odata_number(value))
+            .collect();
         let first = answers[0].clone();
-        assert!(answers.as_array().unwrap().iter().all(|answer| *answer == first), "torn at request {at}");
+        assert!(
+            answers
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|answer| *answer == first),
+            "torn at request {at}"
+        );
         assert_eq!(answers.as_array().unwrap().len(), 600);
     }
 }
 
 /// What applications do that do not know of further rows.
-const CARELESS: [&str; 3] = ["the first row deleted", "the first row replaced", "the first archived row deleted"];
+const CARELESS: [&str; 3] = [
+    "the first row deleted",
+    "the first row replaced",
+    "the first archived row deleted",
+];
 
 /// An entity of which further rows are left over.
 async fn left_over(how: &str) -> Lab {
     let lab = lab();
-    lab.work(&put(&survey(800, 1, "ada"), "replace")).await.unwrap();
+    lab.work(&put(&survey(800, 1, "ada"), "replace"))
+        .await
+        .unwrap();
     match how {
         "the first row replaced" => {
             let alone = TableOperation::InsertOrReplace(survey(3, 1, "ada"));
-            lab.account.tables.apply(&table("Surveys"), &alone).await.unwrap();
+            lab.account
+                .tables
+                .apply(&table("Surveys"), &alone)
+                .await
+                .unwrap();
         }
         "the first archived row deleted" => {
             lab.work(&on("archive")).await.unwrap();
@@ -314,13 +434,19 @@ async fn an_erasure_takes_rows_that_have_lost_their_first() {
         while let Some(case) = sweep.next() {
             let lab = left_over(how).await;
             case.arm(&lab.faults);
-            lab.deliver_until_done(&on("erase")).await.expect("it succeeds");
+            lab.deliver_until_done(&on("erase"))
+                .await
+                .expect("it succeeds");
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
             for name in ["Surveys", "FormerSurveys", "ByMail"] {
                 let rows = lab.sim.rows(&table(name));
-                assert!(rows.is_empty(), "{how}, {case}: {} rows of {name} are left", rows.len());
+                assert!(
+                    rows.is_empty(),
+                    "{how}, {case}: {} rows of {name} are left",
+                    rows.len()
+                );
             }
         }
         runs += sweep.runs().0;
@@ -331,7 +457,10 @@ async fn an_erasure_takes_rows_that_have_lost_their_first() {
 #[tokio::test]
 async fn an_entity_that_takes_up_such_rows_amid_an_erasure_is_whole() {
     let anew = || survey(800, 1, "ada");
-    let operations = left_over(CARELESS[0]).await.operations_of(&on("erase")).await;
+    let operations = left_over(CARELESS[0])
+        .await
+        .operations_of(&on("erase"))
+        .await;
     for at in 1..=operations {
         let story = format!("put anew before operation {at}");
         let lab = left_over(CARELESS[0]).await;
@@ -345,7 +474,11 @@ async fn an_entity_that_takes_up_such_rows_amid_an_erasure_is_whole() {
         lab.faults.calm();
         lab.finish().await;
         check(&lab, &story).await;
-        assert_eq!(entities(&lab, "Surveys", &story)["1"], anew().properties, "{story}");
+        assert_eq!(
+            entities(&lab, "Surveys", &story)["1"],
+            anew().properties,
+            "{story}"
+        );
     }
 }
 
@@ -359,14 +492,33 @@ fn odata_number(value: &EdmValue) -> Value {
 #[tokio::test]
 async fn a_worker_whose_catalog_does_not_know_that_a_table_is_wide_leaves_its_entities_to_others() {
     let wide = lab();
-    wide.work(&put(&survey(300, 1, "ada"), "replace")).await.unwrap();
+    wide.work(&put(&survey(300, 1, "ada"), "replace"))
+        .await
+        .unwrap();
     let narrow = lab_of(&CATALOG.replace("wide = true", "wide = false"));
     for row in wide.sim.rows(&table("Surveys")) {
-        narrow.account.tables.apply(&table("Surveys"), &TableOperation::Insert(row.entity)).await.unwrap();
+        narrow
+            .account
+            .tables
+            .apply(&table("Surveys"), &TableOperation::Insert(row.entity))
+            .await
+            .unwrap();
     }
-    for job in [on("sync"), on("delete"), put(&survey(3, 2, "ada"), "replace")] {
+    for job in [
+        on("sync"),
+        on("delete"),
+        put(&survey(3, 2, "ada"), "replace"),
+    ] {
         let failure = narrow.work(&job).await.unwrap_err();
-        assert!(matches!(failure.class, FailureClass::Transient { .. }) && failure.chain().contains("is not wide"), "{}", failure.chain());
+        assert!(
+            matches!(failure.class, FailureClass::Transient { .. })
+                && failure.chain().contains("is not wide"),
+            "{}",
+            failure.chain()
+        );
     }
-    assert_eq!(narrow.sim.rows(&table("Surveys")).len(), wide.sim.rows(&table("Surveys")).len());
+    assert_eq!(
+        narrow.sim.rows(&table("Surveys")).len(),
+        wide.sim.rows(&table("Surveys")).len()
+    );
 }

@@ -14,12 +14,18 @@ use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::KeyBytes;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, JobRequest, Stamp};
-use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
+use evenkeel::model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName,
+    document,
+};
 use evenkeel::ports::vault::Vault;
-use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
+use evenkeel::ports::{
+    Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores,
+    TableOperation, What,
+};
 use evenkeel::reconcile::{
-    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, ItemChange, MemoryBudget, Outcome, Recheck, SealSecret, Waits, Work,
-    footprint,
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, ItemChange, MemoryBudget,
+    Outcome, Recheck, SealSecret, Waits, Work, footprint,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use evenkeel_simulation::Placement;
@@ -68,9 +74,17 @@ pub(crate) enum Arrival {
 /// A deletion that is executed and not heard of.
 enum Unheard {
     /// It has not been sent.
-    Awaited { table: &'static str, then: Option<ErrorClass>, meddling: Meddling },
+    Awaited {
+        table: &'static str,
+        then: Option<ErrorClass>,
+        meddling: Meddling,
+    },
     /// It was executed.
-    Executed { table: &'static str, then: Option<ErrorClass>, meddling: Meddling },
+    Executed {
+        table: &'static str,
+        then: Option<ErrorClass>,
+        meddling: Meddling,
+    },
 }
 
 /// Whether an operation deletes a row of a table, alone or in a transaction.
@@ -122,8 +136,17 @@ impl Strike {
 
     /// The next deletion of a row of a table is executed and not heard of. Before anything else is sent somebody meddles; where what is
     /// sent is the deletion once more, it is refused as `then` says, or as it is.
-    pub(crate) fn lose_the_deletion_of(&self, table: &'static str, then: Option<ErrorClass>, meddling: Meddling) {
-        *self.unheard.lock().unwrap() = Some(Unheard::Awaited { table, then, meddling });
+    pub(crate) fn lose_the_deletion_of(
+        &self,
+        table: &'static str,
+        then: Option<ErrorClass>,
+        meddling: Meddling,
+    ) {
+        *self.unheard.lock().unwrap() = Some(Unheard::Awaited {
+            table,
+            then,
+            meddling,
+        });
     }
 
     /// Whether a deletion that was to be lost was sent, and something after it.
@@ -134,17 +157,30 @@ impl Strike {
     async fn unheard(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let unheard = self.unheard.lock().unwrap().take()?;
         match unheard {
-            Unheard::Awaited { table, then, meddling } if deletes(operation, table) => {
-                *self.unheard.lock().unwrap() = Some(Unheard::Executed { table, then, meddling });
+            Unheard::Awaited {
+                table,
+                then,
+                meddling,
+            } if deletes(operation, table) => {
+                *self.unheard.lock().unwrap() = Some(Unheard::Executed {
+                    table,
+                    then,
+                    meddling,
+                });
                 Some(FaultDecision::LoseAnswer)
             }
             awaited @ Unheard::Awaited { .. } => {
                 *self.unheard.lock().unwrap() = Some(awaited);
                 None
             }
-            Unheard::Executed { table, then, meddling } => {
+            Unheard::Executed {
+                table,
+                then,
+                meddling,
+            } => {
                 meddling.await;
-                then.filter(|_| deletes(operation, table)).map(FaultDecision::Fail)
+                then.filter(|_| deletes(operation, table))
+                    .map(FaultDecision::Fail)
             }
         }
     }
@@ -215,9 +251,19 @@ impl FaultPolicy for Strike {
 
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
-            *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
+            *self
+                .writes
+                .lock()
+                .unwrap()
+                .entry(table.to_string())
+                .or_default() += 1;
         }
-        *self.totals.lock().unwrap().entry(operation.name).or_default() += 1;
+        *self
+            .totals
+            .lock()
+            .unwrap()
+            .entry(operation.name)
+            .or_default() += 1;
         if self.turns.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
@@ -240,7 +286,9 @@ impl FaultPolicy for Strike {
                 std::future::pending().await
             }
             Some(Disturbance::Refuse) => FaultDecision::Fail(ErrorClass::Refused),
-            Some(Disturbance::Throttle) => FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }),
+            Some(Disturbance::Throttle) => {
+                FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
+            }
             // A read that gets no answer is only a failed read.
             Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
                 FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
@@ -269,7 +317,8 @@ struct Hands(AtomicI64);
 
 impl Clock for Hands {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst)).unwrap()
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
+            .unwrap()
     }
 
     fn monotonic(&self) -> Duration {
@@ -315,7 +364,12 @@ pub(crate) const SHAPE: Shape = Shape {
     placement: Placement::Main,
 };
 /// Fewer of them, where each operation more is many runs more.
-pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };
+pub(crate) const SMALL: Shape = Shape {
+    lists: false,
+    sets: false,
+    groups: false,
+    ..SHAPE
+};
 
 /// Everything that a test needs.
 #[derive(Clone)]
@@ -349,18 +403,35 @@ pub(crate) fn recheck_queue() -> QueueName {
 
 /// The key-encryption key of every laboratory.
 pub(crate) fn vault() -> Arc<dyn Vault> {
-    Arc::new(LocalVault::new("k1", [("k1".to_owned(), KeyBytes([7; 32]))]))
+    Arc::new(LocalVault::new(
+        "k1",
+        [("k1".to_owned(), KeyBytes([7; 32]))],
+    ))
 }
 
 /// The account with the decorators that it has in the program, or without.
 fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
-    let Some(grouping) = decorators else { return sim.account() };
+    let Some(grouping) = decorators else {
+        return sim.account();
+    };
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    decorate(&AccountName::main(), &sim.account(), grouping, retries(), &clock, &chance).account
+    decorate(
+        &AccountName::main(),
+        &sim.account(),
+        grouping,
+        retries(),
+        &clock,
+        &chance,
+    )
+    .account
 }
 
 /// The sink, likewise.
-fn sink(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> (AccountName, Arc<dyn Sink>) {
+fn sink(
+    sim: &SimWorld,
+    clock: &Arc<Hands>,
+    decorators: Option<Grouping>,
+) -> (AccountName, Arc<dyn Sink>) {
     let name = AccountName::new("catalog").unwrap();
     if decorators.is_none() {
         return (name, sim.sink());
@@ -371,7 +442,11 @@ fn sink(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> (Ac
 }
 
 fn retries() -> RetryPolicy {
-    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let backoff = Backoff {
+        min: Duration::from_millis(50),
+        base: Duration::from_millis(100),
+        max: Duration::from_secs(5),
+    };
     RetryPolicy::growing(backoff, 6)
 }
 
@@ -389,11 +464,21 @@ fn engine(
 ) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [sink(sim, clock, decorators)].into();
     let beside = beside.map(|sim| (other(), sim.account()));
-    let accounts = [(AccountName::main(), account(sim, clock, decorators))].into_iter().chain(beside);
-    let stores = Stores::new(accounts.collect()).with_files(sim.files()).with_sinks(sinks);
+    let accounts = [(AccountName::main(), account(sim, clock, decorators))]
+        .into_iter()
+        .chain(beside);
+    let stores = Stores::new(accounts.collect())
+        .with_files(sim.files())
+        .with_sinks(sinks);
     let stores = stores.with_vault(Some(vault()));
     let (catalog, clock) = (Arc::clone(catalog), Arc::clone(clock));
-    let engine = Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER });
+    let engine = Engine::new(EngineParts {
+        stores,
+        catalog,
+        clock,
+        chance,
+        recheck_after: RECHECK_AFTER,
+    });
     Arc::new(engine.sealing_by(Arc::clone(secret)))
 }
 
@@ -440,8 +525,20 @@ impl Lab {
         let (declared, secret) = (Arc::new(catalog), Arc::default());
         let lab = Self {
             shape,
-            engine: engine((&sim, beside.as_ref()), (&clock, &secret), &declared, decorators, Arc::new(Dice)),
-            meddler: engine((&sim, beside.as_ref()), (&clock, &secret), &declared, None, Arc::new(Dice)),
+            engine: engine(
+                (&sim, beside.as_ref()),
+                (&clock, &secret),
+                &declared,
+                decorators,
+                Arc::new(Dice),
+            ),
+            meddler: engine(
+                (&sim, beside.as_ref()),
+                (&clock, &secret),
+                &declared,
+                None,
+                Arc::new(Dice),
+            ),
             sim,
             beside,
             account,
@@ -453,16 +550,27 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in
-                declared.tables.keys().chain([&footprint::table(), &claim::table(), &table("EvenkeelAudits"), &table("Departments")])
-            {
+            for name in declared.tables.keys().chain([
+                &footprint::table(),
+                &claim::table(),
+                &table("EvenkeelAudits"),
+                &table("Departments"),
+            ]) {
                 lab.account.tables.create_table(name).await.unwrap();
             }
-            lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await.unwrap();
+            lab.account
+                .tables
+                .apply(&table("Departments"), &TableOperation::Insert(department()))
+                .await
+                .unwrap();
             for queue in [recheck_queue(), QueueName::new("jobs").unwrap()] {
                 lab.account.queues.create_queue(&queue).await.unwrap();
             }
-            lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
+            lab.account
+                .blobs
+                .create_container(&ContainerName::new(CONTAINER).unwrap())
+                .await
+                .unwrap();
             // As workers do before their first jobs. The other engine has it from here.
             // No runtime is there to give it a new budget.
             tokio::task::unconstrained(lab.meddler.read_secret()).await;
@@ -473,42 +581,98 @@ impl Lab {
     /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
-        let engine = || engine((&self.sim, self.beside.as_ref()), (&self.clock, &self.secret), &catalog, None, Arc::new(Dice));
-        Self { engine: engine(), meddler: engine(), ..self.clone() }
+        let engine = || {
+            engine(
+                (&self.sim, self.beside.as_ref()),
+                (&self.clock, &self.secret),
+                &catalog,
+                None,
+                Arc::new(Dice),
+            )
+        };
+        Self {
+            engine: engine(),
+            meddler: engine(),
+            ..self.clone()
+        }
     }
 
     /// The same laboratory as another worker sees it, which does its work while the first one waits for an answer.
     pub(crate) fn of_another_worker(&self) -> Self {
-        Self { engine: Arc::clone(&self.meddler), ..self.clone() }
+        Self {
+            engine: Arc::clone(&self.meddler),
+            ..self.clone()
+        }
     }
 
     /// The same laboratory as one of many workers sees it, who race.
     pub(crate) fn of_a_racing_worker(&self) -> Self {
         let chance = Spread(AtomicU64::new(Dice.next_u64() << 40));
-        let engine = engine((&self.sim, self.beside.as_ref()), (&self.clock, &self.secret), self.engine.catalog(), None, Arc::new(chance));
-        Self { engine, ..self.clone() }
+        let engine = engine(
+            (&self.sim, self.beside.as_ref()),
+            (&self.clock, &self.secret),
+            self.engine.catalog(),
+            None,
+            Arc::new(chance),
+        );
+        Self {
+            engine,
+            ..self.clone()
+        }
     }
 
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.seen_by(1, self.faults.clone());
-        let beside = self.beside.as_ref().map(|beside| beside.seen_by(1, self.faults.clone()));
-        let engine = || engine((&sim, beside.as_ref()), (&self.clock, &self.secret), self.engine.catalog(), None, Arc::new(Dice));
-        Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), beside: beside.clone(), ..self.clone() }
+        let beside = self
+            .beside
+            .as_ref()
+            .map(|beside| beside.seen_by(1, self.faults.clone()));
+        let engine = || {
+            engine(
+                (&sim, beside.as_ref()),
+                (&self.clock, &self.secret),
+                self.engine.catalog(),
+                None,
+                Arc::new(Dice),
+            )
+        };
+        Self {
+            engine: engine(),
+            meddler: engine(),
+            account: sim.account(),
+            sim: sim.clone(),
+            beside: beside.clone(),
+            ..self.clone()
+        }
     }
 
     /// The same, whose worker has just started and knows nothing.
     pub(crate) fn of_a_restarted_worker(&self) -> Self {
-        Self { secret: Arc::default(), ..self.clone() }.of_a_new_worker()
+        Self {
+            secret: Arc::default(),
+            ..self.clone()
+        }
+        .of_a_new_worker()
     }
 
     pub(crate) fn wait(&self, duration: Duration) {
-        self.clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+        self.clock.0.fetch_add(
+            i64::try_from(duration.as_millis()).unwrap(),
+            Ordering::SeqCst,
+        );
     }
 
     /// A client writes an employee, as clients do.
     pub(crate) async fn write(&self, entity: Entity) {
-        self.account.tables.apply(&table("Employees"), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        self.account
+            .tables
+            .apply(
+                &table("Employees"),
+                &TableOperation::InsertOrReplace(entity),
+            )
+            .await
+            .unwrap();
     }
 
     /// A client writes an employee, and remembers it.
@@ -529,15 +693,34 @@ impl Lab {
     }
 
     pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
-        self.account.tables.get(&table(name), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
+        self.account
+            .tables
+            .get(&table(name), &EntityKey::new(pk, rk).unwrap(), None)
+            .await
+            .unwrap()
     }
 
     /// The document of an employee of Sales, in the container or in the folder.
     pub(crate) async fn document(&self, rk: &str) -> Option<Entity> {
         let name = BlobName::new(format!("Sales/{rk}.json")).unwrap();
-        let blob = self.account.blobs.get(&ContainerName::new(CONTAINER).unwrap(), &name, None).await.unwrap();
-        let file = self.sim.files().read(&FilePlace { dir: FOLDER.to_owned(), name }).await.unwrap();
-        let content = blob.map(|blob| blob.content).or_else(|| file.map(|file| file.content))?;
+        let blob = self
+            .account
+            .blobs
+            .get(&ContainerName::new(CONTAINER).unwrap(), &name, None)
+            .await
+            .unwrap();
+        let file = self
+            .sim
+            .files()
+            .read(&FilePlace {
+                dir: FOLDER.to_owned(),
+                name,
+            })
+            .await
+            .unwrap();
+        let content = blob
+            .map(|blob| blob.content)
+            .or_else(|| file.map(|file| file.content))?;
         Some(document::decode(&content, &EntityKey::new("Sales", rk).unwrap()).unwrap())
     }
 
@@ -545,8 +728,21 @@ impl Lab {
     pub(crate) async fn lines(&self) -> Vec<serde_json::Value> {
         let container = ContainerName::new(CONTAINER).unwrap();
         let mut lines = Vec::new();
-        for blob in self.account.blobs.list(&container, "logs/", None).await.unwrap().blobs {
-            let blob = self.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap();
+        for blob in self
+            .account
+            .blobs
+            .list(&container, "logs/", None)
+            .await
+            .unwrap()
+            .blobs
+        {
+            let blob = self
+                .account
+                .blobs
+                .get(&container, &blob.name, None)
+                .await
+                .unwrap()
+                .unwrap();
             let text = String::from_utf8(blob.content.to_vec()).unwrap();
             lines.extend(text.lines().map(|line| serde_json::from_str(line).unwrap()));
         }
@@ -554,14 +750,23 @@ impl Lab {
     }
 
     pub(crate) async fn rows(&self, name: &str) -> Vec<Row> {
-        self.account.tables.query(&table(name), &Query::default()).await.unwrap().rows
+        self.account
+            .tables
+            .query(&table(name), &Query::default())
+            .await
+            .unwrap()
+            .rows
     }
 
     /// A new message.
     pub(crate) fn delivery(&self) -> Delivery {
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
+            stamp: Stamp {
+                message_id: format!("m{number}"),
+                enqueued: self.clock.now(),
+                job: None,
+            },
             dequeue_count: 1,
             account: AccountName::main(),
             carry_queue: QueueName::new("jobs").unwrap(),
@@ -582,11 +787,37 @@ impl Lab {
     /// A message that was put on the queue just now, and its first delivery, as the queue tells it.
     pub(crate) async fn queued(&self, job: &serde_json::Value) -> (Job, Delivery) {
         let queue = QueueName::new("jobs").unwrap();
-        self.account.queues.put(&queue, &job.to_string(), Duration::ZERO, evenkeel::ports::Ttl::Never).await.unwrap();
-        let got = self.account.queues.get(&queue, 1, Duration::from_hours(24)).await.unwrap().remove(0);
+        self.account
+            .queues
+            .put(
+                &queue,
+                &job.to_string(),
+                Duration::ZERO,
+                evenkeel::ports::Ttl::Never,
+            )
+            .await
+            .unwrap();
+        let got = self
+            .account
+            .queues
+            .get(&queue, 1, Duration::from_hours(24))
+            .await
+            .unwrap()
+            .remove(0);
         let (job, delivery) = self.message(job);
-        let stamp = Stamp { message_id: got.id, enqueued: got.inserted, job: delivery.stamp.job };
-        (job, Delivery { stamp, dequeue_count: got.dequeue_count, ..delivery })
+        let stamp = Stamp {
+            message_id: got.id,
+            enqueued: got.inserted,
+            job: delivery.stamp.job,
+        };
+        (
+            job,
+            Delivery {
+                stamp,
+                dequeue_count: got.dequeue_count,
+                ..delivery
+            },
+        )
     }
 
     /// Runs a delivery of a message, once.
@@ -598,8 +829,15 @@ impl Lab {
     pub(crate) async fn work(&self, job: &Job) -> Result<Outcome, Failure> {
         let mut delivery = self.delivery();
         loop {
-            match self.engine.execute(&Work::Job(job.clone()), &delivery).await {
-                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 20 => {
+            match self
+                .engine
+                .execute(&Work::Job(job.clone()), &delivery)
+                .await
+            {
+                Err(failure)
+                    if matches!(failure.class, FailureClass::Transient { .. })
+                        && delivery.dequeue_count < 20 =>
+                {
                     delivery.dequeue_count += 1;
                 }
                 result => return result,
@@ -608,7 +846,10 @@ impl Lab {
     }
 
     /// Does a job as `work` does, and tells which changes of items no outcome tells of.
-    pub(crate) async fn work_untold(&self, job: &Job) -> (Result<Outcome, Failure>, Vec<ItemChange>) {
+    pub(crate) async fn work_untold(
+        &self,
+        job: &Job,
+    ) -> (Result<Outcome, Failure>, Vec<ItemChange>) {
         let waits = Waits::new(self.clock.clone());
         (waits.of(self.work(job)).await, waits.untold())
     }
@@ -619,7 +860,11 @@ impl Lab {
     }
 
     /// Delivers a job once. Nothing where the worker crashed.
-    pub(crate) async fn deliver(&self, job: &Job, dequeue_count: u32) -> Option<Result<Outcome, Failure>> {
+    pub(crate) async fn deliver(
+        &self,
+        job: &Job,
+        dequeue_count: u32,
+    ) -> Option<Result<Outcome, Failure>> {
         let delivery = self.delivered(dequeue_count);
         let work = Work::Job(job.clone());
         tokio::select! {
@@ -631,17 +876,31 @@ impl Lab {
 
     /// Gives a job up that was delivered, as the worker does when its message is exhausted.
     pub(crate) async fn give_up(&self, job: &Job) {
-        self.engine.give_up(&Work::Job(job.clone()), &self.delivered(1)).await.unwrap();
+        self.engine
+            .give_up(&Work::Job(job.clone()), &self.delivered(1))
+            .await
+            .unwrap();
     }
 
     fn delivered(&self, dequeue_count: u32) -> Delivery {
-        Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start(), job: None }, ..self.delivery() }
+        Delivery {
+            dequeue_count,
+            stamp: Stamp {
+                message_id: "the-job".to_owned(),
+                enqueued: start(),
+                job: None,
+            },
+            ..self.delivery()
+        }
     }
 
     /// How many operations a job takes that nothing disturbs.
     pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
         self.faults.arm(u64::MAX, Disturbance::Crash);
-        self.deliver(job, 1).await.expect("not disturbed").expect("the job succeeds");
+        self.deliver(job, 1)
+            .await
+            .expect("not disturbed")
+            .expect("the job succeeds");
         let operations = self.faults.counted();
         self.faults.calm();
         operations
@@ -664,21 +923,35 @@ impl Lab {
         let queue = QueueName::new("jobs").unwrap();
         let mut done = 0;
         loop {
-            let messages = self.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap();
+            let messages = self
+                .account
+                .queues
+                .get(&queue, 32, Duration::from_mins(1))
+                .await
+                .unwrap();
             if messages.is_empty() {
                 return;
             }
             for message in messages {
                 done += 1;
-                assert!(done < MOST_QUEUED, "jobs queue jobs without end: {message:?}");
-                let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
+                assert!(
+                    done < MOST_QUEUED,
+                    "jobs queue jobs without end: {message:?}"
+                );
+                let MessageText::Readable(text) = &message.text else {
+                    panic!("an unreadable job")
+                };
                 for queued in jobs_of(text) {
                     match self.work(&queued).await {
                         Ok(Outcome::Done(_)) => {}
                         ended => panic!("{queued:?} ended as {ended:?}"),
                     }
                 }
-                self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+                self.account
+                    .queues
+                    .delete(&queue, &message.id, &message.pop_receipt)
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -687,29 +960,62 @@ impl Lab {
     pub(crate) async fn rechecks(&self) -> Vec<Recheck> {
         // Those of a recheck's run come twice as late.
         self.wait(2 * (RECHECK_AFTER + Duration::from_mins(2)));
-        let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
-        let text = |text: MessageText| if let MessageText::Readable(text) = text { text } else { panic!("unreadable recheck") };
-        messages.into_iter().flat_map(|message| Recheck::decode_all(&text(message.text)).unwrap()).collect()
+        let messages = self
+            .account
+            .queues
+            .get(&recheck_queue(), 32, Duration::from_mins(1))
+            .await
+            .unwrap();
+        let text = |text: MessageText| {
+            if let MessageText::Readable(text) = text {
+                text
+            } else {
+                panic!("unreadable recheck")
+            }
+        };
+        messages
+            .into_iter()
+            .flat_map(|message| Recheck::decode_all(&text(message.text)).unwrap())
+            .collect()
     }
 
     /// Runs the rechecks that are due.
     pub(crate) async fn recheck(&self) {
-        let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+        let messages = self
+            .account
+            .queues
+            .get(&recheck_queue(), 32, Duration::from_mins(1))
+            .await
+            .unwrap();
         for message in messages {
-            let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
+            let MessageText::Readable(text) = &message.text else {
+                panic!("unreadable recheck")
+            };
             let delivery = Delivery {
-                stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job: None },
+                stamp: Stamp {
+                    message_id: message.id.clone(),
+                    enqueued: message.inserted,
+                    job: None,
+                },
                 dequeue_count: message.dequeue_count,
                 ..self.delivery()
             };
             for recheck in Recheck::decode_all(text).unwrap() {
-                match self.engine.execute(&Work::Recheck(recheck), &delivery).await {
+                match self
+                    .engine
+                    .execute(&Work::Recheck(recheck), &delivery)
+                    .await
+                {
                     Ok(_) => {}
                     Err(failure) if failure.class == FailureClass::Permanent => {}
                     Err(failure) => panic!("a recheck failed: {}", failure.chain()),
                 }
             }
-            self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
+            self.account
+                .queues
+                .delete(&recheck_queue(), &message.id, &message.pop_receipt)
+                .await
+                .unwrap();
         }
     }
 
@@ -728,7 +1034,12 @@ impl Lab {
             }
             self.recheck().await;
         }
-        let left = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+        let left = self
+            .account
+            .queues
+            .get(&recheck_queue(), 32, Duration::from_mins(1))
+            .await
+            .unwrap();
         let footprints = self.rows(footprint::FOOTPRINTS).await;
         panic!("rechecks never end: {left:?}, {footprints:?}");
     }
@@ -738,20 +1049,30 @@ impl Lab {
 pub(crate) fn declared(text: &str) -> Catalog {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), text).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+    let request = Request {
+        folder: Folder::Named(folder.path().to_owned()),
+        ..Request::default()
+    };
+    config::load(&request)
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .catalog
 }
 
 /// When the job of a scenario was enqueued: before everything that is done to the data afterwards.
 fn start() -> Timestamp {
-    Timestamp::from_millisecond(1_795_000_000_000).unwrap().saturating_add(SignedDuration::from_secs(30)).unwrap()
+    Timestamp::from_millisecond(1_795_000_000_000)
+        .unwrap()
+        .saturating_add(SignedDuration::from_secs(30))
+        .unwrap()
 }
 
 /// The jobs that a message asks for.
 pub(crate) fn jobs_of(text: &str) -> Vec<Job> {
     match job::decode_request(job::decode_object(text).unwrap()).unwrap() {
         JobRequest::Job(envelope) => vec![envelope.job],
-        JobRequest::Batch(batch) => (0..batch.len()).map(|at| batch.job(at).unwrap().job).collect(),
+        JobRequest::Batch(batch) => (0..batch.len())
+            .map(|at| batch.job(at).unwrap().job)
+            .collect(),
     }
 }
 
@@ -764,5 +1085,8 @@ pub(crate) fn sync(pk: &str, rk: &str) -> Job {
 }
 
 pub(crate) fn employee(rk: &str, email: &str, last_name: &str) -> Entity {
-    Entity::new(EntityKey::new("Sales", rk).unwrap()).with("FirstName", "Ada").with("LastName", last_name).with("Email", email)
+    Entity::new(EntityKey::new("Sales", rk).unwrap())
+        .with("FirstName", "Ada")
+        .with("LastName", last_name)
+        .with("Email", email)
 }

@@ -21,9 +21,11 @@ pub(crate) struct Accounts {
 
 /// The employee that a job is about: each is the only one of its employee.
 pub(crate) fn employee(number: usize) -> Entity {
-    Entity::new(EntityKey::new(format!("Department {}", number % 7), format!("{number:05}")).unwrap())
-        .with("FirstName", format!("First {number}"))
-        .with("Email", format!("Number.{number}@contoso.com"))
+    Entity::new(
+        EntityKey::new(format!("Department {}", number % 7), format!("{number:05}")).unwrap(),
+    )
+    .with("FirstName", format!("First {number}"))
+    .with("Email", format!("Number.{number}@contoso.com"))
 }
 
 /// What the n-th job does, where so many neighbours do the same.
@@ -42,11 +44,20 @@ pub(crate) fn job(number: usize, neighbours: usize) -> Value {
 type Keyed = BTreeMap<(String, String), evenkeel::model::Row>;
 
 /// Whether a job's effect can be seen, items included.
-fn is_done((number, neighbours): (usize, usize), present: &Keyed, archived: &Keyed, index: &Keyed) -> bool {
+fn is_done(
+    (number, neighbours): (usize, usize),
+    present: &Keyed,
+    archived: &Keyed,
+    index: &Keyed,
+) -> bool {
     let EntityKey { pk, rk } = employee(number).key;
     let key = (pk.as_str().to_owned(), rk.as_str().to_owned());
     let indexed = |email: String| index.contains_key(&(format!("email_{pk}"), email));
-    let email = |table: &Keyed| table.get(&key).and_then(|row| row.entity.text("Email").map(str::to_lowercase));
+    let email = |table: &Keyed| {
+        table
+            .get(&key)
+            .and_then(|row| row.entity.text("Email").map(str::to_lowercase))
+    };
     let (here, there) = (email(present), email(archived));
     let listed = here.clone().is_some_and(indexed);
     let old = indexed(format!("number.{number}@contoso.com"));
@@ -61,17 +72,30 @@ fn is_done((number, neighbours): (usize, usize), present: &Keyed, archived: &Key
 impl Accounts {
     /// Of jobs so many neighbours of which do the same.
     pub(crate) const fn new(neighbours: usize) -> Self {
-        Self { neighbours, attempted: BTreeMap::new(), acknowledged: BTreeSet::new() }
+        Self {
+            neighbours,
+            attempted: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+        }
     }
 
     /// Asserts that nothing that was acknowledged is lost, and that nothing exists that nobody asked for. In words:
     /// how it went.
     pub(crate) fn balance(&self, site: &Site) -> String {
-        let (present, archived, index) = (site.rows("Employees"), site.rows("FormerEmployees"), site.rows("EmployeesByEmail"));
-        let undone = |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
+        let (present, archived, index) = (
+            site.rows("Employees"),
+            site.rows("FormerEmployees"),
+            site.rows("EmployeesByEmail"),
+        );
+        let undone =
+            |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
         let lost: Vec<&usize> = self.acknowledged.iter().filter(undone).collect();
         assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
-        let expected = self.attempted.keys().filter(|number| matches!(*number / self.neighbours % 4, 0 | 1)).count();
+        let expected = self
+            .attempted
+            .keys()
+            .filter(|number| matches!(*number / self.neighbours % 4, 0 | 1))
+            .count();
         assert_eq!(index.len(), expected, "items that nobody's primary derives");
         let known: BTreeSet<(String, String)> = self
             .attempted
@@ -79,9 +103,18 @@ impl Accounts {
             .map(|number| employee(*number).key)
             .map(|EntityKey { pk, rk }| (pk.as_str().to_owned(), rk.as_str().to_owned()))
             .collect();
-        let unexpected: Vec<_> = archived.keys().filter(|key| !known.contains(*key)).collect();
-        assert!(unexpected.is_empty(), "archived and never asked for: {unexpected:?}");
+        let unexpected: Vec<_> = archived
+            .keys()
+            .filter(|key| !known.contains(*key))
+            .collect();
+        assert!(
+            unexpected.is_empty(),
+            "archived and never asked for: {unexpected:?}"
+        );
         let duplicated = self.attempted.values().filter(|times| **times > 1).count();
-        format!("{} jobs acknowledged, {duplicated} sent more than once, 0 lost, 0 unexpected", self.acknowledged.len())
+        format!(
+            "{} jobs acknowledged, {duplicated} sent more than once, 0 lost, 0 unexpected",
+            self.acknowledged.len()
+        )
     }
 }

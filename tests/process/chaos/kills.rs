@@ -44,13 +44,25 @@ struct Sending {
     packed: u16,
 }
 
-const ALONE: Sending = Sending { kills: KILLS, jobs_per_kill: JOBS_PER_KILL, pace: PACE, packed: 1 };
+const ALONE: Sending = Sending {
+    kills: KILLS,
+    jobs_per_kill: JOBS_PER_KILL,
+    pace: PACE,
+    packed: 1,
+};
 /// A submitter waits for 20 ms of silence before it sends a message that is not full.
-const PACKED: Sending = Sending { kills: KILLS / 2, jobs_per_kill: 3 * JOBS_PER_KILL, pace: Duration::from_millis(3), packed: 16 };
+const PACKED: Sending = Sending {
+    kills: KILLS / 2,
+    jobs_per_kill: 3 * JOBS_PER_KILL,
+    pace: Duration::from_millis(3),
+    packed: 16,
+};
 
 /// As many storms as it takes for so many kills on each store: `scripts/test --long` has a hundred.
 fn storms() -> u64 {
-    let kills = std::env::var("EVENKEEL_KILLS").ok().map_or(KILLS, |kills| kills.parse().expect("EVENKEEL_KILLS is a number"));
+    let kills = std::env::var("EVENKEEL_KILLS").ok().map_or(KILLS, |kills| {
+        kills.parse().expect("EVENKEEL_KILLS is a number")
+    });
     u64::try_from(kills.div_ceil(KILLS)).unwrap()
 }
 
@@ -87,7 +99,13 @@ fn worker(site: &Site, kills: &Kills, seed: u64) {
 }
 
 /// A submitter with jobs of its own, killed and started anew with all that was not acknowledged.
-fn submitter(site: &Site, kills: &Kills, (accounts, sending): (&Mutex<Accounts>, Sending), numbers: &[usize], seed: u64) {
+fn submitter(
+    site: &Site,
+    kills: &Kills,
+    (accounts, sending): (&Mutex<Accounts>, Sending),
+    numbers: &[usize],
+    seed: u64,
+) {
     let packed = sending.packed.to_string();
     let chance = SeededChance::new(seed);
     let mut from = 0;
@@ -100,11 +118,20 @@ fn submitter(site: &Site, kills: &Kills, (accounts, sending): (&Mutex<Accounts>,
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (mut input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let (mut input, output) = (
+            process.stdin.take().unwrap(),
+            process.stdout.take().unwrap(),
+        );
         thread::scope(|scope| {
             scope.spawn(move || {
                 for number in share {
-                    accounts.lock().unwrap().attempted.entry(*number).and_modify(|times| *times += 1).or_insert(1);
+                    accounts
+                        .lock()
+                        .unwrap()
+                        .attempted
+                        .entry(*number)
+                        .and_modify(|times| *times += 1)
+                        .or_insert(1);
                     if writeln!(input, "{}", job(*number, sending.packed.into())).is_err() {
                         return;
                     }
@@ -114,9 +141,20 @@ fn submitter(site: &Site, kills: &Kills, (accounts, sending): (&Mutex<Accounts>,
             let acknowledged = scope.spawn(move || {
                 let mut last = 0;
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    let Ok(answer) = serde_json::from_str::<Value>(&line) else { break };
-                    let Some(line) = answer["line"].as_u64().and_then(|line| usize::try_from(line).ok()) else { break };
-                    accounts.lock().unwrap().acknowledged.insert(share[line - 1]);
+                    let Ok(answer) = serde_json::from_str::<Value>(&line) else {
+                        break;
+                    };
+                    let Some(line) = answer["line"]
+                        .as_u64()
+                        .and_then(|line| usize::try_from(line).ok())
+                    else {
+                        break;
+                    };
+                    accounts
+                        .lock()
+                        .unwrap()
+                        .acknowledged
+                        .insert(share[line - 1]);
                     last = last.max(line);
                 }
                 last
@@ -132,7 +170,9 @@ fn submitter(site: &Site, kills: &Kills, (accounts, sending): (&Mutex<Accounts>,
 
 /// What happens to Azurite meanwhile: it is paused, and goes on.
 fn pauses(site: &Site, kills: &Kills, seed: u64) {
-    let Place::Azurite(azurite) = &site.place else { return };
+    let Place::Azurite(azurite) = &site.place else {
+        return;
+    };
     let chance = SeededChance::new(seed);
     while !kills.are_over() {
         thread::sleep(moment(&chance, 8_000));
@@ -155,11 +195,17 @@ fn calm(site: &Site) {
         let ended = site.command(&["poison", "requeue", "--all", "--reason", "exhausted"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
-    panic!("some jobs are exhausted again and again: {:?}", site.poison());
+    panic!(
+        "some jobs are exhausted again and again: {:?}",
+        site.poison()
+    );
 }
 
 fn storm(mut site: Site, sending: Sending, seed: u64) {
-    let kills = Kills { done: AtomicUsize::new(0), wanted: sending.kills };
+    let kills = Kills {
+        done: AtomicUsize::new(0),
+        wanted: sending.kills,
+    };
     let neighbours = usize::from(sending.packed);
     let accounts = Mutex::new(Accounts::new(neighbours));
     let jobs = kills.wanted * sending.jobs_per_kill;
@@ -167,16 +213,27 @@ fn storm(mut site: Site, sending: Sending, seed: u64) {
     site.write("Employees", &(0..jobs).map(employee).collect::<Vec<_>>());
     // A redelivered job leaves alone what may have been written after it was sent, and queues tell whole seconds.
     thread::sleep(Duration::from_secs(3));
-    let shares: Vec<Vec<usize>> = (0..HOSTS).map(|host| (host..jobs).step_by(HOSTS).collect()).collect();
+    let shares: Vec<Vec<usize>> = (0..HOSTS)
+        .map(|host| (host..jobs).step_by(HOSTS).collect())
+        .collect();
     // Half of the kills before Azurite is restarted in order, half after it.
     for half in 1..=2 {
-        let kills = Kills { done: AtomicUsize::new(0), wanted: kills.wanted / 2 };
+        let kills = Kills {
+            done: AtomicUsize::new(0),
+            wanted: kills.wanted / 2,
+        };
         let seed = seed + 100 * half;
         thread::scope(|scope| {
             let (site, kills, accounts) = (&site, &kills, &accounts);
             for (host, share) in (0_u64..).zip(&shares) {
-                let fresh: Vec<usize> = share.iter().copied().filter(|n| !accounts.lock().unwrap().acknowledged.contains(n)).collect();
-                scope.spawn(move || submitter(site, kills, (accounts, sending), &fresh, seed + host));
+                let fresh: Vec<usize> = share
+                    .iter()
+                    .copied()
+                    .filter(|n| !accounts.lock().unwrap().acknowledged.contains(n))
+                    .collect();
+                scope.spawn(move || {
+                    submitter(site, kills, (accounts, sending), &fresh, seed + host)
+                });
                 scope.spawn(move || worker(site, kills, seed + 10 + host));
             }
             scope.spawn(move || pauses(site, kills, seed + 20));
@@ -192,10 +249,20 @@ fn storm(mut site: Site, sending: Sending, seed: u64) {
     }
     // What no submitter came to, the last one sends: an acknowledged job is not sent again.
     let accounts = accounts.into_inner().unwrap();
-    assert!(!accounts.acknowledged.is_empty(), "no submitter lived long enough");
+    assert!(
+        !accounts.acknowledged.is_empty(),
+        "no submitter lived long enough"
+    );
     let mut accounts = accounts;
-    let rest: Vec<usize> = (0..jobs).filter(|number| !accounts.acknowledged.contains(number)).collect();
-    site.submit(&rest.iter().map(|number| job(*number, neighbours)).collect::<Vec<_>>());
+    let rest: Vec<usize> = (0..jobs)
+        .filter(|number| !accounts.acknowledged.contains(number))
+        .collect();
+    site.submit(
+        &rest
+            .iter()
+            .map(|number| job(*number, neighbours))
+            .collect::<Vec<_>>(),
+    );
     for number in rest {
         *accounts.attempted.entry(number).or_default() += 1;
         accounts.acknowledged.insert(number);
@@ -217,8 +284,22 @@ fn workers_and_submitters_killed_at_any_moment_lose_nothing_on_the_embedded_stor
 fn workers_and_submitters_killed_at_any_moment_lose_nothing_on_azurite() {
     for round in 0..storms() {
         let folder = tempdir().unwrap();
-        storm(Site::new(Place::Azurite(Azurite::persistent(folder.path())), EMPLOYEES), ALONE, 2 + 1_000 * round);
+        storm(
+            Site::new(
+                Place::Azurite(Azurite::persistent(folder.path())),
+                EMPLOYEES,
+            ),
+            ALONE,
+            2 + 1_000 * round,
+        );
         let folder = tempdir().unwrap();
-        storm(Site::new(Place::Azurite(Azurite::persistent(folder.path())), EMPLOYEES), PACKED, 4 + 1_000 * round);
+        storm(
+            Site::new(
+                Place::Azurite(Azurite::persistent(folder.path())),
+                EMPLOYEES,
+            ),
+            PACKED,
+            4 + 1_000 * round,
+        );
     }
 }

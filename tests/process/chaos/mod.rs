@@ -5,7 +5,11 @@
 //! meets every fault that a network knows. `databases`: a database is killed while workers write into it. `webhooks`: receiver
 //! and workers fail while events are sent.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that meets an unexpected error has failed"
+)]
 #![expect(clippy::print_stdout, reason = "the accounts are for people")]
 
 mod accounts;

@@ -9,8 +9,8 @@ use evenkeel::adapters::retry::Retry;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query, QueueStore, StoreError, TableOperation,
-    TableStore, Ttl,
+    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query,
+    QueueStore, StoreError, TableOperation, TableStore, Ttl,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
@@ -48,12 +48,23 @@ impl Fault {
             Self::DroppedAfter => Reply::ForwardThenReset,
             Self::TooManyRequests => Reply::status(429).like_azure().into(),
             Self::Busy => Reply::status(503).like_azure().into(),
-            Self::BusyWithRetryAfter => Reply::status(503).like_azure().header("Retry-After", "1").into(),
+            Self::BusyWithRetryAfter => Reply::status(503)
+                .like_azure()
+                .header("Retry-After", "1")
+                .into(),
             Self::TimedOut => {
                 let body = "<?xml version=\"1.0\"?><Error><Code>OperationTimedOut</Code><Message>No.</Message></Error>";
-                Reply::status(500).like_azure().header("Content-Type", "application/xml").body(body).into()
+                Reply::status(500)
+                    .like_azure()
+                    .header("Content-Type", "application/xml")
+                    .body(body)
+                    .into()
             }
-            Self::CutOff => Reply::status(200).like_azure().body("{\"value\":[{\"PartitionKey\":\"p\"").cut_after(9).into(),
+            Self::CutOff => Reply::status(200)
+                .like_azure()
+                .body("{\"value\":[{\"PartitionKey\":\"p\"")
+                .cut_after(9)
+                .into(),
         }
     }
 
@@ -61,7 +72,9 @@ impl Fault {
     fn class(self, kind: Kind) -> ErrorClass {
         match (self, kind) {
             (Self::TooManyRequests | Self::Busy, _) => ErrorClass::Throttled { retry_after: None },
-            (Self::BusyWithRetryAfter, _) => ErrorClass::Throttled { retry_after: Some(Duration::from_secs(1)) },
+            (Self::BusyWithRetryAfter, _) => ErrorClass::Throttled {
+                retry_after: Some(Duration::from_secs(1)),
+            },
             (_, Kind::Reads) => ErrorClass::Transient { retry_after: None },
             (_, Kind::Repeats | Kind::Surfaces) => ErrorClass::Ambiguous,
         }
@@ -102,86 +115,282 @@ fn entity(rk: &str) -> Entity {
 
 async fn prepare(account: &Account) -> Prepared {
     let fresh = format!("x{}", uuid::Uuid::new_v4().simple());
-    let (table, queue, container) =
-        (TableName::new(fresh.as_str()).unwrap(), QueueName::new(fresh.as_str()).unwrap(), ContainerName::new(fresh.as_str()).unwrap());
+    let (table, queue, container) = (
+        TableName::new(fresh.as_str()).unwrap(),
+        QueueName::new(fresh.as_str()).unwrap(),
+        ContainerName::new(fresh.as_str()).unwrap(),
+    );
     let blob = BlobName::new("a/b.bin").unwrap();
     account.tables.create_table(&table).await.unwrap();
-    let etag = account.tables.apply(&table, &TableOperation::Insert(entity("r"))).await.unwrap().unwrap();
+    let etag = account
+        .tables
+        .apply(&table, &TableOperation::Insert(entity("r")))
+        .await
+        .unwrap()
+        .unwrap();
     account.queues.create_queue(&queue).await.unwrap();
-    account.queues.put(&queue, "one", Duration::ZERO, Ttl::Never).await.unwrap();
-    let message = account.queues.get(&queue, 1, Duration::from_mins(1)).await.unwrap().remove(0);
-    account.queues.put(&queue, "two", Duration::ZERO, Ttl::Never).await.unwrap();
+    account
+        .queues
+        .put(&queue, "one", Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap();
+    let message = account
+        .queues
+        .get(&queue, 1, Duration::from_mins(1))
+        .await
+        .unwrap()
+        .remove(0);
+    account
+        .queues
+        .put(&queue, "two", Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap();
     account.blobs.create_container(&container).await.unwrap();
-    account.blobs.put_block(&container, &blob, BlockId::numbered(0), Bytes::from_static(b"content")).await.unwrap();
-    account.blobs.put_block_list(&container, &blob, &[BlockId::numbered(0)], &BlobUpload::default()).await.unwrap();
-    Prepared { table, etag, queue, message, container, blob, fresh }
+    account
+        .blobs
+        .put_block(
+            &container,
+            &blob,
+            BlockId::numbered(0),
+            Bytes::from_static(b"content"),
+        )
+        .await
+        .unwrap();
+    account
+        .blobs
+        .put_block_list(
+            &container,
+            &blob,
+            &[BlockId::numbered(0)],
+            &BlobUpload::default(),
+        )
+        .await
+        .unwrap();
+    Prepared {
+        table,
+        etag,
+        queue,
+        message,
+        container,
+        blob,
+        fresh,
+    }
 }
 
 /// One write of a row.
 macro_rules! writes {
     ($prepared:ident, $account:ident, $operation:expr) => {
-        async move { $account.tables.apply(&$prepared.table, &$operation).await.map(drop) }.boxed()
+        async move {
+            $account
+                .tables
+                .apply(&$prepared.table, &$operation)
+                .await
+                .map(drop)
+        }
+        .boxed()
     };
 }
 
 const OPERATIONS: &[(&str, Kind, Run)] = &[
-    ("get entity", Kind::Reads, |a, p| async move { a.tables.get(&p.table, &key(), None).await.map(drop) }.boxed()),
-    ("query", Kind::Reads, |a, p| async move { a.tables.query(&p.table, &Query::default()).await.map(drop) }.boxed()),
-    ("list tables", Kind::Reads, |a, _| async move { a.tables.list_tables(None).await.map(drop) }.boxed()),
-    ("insert", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Insert(entity("new")))),
-    ("insert or replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrReplace(entity("r")))),
-    ("insert or merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrMerge(entity("r")))),
-    ("replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Replace(entity("r"), IfMatch::Matches(p.etag.clone())))),
-    ("merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Merge(entity("r"), IfMatch::Matches(p.etag.clone())))),
-    ("delete at an ETag", Kind::Repeats, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Matches(p.etag.clone())))),
-    ("delete whatever is there", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Any))),
+    ("get entity", Kind::Reads, |a, p| {
+        async move { a.tables.get(&p.table, &key(), None).await.map(drop) }.boxed()
+    }),
+    ("query", Kind::Reads, |a, p| {
+        async move { a.tables.query(&p.table, &Query::default()).await.map(drop) }.boxed()
+    }),
+    ("list tables", Kind::Reads, |a, _| {
+        async move { a.tables.list_tables(None).await.map(drop) }.boxed()
+    }),
+    ("insert", Kind::Surfaces, |a, p| {
+        writes!(p, a, TableOperation::Insert(entity("new")))
+    }),
+    ("insert or replace", Kind::Surfaces, |a, p| {
+        writes!(p, a, TableOperation::InsertOrReplace(entity("r")))
+    }),
+    ("insert or merge", Kind::Surfaces, |a, p| {
+        writes!(p, a, TableOperation::InsertOrMerge(entity("r")))
+    }),
+    ("replace", Kind::Surfaces, |a, p| {
+        writes!(
+            p,
+            a,
+            TableOperation::Replace(entity("r"), IfMatch::Matches(p.etag.clone()))
+        )
+    }),
+    ("merge", Kind::Surfaces, |a, p| {
+        writes!(
+            p,
+            a,
+            TableOperation::Merge(entity("r"), IfMatch::Matches(p.etag.clone()))
+        )
+    }),
+    ("delete at an ETag", Kind::Repeats, |a, p| {
+        writes!(
+            p,
+            a,
+            TableOperation::Delete(key(), IfMatch::Matches(p.etag.clone()))
+        )
+    }),
+    ("delete whatever is there", Kind::Surfaces, |a, p| {
+        writes!(p, a, TableOperation::Delete(key(), IfMatch::Any))
+    }),
     ("transaction", Kind::Surfaces, |a, p| {
         async move {
-            let operations = [TableOperation::Insert(entity("a")), TableOperation::Insert(entity("b"))];
-            a.tables.transact(&p.table, &key().pk, &operations).await.map(drop)
+            let operations = [
+                TableOperation::Insert(entity("a")),
+                TableOperation::Insert(entity("b")),
+            ];
+            a.tables
+                .transact(&p.table, &key().pk, &operations)
+                .await
+                .map(drop)
         }
         .boxed()
     }),
     ("create table", Kind::Repeats, |a, p| {
-        async move { a.tables.create_table(&TableName::new(format!("{}2", p.fresh)).unwrap()).await.map(drop) }.boxed()
+        async move {
+            a.tables
+                .create_table(&TableName::new(format!("{}2", p.fresh)).unwrap())
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("delete table", Kind::Repeats, |a, p| async move { a.tables.delete_table(&p.table).await.map(drop) }.boxed()),
+    ("delete table", Kind::Repeats, |a, p| {
+        async move { a.tables.delete_table(&p.table).await.map(drop) }.boxed()
+    }),
     ("create queue", Kind::Repeats, |a, p| {
-        async move { a.queues.create_queue(&QueueName::new(format!("{}2", p.fresh)).unwrap()).await.map(drop) }.boxed()
+        async move {
+            a.queues
+                .create_queue(&QueueName::new(format!("{}2", p.fresh)).unwrap())
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("delete queue", Kind::Repeats, |a, p| async move { a.queues.delete_queue(&p.queue).await.map(drop) }.boxed()),
-    ("put message", Kind::Repeats, |a, p| async move { a.queues.put(&p.queue, "new", Duration::ZERO, Ttl::Never).await.map(drop) }.boxed()),
-    ("get messages", Kind::Surfaces, |a, p| async move { a.queues.get(&p.queue, 32, Duration::from_mins(1)).await.map(drop) }.boxed()),
+    ("delete queue", Kind::Repeats, |a, p| {
+        async move { a.queues.delete_queue(&p.queue).await.map(drop) }.boxed()
+    }),
+    ("put message", Kind::Repeats, |a, p| {
+        async move {
+            a.queues
+                .put(&p.queue, "new", Duration::ZERO, Ttl::Never)
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }),
+    ("get messages", Kind::Surfaces, |a, p| {
+        async move {
+            a.queues
+                .get(&p.queue, 32, Duration::from_mins(1))
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }),
     ("update message", Kind::Surfaces, |a, p| {
-        async move { a.queues.update(&p.queue, &p.message.id, &p.message.pop_receipt, "new", Duration::from_mins(1)).await.map(drop) }
-            .boxed()
+        async move {
+            a.queues
+                .update(
+                    &p.queue,
+                    &p.message.id,
+                    &p.message.pop_receipt,
+                    "new",
+                    Duration::from_mins(1),
+                )
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("delete message", Kind::Repeats, |a, p| async move { a.queues.delete(&p.queue, &p.message.id, &p.message.pop_receipt).await }.boxed()),
-    ("peek", Kind::Reads, |a, p| async move { a.queues.peek(&p.queue, 32).await.map(drop) }.boxed()),
-    ("count messages", Kind::Reads, |a, p| async move { a.queues.approximate_count(&p.queue).await.map(drop) }.boxed()),
+    ("delete message", Kind::Repeats, |a, p| {
+        async move {
+            a.queues
+                .delete(&p.queue, &p.message.id, &p.message.pop_receipt)
+                .await
+        }
+        .boxed()
+    }),
+    ("peek", Kind::Reads, |a, p| {
+        async move { a.queues.peek(&p.queue, 32).await.map(drop) }.boxed()
+    }),
+    ("count messages", Kind::Reads, |a, p| {
+        async move { a.queues.approximate_count(&p.queue).await.map(drop) }.boxed()
+    }),
     ("create container", Kind::Repeats, |a, p| {
-        async move { a.blobs.create_container(&ContainerName::new(format!("{}2", p.fresh)).unwrap()).await.map(drop) }.boxed()
+        async move {
+            a.blobs
+                .create_container(&ContainerName::new(format!("{}2", p.fresh)).unwrap())
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("delete container", Kind::Repeats, |a, p| async move { a.blobs.delete_container(&p.container).await.map(drop) }.boxed()),
+    ("delete container", Kind::Repeats, |a, p| {
+        async move { a.blobs.delete_container(&p.container).await.map(drop) }.boxed()
+    }),
     ("put blob", Kind::Repeats, |a, p| {
-        async move { a.blobs.put(&p.container, &p.blob, Bytes::from_static(b"new"), &BlobUpload::default()).await.map(drop) }.boxed()
+        async move {
+            a.blobs
+                .put(
+                    &p.container,
+                    &p.blob,
+                    Bytes::from_static(b"new"),
+                    &BlobUpload::default(),
+                )
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("get blob", Kind::Reads, |a, p| async move { a.blobs.get(&p.container, &p.blob, None).await.map(drop) }.boxed()),
-    ("blob properties", Kind::Reads, |a, p| async move { a.blobs.properties(&p.container, &p.blob).await.map(drop) }.boxed()),
-    ("delete blob", Kind::Surfaces, |a, p| async move { a.blobs.delete(&p.container, &p.blob, None).await.map(drop) }.boxed()),
+    ("get blob", Kind::Reads, |a, p| {
+        async move { a.blobs.get(&p.container, &p.blob, None).await.map(drop) }.boxed()
+    }),
+    ("blob properties", Kind::Reads, |a, p| {
+        async move { a.blobs.properties(&p.container, &p.blob).await.map(drop) }.boxed()
+    }),
+    ("delete blob", Kind::Surfaces, |a, p| {
+        async move { a.blobs.delete(&p.container, &p.blob, None).await.map(drop) }.boxed()
+    }),
     ("copy blob", Kind::Repeats, |a, p| {
         async move {
-            a.blobs.copy((&p.container, &p.blob), (&p.container, &BlobName::new("copy.bin").unwrap()), &BlobCopy::default()).await.map(drop)
+            a.blobs
+                .copy(
+                    (&p.container, &p.blob),
+                    (&p.container, &BlobName::new("copy.bin").unwrap()),
+                    &BlobCopy::default(),
+                )
+                .await
+                .map(drop)
         }
         .boxed()
     }),
     ("put block", Kind::Repeats, |a, p| {
-        async move { a.blobs.put_block(&p.container, &p.blob, BlockId::numbered(0), Bytes::from_static(b"x")).await }.boxed()
+        async move {
+            a.blobs
+                .put_block(
+                    &p.container,
+                    &p.blob,
+                    BlockId::numbered(0),
+                    Bytes::from_static(b"x"),
+                )
+                .await
+        }
+        .boxed()
     }),
     ("put block list", Kind::Repeats, |a, p| {
-        async move { a.blobs.put_block_list(&p.container, &p.blob, &[], &BlobUpload::default()).await.map(drop) }.boxed()
+        async move {
+            a.blobs
+                .put_block_list(&p.container, &p.blob, &[], &BlobUpload::default())
+                .await
+                .map(drop)
+        }
+        .boxed()
     }),
-    ("list blobs", Kind::Reads, |a, p| async move { a.blobs.list(&p.container, "", None).await.map(drop) }.boxed()),
+    ("list blobs", Kind::Reads, |a, p| {
+        async move { a.blobs.list(&p.container, "", None).await.map(drop) }.boxed()
+    }),
 ];
 
 /// The emulator behind three stubs that do this to the first request.
@@ -189,16 +398,33 @@ struct Line(Stub, Stub, Stub);
 
 impl Line {
     fn with(fault: Fault, behind: Ports) -> Self {
-        let stub = |port| Stub::start(move |request| if request.number == 0 { fault.reply() } else { Reply::Forward }).forward_to(port);
+        let stub = |port| {
+            Stub::start(move |request| {
+                if request.number == 0 {
+                    fault.reply()
+                } else {
+                    Reply::Forward
+                }
+            })
+            .forward_to(port)
+        };
         Self(stub(behind.blob), stub(behind.queue), stub(behind.table))
     }
 
     fn connect(&self) -> Account {
-        Ports { blob: self.0.port(), queue: self.1.port(), table: self.2.port() }.connect()
+        Ports {
+            blob: self.0.port(),
+            queue: self.1.port(),
+            table: self.2.port(),
+        }
+        .connect()
     }
 
     fn sent(&self) -> usize {
-        [&self.0, &self.1, &self.2].into_iter().map(|stub| stub.requests().len()).sum()
+        [&self.0, &self.1, &self.2]
+            .into_iter()
+            .map(|stub| stub.requests().len())
+            .sum()
     }
 }
 
@@ -225,7 +451,10 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
             let expected = fault.class(*kind);
             let class = result.as_ref().map_err(|error| error.class);
             if class != Err(expected) || line.sent() != 1 {
-                wrong.push(format!("{name}, {fault:?}: {class:?} after {} requests, not {expected:?} after one", line.sent()));
+                wrong.push(format!(
+                    "{name}, {fault:?}: {class:?} after {} requests, not {expected:?} after one",
+                    line.sent()
+                ));
             }
         }
     }
@@ -233,13 +462,29 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
 }
 
 fn decorated(account: &Account) -> Account {
-    let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_secs(2) };
+    let backoff = Backoff {
+        min: Duration::from_millis(1),
+        base: Duration::from_millis(1),
+        max: Duration::from_secs(2),
+    };
     let policy = RetryPolicy::growing(backoff, 3);
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
     Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), policy, chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(account.queues.clone(), policy, chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(account.blobs.clone(), policy, chance)),
+        tables: Arc::new(Retry::<dyn TableStore>::new(
+            account.tables.clone(),
+            policy,
+            chance.clone(),
+        )),
+        queues: Arc::new(Retry::<dyn QueueStore>::new(
+            account.queues.clone(),
+            policy,
+            chance.clone(),
+        )),
+        blobs: Arc::new(Retry::<dyn BlobStore>::new(
+            account.blobs.clone(),
+            policy,
+            chance,
+        )),
         clocks: account.clocks.clone(),
     }
 }
@@ -260,7 +505,10 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
                 Err(error) => surfaces && error.class == ErrorClass::Ambiguous && line.sent() == 1,
             };
             if !well {
-                wrong.push(format!("{name}, {fault:?}: {result:?} after {} requests", line.sent()));
+                wrong.push(format!(
+                    "{name}, {fault:?}: {result:?} after {} requests",
+                    line.sent()
+                ));
             }
         }
     }

@@ -41,8 +41,10 @@ fn job(number: usize, round: usize) -> Value {
     let rk = format!("{number:03}");
     match (number + round) % 5 {
         0 if round > 0 => json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk}),
-        kind => json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": rk, "Active": kind != 2,
-            "Name": format!("Number {number} in round {round} 한")}}),
+        kind => {
+            json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": rk, "Active": kind != 2,
+            "Name": format!("Number {number} in round {round} 한")}})
+        }
     }
 }
 
@@ -53,10 +55,14 @@ fn told(requests: &[Request]) -> BTreeMap<String, Value> {
     for request in requests {
         let event: Value = serde_json::from_slice(&request.body).unwrap();
         assert_eq!(request.header("webhook-id"), event["id"].as_str());
-        let same = ids.entry(event["id"].to_string()).or_insert_with(|| event.clone());
+        let same = ids
+            .entry(event["id"].to_string())
+            .or_insert_with(|| event.clone());
         assert_eq!(*same, event, "an id is one change");
         let key = event["data"]["row_key"].as_str().unwrap().to_owned();
-        let newer = last.get(&key).is_none_or(|known| known["sequence"].as_str() < event["sequence"].as_str());
+        let newer = last
+            .get(&key)
+            .is_none_or(|known| known["sequence"].as_str() < event["sequence"].as_str());
         if newer {
             last.insert(key, event);
         }
@@ -81,7 +87,11 @@ fn accepted(program: &str, arguments: &[&str], headers: [&str; 3], body: &[u8]) 
 
 /// The code of a page's first block in a language.
 fn block(language: &str) -> String {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/patterns/webhooks.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/patterns/webhooks.md"
+    ))
+    .unwrap();
     let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("\n```").unwrap().0.to_owned()
 }
@@ -101,9 +111,15 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     site.migrate();
     for round in 0..4 {
         let before = stub.requests().len();
-        site.submit(&(0..PRIMARIES).map(|number| job(number, round)).collect::<Vec<_>>());
+        site.submit(
+            &(0..PRIMARIES)
+                .map(|number| job(number, round))
+                .collect::<Vec<_>>(),
+        );
         let worker = site.worker(&[]);
-        wait_until("some events of the round have arrived", || stub.requests().len() > before + 10);
+        wait_until("some events of the round have arrived", || {
+            stub.requests().len() > before + 10
+        });
         worker.kill();
     }
     site.run_until_idle(&[]);
@@ -111,11 +127,22 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     let requests = stub.requests();
     let last = told(&requests);
     let rows = site.rows("Employees");
-    let active = rows.iter().filter(|(_, row)| row.entity.get("Active") == Some(&EdmValue::Bool(true)));
-    let wanted: BTreeMap<String, Value> =
-        active.map(|((_, rk), row)| (rk.clone(), json!({"Name": row.entity.text("Name").unwrap(), "number": rk}))).collect();
-    let found: BTreeMap<String, Value> =
-        last.into_iter().map(|(key, event)| (key, event["data"]["document"].clone())).filter(|(_, document)| !document.is_null()).collect();
+    let active = rows
+        .iter()
+        .filter(|(_, row)| row.entity.get("Active") == Some(&EdmValue::Bool(true)));
+    let wanted: BTreeMap<String, Value> = active
+        .map(|((_, rk), row)| {
+            (
+                rk.clone(),
+                json!({"Name": row.entity.text("Name").unwrap(), "number": rk}),
+            )
+        })
+        .collect();
+    let found: BTreeMap<String, Value> = last
+        .into_iter()
+        .map(|(key, event)| (key, event["data"]["document"].clone()))
+        .filter(|(_, document)| !document.is_null())
+        .collect();
     assert_eq!(found, wanted);
     assert!(wanted.len() > PRIMARIES / 4);
 
@@ -129,13 +156,28 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     // The receivers of the documentation accept what was sent, and nothing that was changed on its way.
     let event = requests.last().unwrap();
     let header = |name| event.header(name).unwrap();
-    let headers = [header("webhook-id"), header("webhook-timestamp"), header("webhook-signature")];
+    let headers = [
+        header("webhook-id"),
+        header("webhook-timestamp"),
+        header("webhook-signature"),
+    ];
     let (python, node) = (block("python"), block("javascript"));
     for (program, arguments) in [("python3", ["-c", &python]), ("node", ["-e", &node])] {
-        assert!(accepted(program, &arguments, headers, &event.body), "{program}");
+        assert!(
+            accepted(program, &arguments, headers, &event.body),
+            "{program}"
+        );
         let mut other = event.body.clone();
         other.push(b' ');
         assert!(!accepted(program, &arguments, headers, &other), "{program}");
-        assert!(!accepted(program, &arguments, [headers[0], "1", headers[2]], &event.body), "{program}");
+        assert!(
+            !accepted(
+                program,
+                &arguments,
+                [headers[0], "1", headers[2]],
+                &event.body
+            ),
+            "{program}"
+        );
     }
 }

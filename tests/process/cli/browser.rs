@@ -8,15 +8,28 @@ use crate::cli::api::Api;
 /// Plays a scenario. It ends the browser that it starts.
 fn play(scenario: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
-    assert!(folder.join("node_modules/playwright-core").exists(), "the browser's driver is not installed: run scripts/test");
+    assert!(
+        folder.join("node_modules/playwright-core").exists(),
+        "the browser's driver is not installed: run scripts/test"
+    );
     let api = Api::start();
     let played = Command::new("node")
-        .args(["dashboard.mjs", scenario, &format!("http://{}", api.address), "s3cret-token-of-tests"])
+        .args([
+            "dashboard.mjs",
+            scenario,
+            &format!("http://{}", api.address),
+            "s3cret-token-of-tests",
+        ])
         .args(std::env::var_os("EVENKEEL_TEST_SCREENSHOTS"))
         .current_dir(&folder)
         .output()
         .unwrap();
-    assert!(played.status.success(), "{}{}", String::from_utf8_lossy(&played.stdout), String::from_utf8_lossy(&played.stderr));
+    assert!(
+        played.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&played.stdout),
+        String::from_utf8_lossy(&played.stderr)
+    );
 }
 
 #[test]

@@ -21,7 +21,11 @@ impl Daemon {
     }
 
     pub(crate) fn run(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log }
     }
@@ -31,9 +35,13 @@ impl Daemon {
         let mut before = String::new();
         loop {
             let mut line = String::new();
-            assert!(self.log.read_line(&mut line).unwrap() > 0, "{part:?} was never logged:\n{before}");
+            assert!(
+                self.log.read_line(&mut line).unwrap() > 0,
+                "{part:?} was never logged:\n{before}"
+            );
             if line.contains(part) {
-                return serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+                return serde_json::from_str(&line)
+                    .unwrap_or_else(|error| panic!("{error}: {line}"));
             }
             before.push_str(&line);
         }
@@ -41,7 +49,12 @@ impl Daemon {
 
     pub(crate) fn address(&mut self) -> String {
         let line = self.await_line("dashboard, health and metrics at");
-        line["address"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
+        line["address"]
+            .as_str()
+            .unwrap()
+            .strip_prefix("http://")
+            .unwrap()
+            .to_owned()
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -50,7 +63,10 @@ impl Daemon {
 
     pub(crate) fn signal(&self, name: &str) {
         // Every shell has it built in; not every machine has it as a program.
-        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status().unwrap();
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {}", self.id())])
+            .status()
+            .unwrap();
         assert!(sent.success());
     }
 
@@ -72,8 +88,14 @@ impl Drop for Daemon {
 /// The status and the body of an answer.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_mins(1)))
+        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
@@ -96,24 +118,52 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
     for signal in ["TERM", "INT"] {
         let place = Place::new();
         let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
-        says(&daemon.await_line("stores in").to_string(), &["evenkeel.db"]);
-        says(&daemon.await_line("receives from").to_string(), &["\"jobs\""]);
+        says(
+            &daemon.await_line("stores in").to_string(),
+            &["evenkeel.db"],
+        );
+        says(
+            &daemon.await_line("receives from").to_string(),
+            &["\"jobs\""],
+        );
         let address = daemon.address();
         assert_eq!(get(&address, "/healthz").0, 200);
         until("ready", || get(&address, "/readyz").0 == 200);
         place
             .run(&["submit", r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"7","Email":"a@b.c"}}"#])
             .success();
-        until("the job is done", || place.run(&["get", "EmployeesByEmail", "email", "a@b.c"]).get_output().status.success());
+        until("the job is done", || {
+            place
+                .run(&["get", "EmployeesByEmail", "email", "a@b.c"])
+                .get_output()
+                .status
+                .success()
+        });
         // The copy is there a moment before its job is counted as done.
-        until("the job is counted", || get(&address, "/metrics").1.contains("evenkeel_keys_total{"));
-        says(&get(&address, "/metrics").1, &["evenkeel_items_total{view=\"by_email\"", "evenkeel_storage_requests_total{"]);
+        until("the job is counted", || {
+            get(&address, "/metrics").1.contains("evenkeel_keys_total{")
+        });
         says(
             &get(&address, "/metrics").1,
-            &["evenkeel_start_timestamp_seconds ", "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "],
+            &[
+                "evenkeel_items_total{view=\"by_email\"",
+                "evenkeel_storage_requests_total{",
+            ],
+        );
+        says(
+            &get(&address, "/metrics").1,
+            &[
+                "evenkeel_start_timestamp_seconds ",
+                "process_resident_memory_bytes ",
+                "process_cpu_seconds_total ",
+                "process_open_fds ",
+            ],
         );
         daemon.signal(signal);
-        assert_eq!(daemon.await_line("told to stop")["signal"], format!("SIG{signal}"));
+        assert_eq!(
+            daemon.await_line("told to stop")["signal"],
+            format!("SIG{signal}")
+        );
         assert_eq!(daemon.code(), Some(0), "SIG{signal}");
     }
 }
@@ -127,10 +177,14 @@ fn a_second_signal_ends_it_at_once() {
             "{{\"op\":\"put\",\"table\":\"Employees\",\"entity\":{{\"PartitionKey\":\"Sales\",\"RowKey\":\"{n}\",\"Email\":\"{n}@contoso.com\"}}}}\n"
         )
     };
-    place.run_with(&["submit", "-"], (0..3_000).map(job).collect::<String>()).success();
+    place
+        .run_with(&["submit", "-"], (0..3_000).map(job).collect::<String>())
+        .success();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();
-    until("jobs are in work", || get(&address, "/metrics").1.contains("evenkeel_keys_total{"));
+    until("jobs are in work", || {
+        get(&address, "/metrics").1.contains("evenkeel_keys_total{")
+    });
     // Nobody can write now, so that what is in work cannot end. SQLite's own pauses grow until the work is done.
     let mut store = rusqlite::Connection::open(place.store()).unwrap();
     store
@@ -177,9 +231,20 @@ fn two_workers_share_a_queue_and_every_job_is_done_once() {
             "{{\"op\":\"put\",\"table\":\"Employees\",\"entity\":{{\"PartitionKey\":\"Sales\",\"RowKey\":\"{n}\",\"Email\":\"{n}@contoso.com\"}}}}\n"
         )
     };
-    place.run_with(&["submit", "-"], (0..200).map(job).collect::<String>()).success();
+    place
+        .run_with(&["submit", "-"], (0..200).map(job).collect::<String>())
+        .success();
     let args = ["--json", "run", "--until-idle=0.3", "--no-http"];
-    let children: Vec<_> = (0..2).map(|_| place.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()).collect();
+    let children: Vec<_> = (0..2)
+        .map(|_| {
+            place
+                .command(&args)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
     let mut done = 0;
     for child in children {
         let output = child.wait_with_output().unwrap();
@@ -188,6 +253,10 @@ fn two_workers_share_a_queue_and_every_job_is_done_once() {
         done += summary["done"].as_u64().unwrap();
     }
     assert_eq!(done, 200);
-    let plan = &json_lines(&place.run(&["--json", "plan", "Employees", "Sales", "199"]).success())[0];
+    let plan = &json_lines(
+        &place
+            .run(&["--json", "plan", "Employees", "Sales", "199"])
+            .success(),
+    )[0];
     assert_eq!(plan["in_step"], true);
 }

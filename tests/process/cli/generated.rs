@@ -29,7 +29,10 @@ fn the_help_of_every_command_has_examples_and_exit_codes() {
         &["completions"],
     ] {
         let help = stdout(&place.run(&[command, &["--help"]].concat()).success());
-        says(&help, &["Examples:\n  evenkeel ", "Exit codes: 0 done", "--profile"]);
+        says(
+            &help,
+            &["Examples:\n  evenkeel ", "Exit codes: 0 done", "--profile"],
+        );
     }
 }
 
@@ -39,12 +42,17 @@ fn the_command_line_reference_is_the_program_s_own() {
     let generated = stdout(&Place::new().run(&["docs", "cli"]).success());
     let marker = generated.lines().next().unwrap();
     let start = written.find(marker).expect("docs/cli.md has the marker");
-    assert_eq!(written[start..], generated, "run scripts/check-generated --write");
+    assert_eq!(
+        written[start..],
+        generated,
+        "run scripts/check-generated --write"
+    );
 }
 
 #[test]
 fn the_openapi_document_is_the_program_s_own() {
-    let generated: Value = serde_json::from_str(&stdout(&Place::new().run(&["docs", "openapi"]).success())).unwrap();
+    let generated: Value =
+        serde_json::from_str(&stdout(&Place::new().run(&["docs", "openapi"]).success())).unwrap();
     let written: Value = serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap();
     assert_eq!(written, generated, "run scripts/check-generated --write");
 }
@@ -52,6 +60,9 @@ fn the_openapi_document_is_the_program_s_own() {
 #[test]
 fn every_shell_gets_its_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        says(&stdout(&Place::new().run(&["completions", shell]).success()), &["poison", "until-idle"]);
+        says(
+            &stdout(&Place::new().run(&["completions", shell]).success()),
+            &["poison", "until-idle"],
+        );
     }
 }

@@ -10,13 +10,25 @@ use crate::cli::place::{Place, json_lines, says};
 const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7"}"#;
 
 fn start(place: &Place, args: &[&str]) -> Child {
-    place.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    place
+        .command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// Interrupts a program as a terminal does; its exit code and what it wrote to standard error.
 fn interrupt(mut child: Child, mut aside: impl std::io::Read) -> (Option<i32>, String) {
     // Every shell has it built in; not every machine has it as a program.
-    assert!(Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap().success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &format!("kill -INT {}", child.id())])
+            .status()
+            .unwrap()
+            .success()
+    );
     let mut text = String::new();
     aside.read_to_string(&mut text).unwrap();
     (child.wait().unwrap().code(), text)
@@ -38,11 +50,20 @@ fn an_interrupted_submit_says_how_many_jobs_were_sent_and_with_which_line_to_go_
     let (code, aside) = interrupt(child, aside);
     drop(input);
     assert_eq!(code, Some(130), "{aside}");
-    says(&aside, &["Interrupted after line 5: 3 jobs sent, 1 line refused", "tail -n +6"]);
+    says(
+        &aside,
+        &[
+            "Interrupted after line 5: 3 jobs sent, 1 line refused",
+            "tail -n +6",
+        ],
+    );
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     let summary: Value = serde_json::from_str(&rest).unwrap();
-    assert_eq!(summary, json!({"interrupted": true, "sent": 3, "refused": 1, "next_line": 6}));
+    assert_eq!(
+        summary,
+        json!({"interrupted": true, "sent": 3, "refused": 1, "next_line": 6})
+    );
     assert_eq!(place.work()["done"], 3);
 }
 
@@ -72,7 +93,11 @@ fn lines_that_wait_to_be_packed_are_sent_when_it_is_interrupted() {
     assert_eq!(code, Some(130), "{aside}");
     let told = told.join().unwrap();
     let summary: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    assert_eq!(summary["next_line"].as_u64(), summary["sent"].as_u64().map(|sent| sent + 1), "{aside}");
+    assert_eq!(
+        summary["next_line"].as_u64(),
+        summary["sent"].as_u64().map(|sent| sent + 1),
+        "{aside}"
+    );
 }
 
 #[test]
@@ -86,7 +111,13 @@ fn a_backfill_that_is_interrupted_while_it_waits_says_that_nothing_was_done() {
     let mut aside = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     aside.read_line(&mut line).unwrap();
-    says(&line, &["waiting", "until no worker acknowledges jobs by an older one"]);
+    says(
+        &line,
+        &[
+            "waiting",
+            "until no worker acknowledges jobs by an older one",
+        ],
+    );
     let (code, aside) = interrupt(child, aside);
     assert_eq!(code, Some(130), "{aside}");
     says(&aside, &["Interrupted before anything was done."]);
@@ -96,7 +127,10 @@ fn a_backfill_that_is_interrupted_while_it_waits_says_that_nothing_was_done() {
 fn progress_is_lines_on_standard_error_only_where_it_was_asked_for() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
-    for (args, shown) in [(&["--progress", "--json", "submit", "-"][..], true), (&["--json", "submit", "-"], false)] {
+    for (args, shown) in [
+        (&["--progress", "--json", "submit", "-"][..], true),
+        (&["--json", "submit", "-"], false),
+    ] {
         let mut child = start(&place, args);
         let mut input = child.stdin.take().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -138,15 +172,32 @@ fn all_but_those_that_another_operator_holds_are_requeued_and_that_is_said() {
     place.work();
     place.by_hand(async |store| {
         let queue = evenkeel::model::QueueName::new("jobs-poison").unwrap();
-        assert_eq!(store.queues.get(&queue, 2, std::time::Duration::from_mins(5)).await.unwrap().len(), 2);
+        assert_eq!(
+            store
+                .queues
+                .get(&queue, 2, std::time::Duration::from_mins(5))
+                .await
+                .unwrap()
+                .len(),
+            2
+        );
     });
     let listed = place.run(&["--json", "poison", "list"]).success();
     assert_eq!(json_lines(&listed).len(), 3);
-    says(&crate::cli::place::stderr(&listed), &["2 more are hidden at the moment and were not shown"]);
+    says(
+        &crate::cli::place::stderr(&listed),
+        &["2 more are hidden at the moment and were not shown"],
+    );
     let requeued = place.run(&["--json", "poison", "requeue", "--all"]).code(1);
-    says(&crate::cli::place::stderr(&requeued), &["2 more are hidden at the moment and were not requeued"]);
+    says(
+        &crate::cli::place::stderr(&requeued),
+        &["2 more are hidden at the moment and were not requeued"],
+    );
     assert_eq!(json_lines(&requeued).last().unwrap(), &json!({"hidden": 2}));
-    says(&crate::cli::place::stderr(&place.run(&["poison", "discard", "--all", "--yes"]).code(1)), &["2 more are hidden"]);
+    says(
+        &crate::cli::place::stderr(&place.run(&["poison", "discard", "--all", "--yes"]).code(1)),
+        &["2 more are hidden"],
+    );
 }
 
 #[test]
@@ -154,14 +205,28 @@ fn a_long_error_is_shortened_in_the_table_and_whole_where_it_is_asked_for() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     let long = format!("{{\"op\":\"put\",\"table\":\"{}\"}}", "T".repeat(60));
-    place.put("jobs", &evenkeel::model::body::encode(&long.replace("\"put\"", &format!("\"{}\"", "o".repeat(300)))));
+    place.put(
+        "jobs",
+        &evenkeel::model::body::encode(
+            &long.replace("\"put\"", &format!("\"{}\"", "o".repeat(300))),
+        ),
+    );
     place.work();
-    let whole = json_lines(&place.run(&["--json", "poison", "list"]).success())[0]["error"].as_str().unwrap().to_owned();
+    let whole = json_lines(&place.run(&["--json", "poison", "list"]).success())[0]["error"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(whole.chars().count() > 160, "{whole}");
     let short: String = whole.chars().take(160).collect();
     let table = crate::cli::place::stdout(&place.run(&["poison", "list"]).success());
-    assert!(table.contains(&format!("{short}…")) && !table.contains(&whole), "{table}");
-    says(&crate::cli::place::stdout(&place.run(&["-v", "poison", "list"]).success()), &[&whole]);
+    assert!(
+        table.contains(&format!("{short}…")) && !table.contains(&whole),
+        "{table}"
+    );
+    says(
+        &crate::cli::place::stdout(&place.run(&["-v", "poison", "list"]).success()),
+        &[&whole],
+    );
 }
 
 /// The configuration is a pipe, so that the program waits for it.
@@ -173,15 +238,37 @@ fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order(
     let file = place.folder().join("default.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
-    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
-    let mut child = place.command(&["run", "--no-http"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&file)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut child = place
+        .command(&["run", "--no-http"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Opens when the program reads.
     let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
-    assert!(Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status().unwrap().success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", child.id())])
+            .status()
+            .unwrap()
+            .success()
+    );
     pipe.write_all(text.as_bytes()).unwrap();
     drop(pipe);
     let mut aside = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut aside).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut aside)
+        .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{aside}");
     assert!(aside.contains("told to stop"), "{aside}");
 }

@@ -12,26 +12,54 @@ const PAGE: usize = 200_000;
 #[test]
 fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for_one_page() {
     let api = Api::start();
-    api.place.put_all("jobs-poison", (0..10_000).map(|number| format!("dead letter {number}")));
-    until("they are counted", || api.get("/api/v1/status").json()["poisoned"]["jobs"] == 10_000);
+    api.place.put_all(
+        "jobs-poison",
+        (0..10_000).map(|number| format!("dead letter {number}")),
+    );
+    until("they are counted", || {
+        api.get("/api/v1/status").json()["poisoned"]["jobs"] == 10_000
+    });
     says(&api.get("/").body, &["10,000 poisoned messages"]);
     let page = api.get("/poison").body;
     assert_eq!(page.matches("<li class=\"card").count(), 32);
     assert!(page.len() < PAGE, "{}", page.len());
     says(&page, &["10,000 in all"]);
 
-    let id = api.get("/api/v1/poison").json()["messages"][0]["message_id"].as_str().unwrap().to_owned();
+    let id = api.get("/api/v1/poison").json()["messages"][0]["message_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let token = "Authorization: Bearer s3cret-token-of-tests\r\nContent-Type: application/json\r\n";
-    let done = api.ask("POST", "/api/v1/poison/discard", token, &format!("{{\"ids\":[\"{id}\"]}}"));
-    assert_eq!(done.json()["done"].as_array().unwrap().len(), 1, "{}", done.body);
+    let done = api.ask(
+        "POST",
+        "/api/v1/poison/discard",
+        token,
+        &format!("{{\"ids\":[\"{id}\"]}}"),
+    );
+    assert_eq!(
+        done.json()["done"].as_array().unwrap().len(),
+        1,
+        "{}",
+        done.body
+    );
     let shown_again = requests(&api.get("/metrics").body, "update_message");
-    assert!((1..32).contains(&shown_again), "only its own page was hidden meanwhile: {shown_again}");
+    assert!(
+        (1..32).contains(&shown_again),
+        "only its own page was hidden meanwhile: {shown_again}"
+    );
 }
 
 /// Requests of an operation so far.
 fn requests(metrics: &str, op: &str) -> u64 {
-    let of = |line: &&str| line.starts_with("evenkeel_storage_requests_total{") && line.contains(&format!("op=\"{op}\""));
-    metrics.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    let of = |line: &&str| {
+        line.starts_with("evenkeel_storage_requests_total{")
+            && line.contains(&format!("op=\"{op}\""))
+    };
+    metrics
+        .lines()
+        .filter(of)
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
 }
 
 #[test]
@@ -53,14 +81,20 @@ fn a_thousand_views_make_no_page_longer_and_all_are_found_page_by_page() {
     until("ready", || get("/readyz").status == 200);
     for path in ["/", "/views", "/storage", "/api/v1/status"] {
         let answer = get(path);
-        assert!(answer.status == 200 && answer.body.len() < PAGE, "{path}: {}", answer.body.len());
+        assert!(
+            answer.status == 200 && answer.body.len() < PAGE,
+            "{path}: {}",
+            answer.body.len()
+        );
     }
     says(&get("/").body, &["All 1,001 views", "1,001 views"]);
     let (mut path, mut seen) = ("/views".to_owned(), 0);
     loop {
         let page = get(&path).body;
         seen += page.matches("never audited").count();
-        let Some(next) = page.split("class=\"button\" href=\"views?after=").nth(1) else { break };
+        let Some(next) = page.split("class=\"button\" href=\"views?after=").nth(1) else {
+            break;
+        };
         path = format!("/views?after={}", next.split('"').next().unwrap());
     }
     assert_eq!(seen, 1_001);

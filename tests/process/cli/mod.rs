@@ -1,6 +1,12 @@
 //! The program as its users meet it: the real binary, on the embedded store.
-#![expect(clippy::unwrap_used, reason = "a program that does not answer as it should is a failed test")]
-#![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a program that does not answer as it should is a failed test"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program runs in real time, and so does what waits for it"
+)]
 
 mod api;
 mod audit;

@@ -42,16 +42,24 @@ impl Place {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = Self { folder };
-        let account = format!("[accounts.main]\nkind = \"embedded\"\npath = '{}'\n", place.store().display());
+        let account = format!(
+            "[accounts.main]\nkind = \"embedded\"\npath = '{}'\n",
+            place.store().display()
+        );
         place.configure(&format!("{account}{CATALOG}"));
         place
     }
 
     /// With the usual catalog on an account where nothing listens.
     pub(crate) fn unreachable() -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap() };
+        let place = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         // Bound and dropped: nothing listens there, and the system does not give the port away again at once.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let account = format!(
             r#"
 [accounts.main]
@@ -63,7 +71,10 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
 "#
         );
         let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
-        place.configure(&format!("{account}{}\n", CATALOG.replacen("[worker]", impatient, 1)));
+        place.configure(&format!(
+            "{account}{}\n",
+            CATALOG.replacen("[worker]", impatient, 1)
+        ));
         place
     }
 
@@ -75,14 +86,23 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
     /// Adds to `default.toml`.
     pub(crate) fn add(&self, text: &str) {
         let file = self.folder.path().join("default.toml");
-        std::fs::write(&file, format!("{}\n{text}\n", std::fs::read_to_string(&file).unwrap())).unwrap();
+        std::fs::write(
+            &file,
+            format!("{}\n{text}\n", std::fs::read_to_string(&file).unwrap()),
+        )
+        .unwrap();
     }
 
     /// Adds the queue `far` in an account where nothing listens.
     pub(crate) fn add_far_queue(&self) {
         // Bound and dropped: nothing listens there.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let services = ["table", "queue", "blob"].map(|service| format!("{service} = \"http://{address}/devstoreaccount1\"")).join(", ");
+        let address = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let services = ["table", "queue", "blob"]
+            .map(|service| format!("{service} = \"http://{address}/devstoreaccount1\""))
+            .join(", ");
         let text = std::fs::read_to_string(self.folder().join("default.toml")).unwrap();
         let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
         self.configure(&text.replacen("[worker]", impatient, 1));
@@ -102,8 +122,16 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
     /// The program on this folder, with an environment of its own.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.env_clear().env("TEST_KEY", "c2VjcmV0LWtleS1vZi1hLXRlc3Q=").env("TMPDIR", self.folder()).current_dir(self.folder());
-        command.arg("--config").arg(self.folder()).args(args).stdin(Stdio::null());
+        command
+            .env_clear()
+            .env("TEST_KEY", "c2VjcmV0LWtleS1vZi1hLXRlc3Q=")
+            .env("TMPDIR", self.folder())
+            .current_dir(self.folder());
+        command
+            .arg("--config")
+            .arg(self.folder())
+            .args(args)
+            .stdin(Stdio::null());
         command
     }
 
@@ -114,12 +142,16 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
 
     /// Runs the program to its end with this on its standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: impl Into<Vec<u8>>) -> Assert {
-        assert_cmd::Command::from_std(self.command(args)).write_stdin(input).assert()
+        assert_cmd::Command::from_std(self.command(args))
+            .write_stdin(input)
+            .assert()
     }
 
     /// Works off the queues; the summary.
     pub(crate) fn work(&self) -> Value {
-        let ended = self.run(&["--json", "run", "--until-idle=0.2", "--no-http"]).success();
+        let ended = self
+            .run(&["--json", "run", "--until-idle=0.2", "--no-http"])
+            .success();
         json_lines(&ended).remove(0)
     }
 
@@ -133,9 +165,17 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         use evenkeel::adapters::embedded::EmbeddedStore;
         use evenkeel::adapters::system::SystemClock;
         use evenkeel::model::AccountName;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
-            let store = EmbeddedStore::open(&self.store(), AccountName::main(), std::sync::Arc::new(SystemClock::new())).unwrap();
+            let store = EmbeddedStore::open(
+                &self.store(),
+                AccountName::main(),
+                std::sync::Arc::new(SystemClock::new()),
+            )
+            .unwrap();
             doing(store).await
         })
     }
@@ -148,7 +188,11 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
             let queue = QueueName::new(queue).unwrap();
             store.queues.create_queue(&queue).await.unwrap();
             for text in texts {
-                store.queues.put(&queue, &text, std::time::Duration::ZERO, Ttl::Never).await.unwrap();
+                store
+                    .queues
+                    .put(&queue, &text, std::time::Duration::ZERO, Ttl::Never)
+                    .await
+                    .unwrap();
             }
         });
     }
@@ -156,7 +200,10 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
 
 /// The JSON values that a command wrote, one per line.
 pub(crate) fn json_lines(ended: &Assert) -> Vec<Value> {
-    stdout(ended).lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    stdout(ended)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 pub(crate) fn stdout(ended: &Assert) -> String {

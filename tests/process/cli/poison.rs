@@ -28,52 +28,132 @@ fn list(place: &Place) -> Vec<Value> {
 fn each_says_why_it_lies_there_and_shows_its_body() {
     let place = poisoned();
     let listed = list(&place);
-    let reasons: Vec<&str> = listed.iter().map(|entry| entry["reason"].as_str().unwrap()).collect();
-    assert!(reasons.contains(&"permanent") && reasons.contains(&"undecodable"), "{reasons:?}");
+    let reasons: Vec<&str> = listed
+        .iter()
+        .map(|entry| entry["reason"].as_str().unwrap())
+        .collect();
+    assert!(
+        reasons.contains(&"permanent") && reasons.contains(&"undecodable"),
+        "{reasons:?}"
+    );
     says(
-        &stdout(&place.run(&["poison", "list", "--reason", "permanent"]).success()),
+        &stdout(
+            &place
+                .run(&["poison", "list", "--reason", "permanent"])
+                .success(),
+        ),
         &["QUEUE", "permanent", "Employees(\"Sales\", \"7\")"],
     );
 
     let shown = &json_lines(&place.run(&["--json", "poison", "show", "jim"]).success())[0];
-    assert_eq!((&shown["body"]["id"], &shown["op"], &shown["queue"]), (&json!("jim"), &json!("put"), &json!("jobs")));
-    says(&stdout(&place.run(&["poison", "show", "--all", "--reason", "undecodable"]).success()), &["no job at all", "undecodable"]);
+    assert_eq!(
+        (&shown["body"]["id"], &shown["op"], &shown["queue"]),
+        (&json!("jim"), &json!("put"), &json!("jobs"))
+    );
+    says(
+        &stdout(
+            &place
+                .run(&["poison", "show", "--all", "--reason", "undecodable"])
+                .success(),
+        ),
+        &["no job at all", "undecodable"],
+    );
 }
 
 #[test]
 fn what_is_requeued_is_tried_again_once_its_cause_is_gone() {
     let place = poisoned();
-    place.run(&["submit", r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#]).success();
+    place
+        .run(&[
+            "submit",
+            r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#,
+        ])
+        .success();
     place.work();
-    let id = list(&place).into_iter().find(|entry| entry["id"] == "jim").unwrap()["message_id"].as_str().unwrap().to_owned();
-    says(&stdout(&place.run(&["poison", "requeue", &id]).success()), &["requeued"]);
+    let id = list(&place)
+        .into_iter()
+        .find(|entry| entry["id"] == "jim")
+        .unwrap()["message_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    says(
+        &stdout(&place.run(&["poison", "requeue", &id]).success()),
+        &["requeued"],
+    );
     assert_eq!(place.work()["done"], json!(1));
-    place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).success();
+    place
+        .run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"])
+        .success();
     assert_eq!(list(&place).len(), 1);
 }
 
 #[test]
 fn a_message_whose_cause_has_gone_by_itself_is_marked() {
     let place = poisoned();
-    let in_step = || list(&place).into_iter().map(|entry| (entry["op"].clone(), entry["in_step"].clone())).collect::<Vec<_>>();
-    assert!(in_step().contains(&(json!("put"), json!(false))), "{:?}", in_step());
+    let in_step = || {
+        list(&place)
+            .into_iter()
+            .map(|entry| (entry["op"].clone(), entry["in_step"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        in_step().contains(&(json!("put"), json!(false))),
+        "{:?}",
+        in_step()
+    );
     // Jim gets the address by the sync that this job queues.
-    place.run(&["submit", r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#]).success();
+    place
+        .run(&[
+            "submit",
+            r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#,
+        ])
+        .success();
     place.work();
-    assert!(in_step().contains(&(json!("put"), json!(true))), "{:?}", in_step());
-    assert!(in_step().contains(&(Value::Null, Value::Null)), "{:?}", in_step());
-    says(&stdout(&place.run(&["poison", "list", "--reason", "permanent"]).success()), &["in step"]);
+    assert!(
+        in_step().contains(&(json!("put"), json!(true))),
+        "{:?}",
+        in_step()
+    );
+    assert!(
+        in_step().contains(&(Value::Null, Value::Null)),
+        "{:?}",
+        in_step()
+    );
+    says(
+        &stdout(
+            &place
+                .run(&["poison", "list", "--reason", "permanent"])
+                .success(),
+        ),
+        &["in step"],
+    );
 }
 
 #[test]
 fn nothing_is_discarded_unasked_and_nothing_never_means_everything() {
     let place = poisoned();
-    says(&stderr(&place.run(&["poison", "discard", "--all"]).code(2)), &["--yes"]);
+    says(
+        &stderr(&place.run(&["poison", "discard", "--all"]).code(2)),
+        &["--yes"],
+    );
     for verb in ["show", "requeue", "discard"] {
         says(&stderr(&place.run(&["poison", verb]).code(2)), &["--all"]);
     }
     assert_eq!(list(&place).len(), 2);
-    let gone = json_lines(&place.run(&["--json", "poison", "discard", "--all", "--reason", "undecodable", "--yes"]).success());
+    let gone = json_lines(
+        &place
+            .run(&[
+                "--json",
+                "poison",
+                "discard",
+                "--all",
+                "--reason",
+                "undecodable",
+                "--yes",
+            ])
+            .success(),
+    );
     assert_eq!(gone[0]["done"], json!("discarded"));
     assert_eq!(list(&place).len(), 1);
 }
@@ -81,11 +161,32 @@ fn nothing_is_discarded_unasked_and_nothing_never_means_everything() {
 #[test]
 fn an_id_that_no_message_has_is_an_error() {
     let place = poisoned();
-    says(&stderr(&place.run(&["poison", "requeue", "nobody"]).code(1)), &["no poisoned message has the id nobody"]);
+    says(
+        &stderr(&place.run(&["poison", "requeue", "nobody"]).code(1)),
+        &["no poisoned message has the id nobody"],
+    );
     place.run(&["poison", "show", "nobody"]).code(1);
-    assert_eq!(stderr(&place.run(&["poison", "list", "nobody"]).code(1)).trim(), "no poisoned message has the id nobody");
-    assert_eq!(stderr(&place.run(&["poison", "list", "--reason", "expired"]).success()).trim(), "No poisoned message fits.");
-    says(&stderr(&place.run(&["poison", "list", "--reason", "because"]).code(2)), &["is not a reason"]);
+    assert_eq!(
+        stderr(&place.run(&["poison", "list", "nobody"]).code(1)).trim(),
+        "no poisoned message has the id nobody"
+    );
+    assert_eq!(
+        stderr(
+            &place
+                .run(&["poison", "list", "--reason", "expired"])
+                .success()
+        )
+        .trim(),
+        "No poisoned message fits."
+    );
+    says(
+        &stderr(
+            &place
+                .run(&["poison", "list", "--reason", "because"])
+                .code(2),
+        ),
+        &["is not a reason"],
+    );
     place.run(&["poison", "list", "--queue", "nowhere"]).code(2);
 }
 
@@ -94,10 +195,20 @@ fn messages_of_one_queue_are_told_where_another_cannot_be_reached() {
     let place = poisoned();
     place.add_far_queue();
     let ended = place.run(&["--json", "poison", "requeue", "--all"]).code(4);
-    assert_eq!(json_lines(&ended).iter().map(|line| &line["done"]).collect::<Vec<_>>(), [&json!("requeued"), &json!("requeued")]);
+    assert_eq!(
+        json_lines(&ended)
+            .iter()
+            .map(|line| &line["done"])
+            .collect::<Vec<_>>(),
+        [&json!("requeued"), &json!("requeued")]
+    );
     says(&stderr(&ended), &["error: requeueing from far-poison"]);
     let nothing = stderr(&place.run(&["poison", "discard", "--all", "--yes"]).code(4));
-    assert!(nothing.contains("error: discarding from far-poison") && !nothing.contains("Nothing to be discarded"), "{nothing}");
+    assert!(
+        nothing.contains("error: discarding from far-poison")
+            && !nothing.contains("Nothing to be discarded"),
+        "{nothing}"
+    );
 }
 
 #[test]
@@ -121,16 +232,40 @@ fn messages_are_grouped_by_cause_and_filtered_by_what_they_are_about() {
     place.run(&["migrate", "up"]).success();
     let keys = [("Sales", "1"), ("Sales", "2"), ("Ops", "3")];
     for (pk, rk) in keys {
-        place.put("jobs", &json!({"op": "sync", "table": "Nowhere", "pk": pk, "rk": rk}).to_string());
+        place.put(
+            "jobs",
+            &json!({"op": "sync", "table": "Nowhere", "pk": pk, "rk": rk}).to_string(),
+        );
     }
     place.put("jobs", "no job at all");
     place.work();
-    let causes = json_lines(&place.run(&["--json", "poison", "list", "--group"]).success());
-    let counts: Vec<_> = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).collect();
+    let causes = json_lines(
+        &place
+            .run(&["--json", "poison", "list", "--group"])
+            .success(),
+    );
+    let counts: Vec<_> = causes
+        .iter()
+        .map(|cause| cause["count"].as_u64().unwrap())
+        .collect();
     assert_eq!(counts, [3, 1], "{causes:?}");
-    says(&stdout(&place.run(&["poison", "list", "--group"]).success()), &["CAUSE", "ONE OF THEM", causes[0]["sample"].as_str().unwrap()]);
+    says(
+        &stdout(&place.run(&["poison", "list", "--group"]).success()),
+        &[
+            "CAUSE",
+            "ONE OF THEM",
+            causes[0]["sample"].as_str().unwrap(),
+        ],
+    );
 
-    let count = |more: &[&str]| json_lines(&place.run(&[&["--json", "poison", "list"], more].concat()).success()).len();
+    let count = |more: &[&str]| {
+        json_lines(
+            &place
+                .run(&[&["--json", "poison", "list"], more].concat())
+                .success(),
+        )
+        .len()
+    };
     let cause = causes[0]["cause"].as_str().unwrap();
     for (more, found) in [
         (&["--table", "nowhere"][..], 3),
@@ -144,8 +279,19 @@ fn messages_are_grouped_by_cause_and_filtered_by_what_they_are_about() {
     ] {
         assert_eq!(count(more), found, "{more:?}");
     }
-    says(&stderr(&place.run(&["poison", "list", "--since", "yesterday"]).code(2)), &["2h"]);
-    place.run(&["poison", "discard", "--all", "--key", "Sales/1", "--yes"]).success();
-    place.run(&["poison", "requeue", "--all", "--cause", cause]).success();
+    says(
+        &stderr(
+            &place
+                .run(&["poison", "list", "--since", "yesterday"])
+                .code(2),
+        ),
+        &["2h"],
+    );
+    place
+        .run(&["poison", "discard", "--all", "--key", "Sales/1", "--yes"])
+        .success();
+    place
+        .run(&["poison", "requeue", "--all", "--cause", cause])
+        .success();
     assert_eq!(count(&[]), 1);
 }

@@ -16,7 +16,10 @@ fn rules() -> PathBuf {
 /// The rules of all groups, as Prometheus tells of them; none where it does not answer yet.
 fn rules_of(answer: &Value) -> Vec<&Value> {
     let groups = answer["data"]["groups"].as_array().into_iter().flatten();
-    groups.filter_map(|group| group["rules"].as_array()).flatten().collect()
+    groups
+        .filter_map(|group| group["rules"].as_array())
+        .flatten()
+        .collect()
 }
 
 fn promtool(args: &[&str]) {
@@ -25,14 +28,24 @@ fn promtool(args: &[&str]) {
         .current_dir(rules())
         .output()
         .unwrap_or_else(|error| panic!("promtool, which scripts/test installs: {error}"));
-    assert!(checked.status.success(), "{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
+    assert!(
+        checked.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&checked.stdout),
+        String::from_utf8_lossy(&checked.stderr)
+    );
 }
 
 #[test]
 fn rules_and_scrape_configuration_are_valid_and_alerts_fire_when_they_should() {
     promtool(&["check", "rules", "evenkeel.rules.yml"]);
     promtool(&["check", "config", "prometheus.yml"]);
-    promtool(&["test", "rules", "evenkeel.tests.yml", "evenkeel.days.tests.yml"]);
+    promtool(&[
+        "test",
+        "rules",
+        "evenkeel.tests.yml",
+        "evenkeel.days.tests.yml",
+    ]);
 }
 
 /// A Prometheus on a port of its own, ended with the test.
@@ -48,13 +61,22 @@ impl Prometheus {
         let config = shipped
             .replace("127.0.0.1:9464", &api.address)
             .replace("15s", "1s")
-            .replace("- evenkeel.rules.yml", &format!("- {}", rules().join("evenkeel.rules.yml").display()));
+            .replace(
+                "- evenkeel.rules.yml",
+                &format!("- {}", rules().join("evenkeel.rules.yml").display()),
+            );
         assert!(config.contains(&api.address) && config.contains("scrape_interval: 1s"));
         let folder = api.place.folder();
         std::fs::write(folder.join("prometheus.yml"), config).unwrap();
         let mut child = Command::new("prometheus")
-            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
+            .arg(format!(
+                "--config.file={}",
+                folder.join("prometheus.yml").display()
+            ))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.join("prometheus").display()
+            ))
             .args(["--web.listen-address=127.0.0.1:0", "--log.format=json"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -63,24 +85,36 @@ impl Prometheus {
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = log.by_ref().map(Result::unwrap).find_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;
-            let address = line["address"].as_str().filter(|address| !address.ends_with(":0"))?;
+            let address = line["address"]
+                .as_str()
+                .filter(|address| !address.ends_with(":0"))?;
             Some(address.to_owned())
         });
         // Read on, so that it never waits for somebody to read its log.
         std::thread::spawn(move || log.for_each(drop));
-        Self { child, address: address.unwrap() }
+        Self {
+            child,
+            address: address.unwrap(),
+        }
     }
 
     fn get(&self, path: &str) -> Value {
         // In the older version nothing comes in chunks. It answers 503 until it is ready.
         let answer = crate::cli::api::ask_at("1.0", &self.address, "GET", path, "", "");
-        if answer.status == 200 { answer.json() } else { Value::Null }
+        if answer.status == 200 {
+            answer.json()
+        } else {
+            Value::Null
+        }
     }
 
     fn query(&self, expression: &str) -> Vec<Value> {
         let encoded: String = url::form_urlencoded::byte_serialize(expression.as_bytes()).collect();
         let found = self.get(&format!("/api/v1/query?query={encoded}"));
-        found["data"]["result"].as_array().cloned().unwrap_or_default()
+        found["data"]["result"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -98,12 +132,30 @@ fn a_real_prometheus_scrapes_the_daemon_and_evaluates_the_rules() {
     api.place.put("jobs", "no job at all");
     let put = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"7","Email":"a@b.c"}}"#;
     api.place.run(&["submit", put]).success();
-    until("the target is up", || prometheus.query("up == 1").len() == 1);
-    until("it is ready", || prometheus.query("evenkeel_ready == 1").len() == 1);
-    until("the job is counted", || prometheus.query(r#"evenkeel_jobs_total{outcome="done"} == 1"#).len() == 1);
-    until("its lag is", || prometheus.query(r#"evenkeel_lag_seconds_bucket{le="+Inf"} == 1"#).len() == 1);
-    until("poison is", || prometheus.query("evenkeel_poison_messages == 1").len() == 1);
-    until("a rule recorded it", || prometheus.query("evenkeel:poison_messages:max == 1").len() == 1);
+    until("the target is up", || {
+        prometheus.query("up == 1").len() == 1
+    });
+    until("it is ready", || {
+        prometheus.query("evenkeel_ready == 1").len() == 1
+    });
+    until("the job is counted", || {
+        prometheus
+            .query(r#"evenkeel_jobs_total{outcome="done"} == 1"#)
+            .len()
+            == 1
+    });
+    until("its lag is", || {
+        prometheus
+            .query(r#"evenkeel_lag_seconds_bucket{le="+Inf"} == 1"#)
+            .len()
+            == 1
+    });
+    until("poison is", || {
+        prometheus.query("evenkeel_poison_messages == 1").len() == 1
+    });
+    until("a rule recorded it", || {
+        prometheus.query("evenkeel:poison_messages:max == 1").len() == 1
+    });
     let mut rules = Value::Null;
     // A group that was not evaluated yet is "unknown".
     until("every rule was evaluated", || {

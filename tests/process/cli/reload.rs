@@ -17,7 +17,12 @@ row_key = "{LastName|lower}_{RowKey}"
 
 fn hire(place: &Place, number: u32) {
     let entity = json!({"PartitionKey": "Sales", "RowKey": number.to_string(), "Email": format!("{number}@b.c"), "LastName": "Cao"});
-    place.run(&["submit", &json!({"op": "put", "table": "Employees", "entity": entity}).to_string()]).success();
+    place
+        .run(&[
+            "submit",
+            &json!({"op": "put", "table": "Employees", "entity": entity}).to_string(),
+        ])
+        .success();
 }
 
 #[test]
@@ -30,35 +35,93 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     let get = |path: &str| ask_at("1.1", &address, "GET", path, "", "");
     until("ready", || get("/readyz").status == 200);
     hire(&place, 1);
-    until("it is done", || get("/api/v1/jobs?outcome=done").json().as_array().unwrap().len() == 1);
+    until("it is done", || {
+        get("/api/v1/jobs?outcome=done")
+            .json()
+            .as_array()
+            .unwrap()
+            .len()
+            == 1
+    });
 
-    let after = before.replace("max = \"50ms\"", "max = \"70ms\"").replace("name = \"jobs\"", "name = \"jobs\"\nconcurrency = 7");
-    std::fs::write(&file, format!("{after}\n[log]\nlevel = \"info,evenkeel::worker=debug\"\n{BY_NAME}")).unwrap();
+    let after = before
+        .replace("max = \"50ms\"", "max = \"70ms\"")
+        .replace("name = \"jobs\"", "name = \"jobs\"\nconcurrency = 7");
+    std::fs::write(
+        &file,
+        format!("{after}\n[log]\nlevel = \"info,evenkeel::worker=debug\"\n{BY_NAME}"),
+    )
+    .unwrap();
     daemon.signal("HUP");
-    says(&daemon.await_line("the catalog has grown").to_string(), &["the table EmployeesByName", "the view by_name", "\"generation\":2"]);
+    says(
+        &daemon.await_line("the catalog has grown").to_string(),
+        &[
+            "the table EmployeesByName",
+            "the view by_name",
+            "\"generation\":2",
+        ],
+    );
     let told = daemon.await_line("audit: the configuration was read again");
-    says(told["taken"].as_str().unwrap(), &["log.level", "views.by_name.table", "worker.poll.max"]);
+    says(
+        told["taken"].as_str().unwrap(),
+        &["log.level", "views.by_name.table", "worker.poll.max"],
+    );
     assert_eq!(told["needs_a_restart"], "queues[0].concurrency");
     hire(&place, 2);
     daemon.await_line("job finished");
-    until("the new view has it", || place.run(&["get", "EmployeesByName", "name", "cao_2"]).get_output().status.success());
-    assert_eq!(get("/api/v1/log").json()["level"], "evenkeel::worker=debug,info");
+    until("the new view has it", || {
+        place
+            .run(&["get", "EmployeesByName", "name", "cao_2"])
+            .get_output()
+            .status
+            .success()
+    });
+    assert_eq!(
+        get("/api/v1/log").json()["level"],
+        "evenkeel::worker=debug,info"
+    );
     assert_eq!(get("/api/v1/status").json()["view_count"], 2);
-    says(&get("/api/v1/config").body, &["views.by_name.row_key", "70ms"]);
+    says(
+        &get("/api/v1/config").body,
+        &["views.by_name.row_key", "70ms"],
+    );
     let plan = get("/api/v1/entities/Employees/Sales/2").json();
     assert_eq!(plan["footprint"]["items"].as_array().unwrap().len(), 2);
     // The first is in step with the new view once it is looked at again.
-    place.run(&["submit", r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#]).success();
-    until("the new view has the first", || place.run(&["get", "EmployeesByName", "name", "cao_1"]).get_output().status.success());
+    place
+        .run(&[
+            "submit",
+            r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#,
+        ])
+        .success();
+    until("the new view has the first", || {
+        place
+            .run(&["get", "EmployeesByName", "name", "cao_1"])
+            .get_output()
+            .status
+            .success()
+    });
 
     std::fs::write(&file, after.replace("[worker]", "[worker]\nlaese = \"1s\"")).unwrap();
     daemon.signal("HUP");
-    says(&daemon.await_line("has mistakes: nothing is changed").to_string(), &["laese"]);
+    says(
+        &daemon
+            .await_line("has mistakes: nothing is changed")
+            .to_string(),
+        &["laese"],
+    );
     assert_eq!(get("/api/v1/status").json()["view_count"], 2);
     std::fs::write(&file, &after).unwrap();
     daemon.signal("HUP");
-    says(&daemon.await_line("changed or is gone").to_string(), &["the view by_name"]);
-    assert_eq!(get("/api/v1/status").json()["view_count"], 2, "a view that is gone waits for a restart");
+    says(
+        &daemon.await_line("changed or is gone").to_string(),
+        &["the view by_name"],
+    );
+    assert_eq!(
+        get("/api/v1/status").json()["view_count"],
+        2,
+        "a view that is gone waits for a restart"
+    );
     assert_eq!(get("/readyz").status, 200);
     daemon.signal("TERM");
     assert_eq!(daemon.code(), Some(0));
@@ -72,22 +135,42 @@ fn retries_of_requests_are_taken_over_in_each_of_their_forms() {
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();
     let shown = || ask_at("1.1", &address, "GET", "/api/v1/config", "", "").json();
-    until("ready", || ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200);
+    until("ready", || {
+        ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200
+    });
     for retry in [r#"["2s", "4s"]"#, r#"["1s"]"#] {
-        std::fs::write(&file, plain.replacen("[worker]", &format!("[worker]\nstorage_retry = {retry}"), 1)).unwrap();
+        std::fs::write(
+            &file,
+            plain.replacen("[worker]", &format!("[worker]\nstorage_retry = {retry}"), 1),
+        )
+        .unwrap();
         daemon.signal("HUP");
         let told = daemon.await_line("audit: the configuration was read again");
         says(told["taken"].as_str().unwrap(), &["worker.storage_retry"]);
         assert_eq!(told["needs_a_restart"], "", "{retry}");
         let values = shown();
-        let in_force: Vec<_> =
-            values["values"].as_array().unwrap().iter().filter(|entry| entry["key"].as_str().unwrap().contains("storage_retry")).collect();
-        assert!(matches!(&in_force[..], [one] if one["value"] == retry), "{retry}: {in_force:?}");
+        let in_force: Vec<_> = values["values"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["key"].as_str().unwrap().contains("storage_retry"))
+            .collect();
+        assert!(
+            matches!(&in_force[..], [one] if one["value"] == retry),
+            "{retry}: {in_force:?}"
+        );
     }
     std::fs::write(&file, plain).unwrap();
     daemon.signal("HUP");
     let told = daemon.await_line("audit: the configuration was read again");
-    says(told["taken"].as_str().unwrap(), &["worker.storage_retry,", "worker.storage_retry.attempts", "worker.storage_retry.min"]);
+    says(
+        told["taken"].as_str().unwrap(),
+        &[
+            "worker.storage_retry,",
+            "worker.storage_retry.attempts",
+            "worker.storage_retry.min",
+        ],
+    );
     daemon.signal("TERM");
     assert_eq!(daemon.code(), Some(0));
 }

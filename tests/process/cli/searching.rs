@@ -11,10 +11,16 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     place.run(&["migrate", "up"]).success();
     let view = "[views.found]\nkind = \"search_index\"\nsource = \"Employees\"\nsink = \"catalog\"\nindex = \"people\"\nselect = [\"Email\"]\n\
                 fields = { name = \"{LastName}\" }\n";
-    let sink = format!("[sinks.catalog]\nkind = \"search\"\nendpoint = \"{}\"\nkey_env = \"TEST_SEARCH\"\n", stub.endpoint());
+    let sink = format!(
+        "[sinks.catalog]\nkind = \"search\"\nendpoint = \"{}\"\nkey_env = \"TEST_SEARCH\"\n",
+        stub.endpoint()
+    );
     place.add(&sink);
     let ended = place.run(&["config", "check"]).code(2);
-    says(&stdout(&ended), &["sinks.catalog.key_env", "TEST_SEARCH, which is not set"]);
+    says(
+        &stdout(&ended),
+        &["sinks.catalog.key_env", "TEST_SEARCH, which is not set"],
+    );
     std::fs::write(place.folder().join("key"), KEY).unwrap();
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     let without = config.replace("key_env = \"TEST_SEARCH\"", "key_file = \"key\"");
@@ -23,23 +29,57 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     assert!(!stdout(&place.run(&["config", "show"]).success()).contains(KEY));
 
     let missed = stdout(&place.run(&["migrate", "status"]).success());
-    says(&missed, &["the index people of the sink catalog does not exist", "view found"]);
+    says(
+        &missed,
+        &[
+            "the index people of the sink catalog does not exist",
+            "view found",
+        ],
+    );
     stub.create("people", &[("Email", "Edm.String")]);
     let lacking = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0]["indexes"];
-    assert_eq!(*lacking, json!([{"view": "found", "sink": "catalog", "index": "people", "lack": "fields", "fields": ["name"]}]));
+    assert_eq!(
+        *lacking,
+        json!([{"view": "found", "sink": "catalog", "index": "people", "lack": "fields", "fields": ["name"]}])
+    );
     stub.create("people", &[("Email", "Edm.String"), ("name", "Edm.String")]);
-    assert!(json_lines(&place.run(&["--json", "migrate", "status"]).success())[0].get("indexes").is_none());
+    assert!(
+        json_lines(&place.run(&["--json", "migrate", "status"]).success())[0]
+            .get("indexes")
+            .is_none()
+    );
 
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"});
     place.run(&["migrate", "up"]).success();
     std::fs::write(place.folder().join("key"), "revoked").unwrap();
     let unknown = stderr(&place.run(&["migrate", "up"]).success());
-    says(&unknown, &["the sink catalog could not be asked for people, which may have all that view found needs: ", "Nothing to do"]);
+    says(
+        &unknown,
+        &[
+            "the sink catalog could not be asked for people, which may have all that view found needs: ",
+            "Nothing to do",
+        ],
+    );
     std::fs::write(place.folder().join("key"), KEY).unwrap();
-    place.run(&["submit", &json!({"op": "put", "table": "Employees", "entity": entity}).to_string()]).success();
+    place
+        .run(&[
+            "submit",
+            &json!({"op": "put", "table": "Employees", "entity": entity}).to_string(),
+        ])
+        .success();
     place.work();
     assert_eq!(stub.documents("people").len(), 1);
-    let found = &json_lines(&place.run(&["--json", "lookup", "found", "PartitionKey=Sales", "RowKey=1"]).success())[0];
+    let found = &json_lines(
+        &place
+            .run(&[
+                "--json",
+                "lookup",
+                "found",
+                "PartitionKey=Sales",
+                "RowKey=1",
+            ])
+            .success(),
+    )[0];
     assert_eq!(found["name"], json!("King"));
     place.run(&["audit", "--table", "Employees"]).success();
     stub.create("people", &[("Email", "Edm.String"), ("name", "Edm.String")]);

@@ -33,7 +33,12 @@ fn put(number: u32) -> String {
 }
 
 fn status(place: &Place, args: &[&str]) -> Value {
-    json_lines(&place.run(&[args, &["--json", "migrate", "status"]].concat()).success()).remove(0)
+    json_lines(
+        &place
+            .run(&[args, &["--json", "migrate", "status"]].concat())
+            .success(),
+    )
+    .remove(0)
 }
 
 #[test]
@@ -41,21 +46,40 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
     let place = deployed();
     let run = ["run", "--until-idle=0.1", "--no-http"];
     let refused = stderr(&place.run(&run).code(5));
-    says(&refused, &["retire view by_name of Employees", "evenkeel migrate up --retire"]);
-    says(&stderr(&place.run(&["migrate", "up"]).code(5)), &["retire view by_name of Employees"]);
+    says(
+        &refused,
+        &[
+            "retire view by_name of Employees",
+            "evenkeel migrate up --retire",
+        ],
+    );
+    says(
+        &stderr(&place.run(&["migrate", "up"]).code(5)),
+        &["retire view by_name of Employees"],
+    );
     let untouched = status(&place, &["--profile=new"]);
-    assert_eq!((&untouched["generation"], &untouched["pending"]), (&json!(1), &json!([])));
+    assert_eq!(
+        (&untouched["generation"], &untouched["pending"]),
+        (&json!(1), &json!([]))
+    );
 
     let retired = place.run(&["migrate", "up", "--retire"]).success();
-    says(&stdout(&retired), &["retire view by_name of Employees, last generation 1"]);
+    says(
+        &stdout(&retired),
+        &["retire view by_name of Employees, last generation 1"],
+    );
     says(&stderr(&retired), &["evenkeel backfill --view by_name"]);
     place.work();
     says(
         &stderr(&place.run(&[&["--profile=new"], &run[..]].concat()).code(5)),
         &["record view by_name of Employees as back, generation 2"],
     );
-    place.run(&["--profile=new", "migrate", "up", "--retire"]).success();
-    place.run(&[&["--profile=new"], &run[..]].concat()).success();
+    place
+        .run(&["--profile=new", "migrate", "up", "--retire"])
+        .success();
+    place
+        .run(&[&["--profile=new"], &run[..]].concat())
+        .success();
 }
 
 /// The rows of tables, with their versions.
@@ -63,7 +87,15 @@ fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     place.by_hand(async |store| {
         let mut rows = Vec::new();
         for table in tables {
-            rows.extend(all_rows(store.tables.as_ref(), &TableName::new(*table).unwrap(), Query::default()).await.unwrap());
+            rows.extend(
+                all_rows(
+                    store.tables.as_ref(),
+                    &TableName::new(*table).unwrap(),
+                    Query::default(),
+                )
+                .await
+                .unwrap(),
+            );
         }
         rows
     })
@@ -72,8 +104,16 @@ fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
 /// A view that the old folder has otherwise, with a change that no job has brought in step; and one that only the old folder has.
 #[test]
 fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
-    const TABLES: [&str; 4] = ["Employees", "EmployeesByEmail", "EvenkeelFootprints", "EvenkeelAudits"];
-    for (old, new) in [("{Email|lower}", "{Email|upper}"), (r#"["Email", "LastName"]"#, r#"["Email"]"#)] {
+    const TABLES: [&str; 4] = [
+        "Employees",
+        "EmployeesByEmail",
+        "EvenkeelFootprints",
+        "EvenkeelAudits",
+    ];
+    for (old, new) in [
+        ("{Email|lower}", "{Email|upper}"),
+        (r#"["Email", "LastName"]"#, r#"["Email"]"#),
+    ] {
         let place = Place::new();
         place.run(&["migrate", "up"]).success();
         place.run(&["submit", &put(1)]).success();
@@ -81,28 +121,59 @@ fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
         let folder = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
         place.configure(&folder.replace(old, new));
         place.run(&["migrate", "up", "--retire"]).success();
-        place.run(&["submit", &put(1).replace("Cao", "Kim")]).success();
+        place
+            .run(&["submit", &put(1).replace("Cao", "Kim")])
+            .success();
         place.by_hand(async |store| {
             let key = EntityKey::new("Sales", "1").unwrap();
-            let row = Entity::new(key).with("Email", "1@b.c").with("LastName", "Kim");
-            store.tables.apply(&TableName::new("Employees").unwrap(), &TableOperation::InsertOrReplace(row)).await.unwrap();
+            let row = Entity::new(key)
+                .with("Email", "1@b.c")
+                .with("LastName", "Kim");
+            store
+                .tables
+                .apply(
+                    &TableName::new("Employees").unwrap(),
+                    &TableOperation::InsertOrReplace(row),
+                )
+                .await
+                .unwrap();
         });
         place.configure(&folder);
         let before = rows(&place, &TABLES);
         for command in [&["audit", "--repair"][..], &["audit"], &["backfill"]] {
-            says(&stderr(&place.run(command).code(5)), &["view by_email of Employees as changed", "where the configuration is an old one"]);
+            says(
+                &stderr(&place.run(command).code(5)),
+                &[
+                    "view by_email of Employees as changed",
+                    "where the configuration is an old one",
+                ],
+            );
         }
-        assert_eq!(rows(&place, &TABLES), before, "{old} was recorded as {new} meanwhile");
+        assert_eq!(
+            rows(&place, &TABLES),
+            before,
+            "{old} was recorded as {new} meanwhile"
+        );
     }
 
     let place = deployed();
     place.run(&["submit", &put(1)]).success();
     place.run(&["migrate", "up", "--retire"]).success();
     place.work();
-    says(&stderr(&place.run(&["--profile=new", "audit", "--repair"]).code(5)), &["view by_name of Employees as back"]);
+    says(
+        &stderr(&place.run(&["--profile=new", "audit", "--repair"]).code(5)),
+        &["view by_name of Employees as back"],
+    );
     assert_eq!(rows(&place, &["EmployeesByName"]), []);
-    place.add(&BY_NAME.replace("[views.by_name]", "[views.by_last_name]").replace("EmployeesByName", "EmployeesByLastName"));
-    says(&stderr(&place.run(&["audit", "--repair"]).code(5)), &["run `evenkeel migrate up` before"]);
+    place.add(
+        &BY_NAME
+            .replace("[views.by_name]", "[views.by_last_name]")
+            .replace("EmployeesByName", "EmployeesByLastName"),
+    );
+    says(
+        &stderr(&place.run(&["audit", "--repair"]).code(5)),
+        &["run `evenkeel migrate up` before"],
+    );
 }
 
 /// A view that only the newer folder has, and a rule that only the old one has.
@@ -111,19 +182,41 @@ fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
     const TABLES: [&str; 3] = ["Employees", "EmployeesByName", "EvenkeelFootprints"];
     const ERASE: [&str; 5] = ["erase", "Employees", "Sales", "1", "--yes"];
     let place = deployed();
-    std::fs::write(place.folder().join("old.toml"), "[rules.gone]\ndelete = \"Employees\"\nwhen = \"exists(Email)\"\n").unwrap();
+    std::fs::write(
+        place.folder().join("old.toml"),
+        "[rules.gone]\ndelete = \"Employees\"\nwhen = \"exists(Email)\"\n",
+    )
+    .unwrap();
     place.run(&["submit", &put(1)]).success();
-    place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).success();
+    place
+        .run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"])
+        .success();
     let before = rows(&place, &TABLES);
     for command in [&ERASE[..], &["retention"]] {
         let refused = place.run(&[&["--profile=old"], command].concat()).code(5);
-        says(&stderr(&refused), &["retire view by_name of Employees", "where the configuration is an old one"]);
+        says(
+            &stderr(&refused),
+            &[
+                "retire view by_name of Employees",
+                "where the configuration is an old one",
+            ],
+        );
     }
-    place.run(&["--profile=old", "retention", "--dry-run"]).success();
+    place
+        .run(&["--profile=old", "retention", "--dry-run"])
+        .success();
     assert_eq!(rows(&place, &TABLES), before);
-    let sent = place.by_hand(async |store| store.queues.approximate_count(&QueueName::new("jobs").unwrap()).await.unwrap());
+    let sent = place.by_hand(async |store| {
+        store
+            .queues
+            .approximate_count(&QueueName::new("jobs").unwrap())
+            .await
+            .unwrap()
+    });
     assert_eq!(sent, 0, "the rule's job");
-    place.run(&[&["--profile=new"], &ERASE[..]].concat()).success();
+    place
+        .run(&[&["--profile=new"], &ERASE[..]].concat())
+        .success();
     assert_eq!(rows(&place, &TABLES[..2]), []);
 }
 
@@ -135,14 +228,28 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
     let place = Place::new();
     let folder = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     let old = format!("{folder}\n[rules.gone]\ndelete = \"Employees\"\nwhen = \"exists(Email)\"\n");
-    let new = format!("{folder}\n[archives.gone]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"GoneEmployees\" }}\n");
+    let new = format!(
+        "{folder}\n[archives.gone]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"GoneEmployees\" }}\n"
+    );
     place.configure(&old);
     place.run(&["migrate", "up"]).success();
     place.configure(&new);
-    says(&stdout(&place.run(&["migrate", "up"]).success()), &["create table GoneEmployees", "archive gone", "rule gone as taken out"]);
+    says(
+        &stdout(&place.run(&["migrate", "up"]).success()),
+        &[
+            "create table GoneEmployees",
+            "archive gone",
+            "rule gone as taken out",
+        ],
+    );
     place.run(&["submit", &put(1)]).success();
     place.work();
-    place.run(&["submit", r#"{"op":"archive","archive":"gone","pk":"Sales","rk":"1"}"#]).success();
+    place
+        .run(&[
+            "submit",
+            r#"{"op":"archive","archive":"gone","pk":"Sales","rk":"1"}"#,
+        ])
+        .success();
     place.work();
     let before = rows(&place, &TABLES);
     assert_eq!(before.len(), 1);
@@ -150,10 +257,23 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
     place.configure(&old);
     for command in [&ERASE[..], &["retention"]] {
         let refused = stderr(&place.run(command).code(5));
-        says(&refused, &["archive gone is recorded, and not configured", "rule gone is recorded as taken out", "`evenkeel migrate up`"]);
+        says(
+            &refused,
+            &[
+                "archive gone is recorded, and not configured",
+                "rule gone is recorded as taken out",
+                "`evenkeel migrate up`",
+            ],
+        );
     }
     assert_eq!(rows(&place, &TABLES), before);
-    let sent = place.by_hand(async |store| store.queues.approximate_count(&QueueName::new("jobs").unwrap()).await.unwrap());
+    let sent = place.by_hand(async |store| {
+        store
+            .queues
+            .approximate_count(&QueueName::new("jobs").unwrap())
+            .await
+            .unwrap()
+    });
     assert_eq!(sent, 0, "the rule's job");
     place.configure(&new);
     place.run(&["retention"]).success();
@@ -162,7 +282,8 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
 }
 
 #[test]
-fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_once_the_record_fits() {
+fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_once_the_record_fits()
+{
     let place = deployed();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "--profile=new", "run"]);
     let address = daemon.address();
@@ -172,14 +293,25 @@ fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_onc
     place.run(&["migrate", "up", "--retire"]).success();
     daemon.await_line("another one is recorded than this worker's");
     until("unready", || get("/readyz").status == 503);
-    says(&get("/readyz").body, &["outdated_catalog", "\"generation\":2"]);
+    says(
+        &get("/readyz").body,
+        &["outdated_catalog", "\"generation\":2"],
+    );
     assert_eq!(get("/healthz").status, 200);
 
-    place.run(&["--profile=new", "migrate", "up", "--retire"]).success();
+    place
+        .run(&["--profile=new", "migrate", "up", "--retire"])
+        .success();
     daemon.await_line("the worker goes on");
     until("ready again", || get("/readyz").status == 200);
     place.run(&["submit", &put(1)]).success();
-    until("the job is done", || place.run(&["get", "EmployeesByName", "name", "cao_1"]).get_output().status.success());
+    until("the job is done", || {
+        place
+            .run(&["get", "EmployeesByName", "name", "cao_1"])
+            .get_output()
+            .status
+            .success()
+    });
     daemon.signal("TERM");
     assert_eq!(daemon.code(), Some(0));
 }
@@ -187,9 +319,19 @@ fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_onc
 #[test]
 fn a_worker_that_no_record_fits_any_more_exits_with_a_code_of_its_own() {
     let place = deployed();
-    let mut daemon = Daemon::start(&place, &["--set=migrate.outdated_exit_after=0s", FREE_PORT, "--profile=new", "run"]);
+    let mut daemon = Daemon::start(
+        &place,
+        &[
+            "--set=migrate.outdated_exit_after=0s",
+            FREE_PORT,
+            "--profile=new",
+            "run",
+        ],
+    );
     let address = daemon.address();
-    until("ready", || ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200);
+    until("ready", || {
+        ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200
+    });
     place.run(&["migrate", "up", "--retire"]).success();
     assert_eq!(daemon.code(), Some(5));
 }
@@ -199,16 +341,32 @@ fn applications_with_an_owner_each_share_an_account_without_retiring_each_others
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     let ours = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
-    let theirs = format!("{}{BY_NAME}\n[migrate]\nowner = \"payroll\"\n", ours.split("[views.by_email]").next().unwrap());
+    let theirs = format!(
+        "{}{BY_NAME}\n[migrate]\nowner = \"payroll\"\n",
+        ours.split("[views.by_email]").next().unwrap()
+    );
     place.configure(&theirs);
-    says(&stdout(&place.run(&["migrate", "up"]).success()), &["record view by_name of Employees, generation 1"]);
-    place.run(&["run", "--until-idle=0.1", "--no-http"]).success();
+    says(
+        &stdout(&place.run(&["migrate", "up"]).success()),
+        &["record view by_name of Employees, generation 1"],
+    );
+    place
+        .run(&["run", "--until-idle=0.1", "--no-http"])
+        .success();
     assert_eq!(status(&place, &[])["pending"], json!([]));
     place.configure(&ours);
     assert_eq!(status(&place, &[])["pending"], json!([]));
     place.work();
-    let taken = place.run(&["--set=migrate.owner=payroll", "migrate", "up"]).code(5);
-    says(&stderr(&taken), &["record view by_email of Employees as owned by payroll", "retire view by_name"]);
+    let taken = place
+        .run(&["--set=migrate.owner=payroll", "migrate", "up"])
+        .code(5);
+    says(
+        &stderr(&taken),
+        &[
+            "record view by_email of Employees as owned by payroll",
+            "retire view by_name",
+        ],
+    );
 }
 
 #[test]
@@ -222,15 +380,29 @@ fn the_rows_of_a_tables_last_view_go_with_the_next_backfill_and_nothing_to_do_is
     place.configure(&without);
     place.run(&["migrate", "up", "--retire"]).success();
     let audit = place.run(&["audit"]).code(3);
-    says(&stdout(&audit), &["EmployeesByEmail", "Employees: 1 primary"]);
-    says(&stdout(&place.run(&["backfill"]).success()), &["Employees: 1 primary in step, 0 items created, 0 updated, 1 deleted"]);
-    assert!(!place.run(&["get", "EmployeesByEmail", "email", "1@b.c"]).get_output().status.success(), "its row is gone");
+    says(
+        &stdout(&audit),
+        &["EmployeesByEmail", "Employees: 1 primary"],
+    );
+    says(
+        &stdout(&place.run(&["backfill"]).success()),
+        &["Employees: 1 primary in step, 0 items created, 0 updated, 1 deleted"],
+    );
+    assert!(
+        !place
+            .run(&["get", "EmployeesByEmail", "email", "1@b.c"])
+            .get_output()
+            .status
+            .success(),
+        "its row is gone"
+    );
     place.run(&["audit"]).success();
 
     let bare = Place::new();
-    bare.configure(
-        &before.split("[views.by_email]").next().unwrap().replace(&*place.folder().to_string_lossy(), &bare.folder().to_string_lossy()),
-    );
+    bare.configure(&before.split("[views.by_email]").next().unwrap().replace(
+        &*place.folder().to_string_lossy(),
+        &bare.folder().to_string_lossy(),
+    ));
     bare.run(&["migrate", "up"]).success();
     for command in ["audit", "backfill"] {
         says(&stderr(&bare.run(&[command]).success()), &["Nothing to do"]);

@@ -26,7 +26,10 @@ row_key = "{Email}"
 fn place() -> Place {
     let place = Place::new();
     let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
-    place.configure(&text.replace("name = \"jobs\"", "name = \"jobs\"\ntables = [\"employees\"]"));
+    place.configure(&text.replace(
+        "name = \"jobs\"",
+        "name = \"jobs\"\ntables = [\"employees\"]",
+    ));
     place.add(MORE);
     place.run(&["migrate", "up"]).success();
     place
@@ -39,22 +42,32 @@ fn put(table: &str, rk: &str) -> Value {
 #[test]
 fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
     let place = place();
-    place.run(&["submit", &put("Salaries", "7").to_string()]).success();
-    place.run(&["submit", &put("Employees", "7").to_string()]).success();
+    place
+        .run(&["submit", &put("Salaries", "7").to_string()])
+        .success();
+    place
+        .run(&["submit", &put("Employees", "7").to_string()])
+        .success();
     assert_eq!(place.work()["poisoned"], json!(0));
     // By a view of a view, whose table is none of the queue's.
-    place.run(&["get", "Domains", "domain", "7@contoso.com"]).success();
+    place
+        .run(&["get", "Domains", "domain", "7@contoso.com"])
+        .success();
     let key = json!({"pk": "Sales", "rk": "7"});
     let with = |fields: Value| {
         let mut job = key.clone();
-        job.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        job.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
         job
     };
     let forbidden = [
         with(json!({"op": "sync", "table": "Salaries"})),
         with(json!({"op": "delete", "table": "salaries"})),
         put("Salaries", "8"),
-        with(json!({"op": "move", "table": "Employees", "to_table": "Salaries", "to_pk": "Sales", "to_rk": "9"})),
+        with(
+            json!({"op": "move", "table": "Employees", "to_table": "Salaries", "to_pk": "Sales", "to_rk": "9"}),
+        ),
         with(json!({"op": "archive", "archive": "former_salaries"})),
         with(json!({"op": "restore", "archive": "former_salaries"})),
         json!({"op": "backfill", "table": "Salaries"}),
@@ -64,32 +77,49 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
         json!({"op": "archive", "archive": "former_salaries", "pk": "Sales", "rks": ["7"]}),
     ];
     for job in &forbidden {
-        let refused = place.run(&["submit", "--queue", "jobs", &job.to_string()]).failure();
-        says(&stderr(&refused), &["the queue jobs does not carry jobs of this table"]);
+        let refused = place
+            .run(&["submit", "--queue", "jobs", &job.to_string()])
+            .failure();
+        says(
+            &stderr(&refused),
+            &["the queue jobs does not carry jobs of this table"],
+        );
         place.put("jobs", &job.to_string());
     }
     place.work();
     let poisoned = json_lines(&place.run(&["--json", "poison", "list"]).success());
     for entry in &poisoned {
         let error = entry["error"].as_str().unwrap();
-        assert!(error.contains("is not allowed on this queue; allowed are: employees"), "{entry}");
+        assert!(
+            error.contains("is not allowed on this queue; allowed are: employees"),
+            "{entry}"
+        );
     }
     assert_eq!(poisoned.len(), forbidden.len());
     place.run(&["get", "Salaries", "Sales", "7"]).success();
     place.run(&["get", "Salaries", "Sales", "8"]).failure();
     place.run(&["poison", "requeue", "--all"]);
     place.work();
-    assert_eq!(json_lines(&place.run(&["--json", "poison", "list"]).success()).len(), forbidden.len(), "what went back comes back");
+    assert_eq!(
+        json_lines(&place.run(&["--json", "poison", "list"]).success()).len(),
+        forbidden.len(),
+        "what went back comes back"
+    );
 }
 
 #[test]
 fn a_queue_names_tables_of_the_catalog() {
     let place = place();
     let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
-    for (tables, word) in
-        [("[\"Employes\"]", "did you mean \"Employees\"?"), ("[\"Logins%Y%m\"]", "no [retention]"), ("[]", "at least one table")]
-    {
+    for (tables, word) in [
+        ("[\"Employes\"]", "did you mean \"Employees\"?"),
+        ("[\"Logins%Y%m\"]", "no [retention]"),
+        ("[]", "at least one table"),
+    ] {
         place.configure(&text.replace("tables = [\"employees\"]", &format!("tables = {tables}")));
-        says(&stdout(&place.run(&["config", "check"]).code(2)), &["queues[0].tables", word]);
+        says(
+            &stdout(&place.run(&["config", "check"]).code(2)),
+            &["queues[0].tables", word],
+        );
     }
 }

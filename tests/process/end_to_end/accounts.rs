@@ -97,7 +97,14 @@ fn resume(number: usize, version: usize) -> String {
 }
 
 fn key(number: usize) -> (&'static str, String) {
-    (if number.is_multiple_of(2) { "Sales" } else { "Research" }, format!("{number:05}"))
+    (
+        if number.is_multiple_of(2) {
+            "Sales"
+        } else {
+            "Research"
+        },
+        format!("{number:05}"),
+    )
 }
 
 fn email(number: usize, version: usize) -> String {
@@ -136,18 +143,30 @@ impl Accounts {
     /// With the archives in an Azurite of their own.
     fn apart(data: &std::path::Path) -> Self {
         let cold = Azurite::persistent(data);
-        let site = Site::new(Place::Azurite(Azurite::with_accounts(&["derived", "messages"])), "");
+        let site = Site::new(
+            Place::Azurite(Azurite::with_accounts(&["derived", "messages"])),
+            "",
+        );
         let text = cold.ports.connection_string();
         let archives = site.azure_account("cold", &text);
-        site.declare(&format!("{}{archives}{CATALOG}", site.settings_of(&["derived", "messages"])));
-        Self { site, cold: Some(cold) }
+        site.declare(&format!(
+            "{}{archives}{CATALOG}",
+            site.settings_of(&["derived", "messages"])
+        ));
+        Self {
+            site,
+            cold: Some(cold),
+        }
     }
 
     /// Does something with an account, behind the program's back.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         match &self.cold {
             Some(cold) if name == "cold" => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
                 runtime.block_on(async { action(cold.ports.connect()).await })
             }
             _ => self.site.with_account(name, action),
@@ -157,20 +176,33 @@ impl Accounts {
     /// The keys of an account's table.
     fn keys(&self, account: &str, table: &str) -> BTreeSet<(String, String)> {
         let table = TableName::new(table).unwrap();
-        let rows = self.with(account, async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
-        rows.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect()
+        let rows = self.with(account, async |account| {
+            all_rows(account.tables.as_ref(), &table, Query::default())
+                .await
+                .unwrap()
+        });
+        rows.into_iter()
+            .map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string()))
+            .collect()
     }
 
     /// How many blobs an account's container has.
     fn blobs(&self, account: &str, container: &str) -> usize {
         let container = ContainerName::new(container).unwrap();
-        self.with(account, async |account| all_blobs(account.blobs.as_ref(), &container, "").await.unwrap().len())
+        self.with(account, async |account| {
+            all_blobs(account.blobs.as_ref(), &container, "")
+                .await
+                .unwrap()
+                .len()
+        })
     }
 
     /// About how many jobs wait.
     fn waiting(&self) -> u64 {
         let queue = QueueName::new(QUEUE).unwrap();
-        self.with("messages", async |account| account.queues.approximate_count(&queue).await.unwrap())
+        self.with("messages", async |account| {
+            account.queues.approximate_count(&queue).await.unwrap()
+        })
     }
 
     fn done(&self, jobs: &[Value]) {
@@ -181,29 +213,45 @@ impl Accounts {
 
     /// An entity as `get --resolve` prints it.
     fn resolved(&self, table: &str, pk: &str, rk: &str) -> Value {
-        let ended = self.site.command(&["--json", "get", table, pk, rk, "--resolve"]);
+        let ended = self
+            .site
+            .command(&["--json", "get", table, pk, rk, "--resolve"]);
         assert_eq!(ended.code, 0, "{table} {pk} {rk}: {}", ended.err);
         serde_json::from_str(&ended.out).unwrap()
     }
 
     /// Each employee that is present, with the version of what it says, is in the second account's index and lists, and nobody else is.
     fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
-        let wanted: BTreeSet<_> = present.iter().map(|(number, version)| ("email".to_owned(), email(*number, *version))).collect();
+        let wanted: BTreeSet<_> = present
+            .iter()
+            .map(|(number, version)| ("email".to_owned(), email(*number, *version)))
+            .collect();
         assert_eq!(self.keys("derived", "EmployeesByEmail"), wanted);
-        let named: BTreeSet<_> =
-            present.iter().map(|(number, version)| ("name".to_owned(), NAMES[(number + version) % 3].to_owned())).collect();
+        let named: BTreeSet<_> = present
+            .iter()
+            .map(|(number, version)| ("name".to_owned(), NAMES[(number + version) % 3].to_owned()))
+            .collect();
         assert_eq!(self.keys("derived", "EmployeesNamed"), named);
         assert_eq!(self.blobs("derived", "lists"), named.len());
         let members: usize = named.iter().map(|(pk, name)| self.members(pk, name)).sum();
         assert_eq!(members, present.len());
-        assert_eq!(self.blobs("derived", "files"), present.len(), "a value for each, and none left over");
+        assert_eq!(
+            self.blobs("derived", "files"),
+            present.len(),
+            "a value for each, and none left over"
+        );
         let rows = self.site.rows("Employees");
-        assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), present.keys().map(|number| own(*number)).collect());
+        assert_eq!(
+            rows.keys().cloned().collect::<BTreeSet<_>>(),
+            present.keys().map(|number| own(*number)).collect()
+        );
     }
 
     fn members(&self, pk: &str, name: &str) -> usize {
         let found = self.resolved("EmployeesNamed", pk, name);
-        serde_json::from_str::<Vec<Value>>(found["Employees"].as_str().unwrap()).unwrap().len()
+        serde_json::from_str::<Vec<Value>>(found["Employees"].as_str().unwrap())
+            .unwrap()
+            .len()
     }
 }
 
@@ -226,42 +274,89 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         let row = site.row("Employees", pk, &rk).unwrap();
         let mut entity = Entity::new(EntityKey::new(pk, rk).unwrap());
         entity.properties = row.entity.properties;
-        entity.with("Email", email(number, 2)).with("LastName", NAMES[(number + 2) % 3])
+        entity
+            .with("Email", email(number, 2))
+            .with("LastName", NAMES[(number + 2) % 3])
     });
     site.write("Employees", &changed.collect::<Vec<_>>());
-    accounts.done(&(8..16).map(|number| on("sync", None, number)).collect::<Vec<_>>());
+    accounts.done(
+        &(8..16)
+            .map(|number| on("sync", None, number))
+            .collect::<Vec<_>>(),
+    );
     present.extend((0..16).map(|number| (number, 2)));
     accounts.assert_derived(&present);
 
     // Four leave into the second account's table, four into its container, four for good.
     let leave = |numbers: std::ops::Range<usize>, archive: Option<&'static str>| {
-        let op = if archive.is_some() { "archive" } else { "delete" };
+        let op = if archive.is_some() {
+            "archive"
+        } else {
+            "delete"
+        };
         numbers.map(move |number| on(op, archive, number))
     };
-    accounts.done(&leave(0..4, Some("former")).chain(leave(4..8, Some("documents"))).chain(leave(16..20, None)).collect::<Vec<_>>());
+    accounts.done(
+        &leave(0..4, Some("former"))
+            .chain(leave(4..8, Some("documents")))
+            .chain(leave(16..20, None))
+            .collect::<Vec<_>>(),
+    );
     present.retain(|number, _| !matches!(number, 0..8 | 16..20));
     accounts.assert_derived(&present);
-    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
+    assert_eq!(
+        accounts.keys("cold", "FormerEmployees"),
+        (0..4).map(own).collect()
+    );
     assert_eq!(accounts.blobs("cold", "files"), 4);
-    assert_eq!(accounts.blobs("cold", "documents"), 8, "a document and a value for each");
+    assert_eq!(
+        accounts.blobs("cold", "documents"),
+        8,
+        "a document and a value for each"
+    );
     let (pk, rk) = key(1);
-    assert_eq!(accounts.resolved("FormerEmployees", pk, &rk)["Resume"], resume(1, 2));
+    assert_eq!(
+        accounts.resolved("FormerEmployees", pk, &rk)["Resume"],
+        resume(1, 2)
+    );
     for (number, archive) in [(0, "former"), (4, "documents")] {
         let (pk, rk) = key(number);
         let found = site.command(&["--json", "find", archive, pk, &rk]);
-        assert_eq!((found.code, found.out.contains("\"found\":\"archive\"")), (0, true), "{}", found.err);
+        assert_eq!(
+            (found.code, found.out.contains("\"found\":\"archive\"")),
+            (0, true),
+            "{}",
+            found.err
+        );
     }
 
     // Half of them come back, with their values.
-    let back = |numbers: std::ops::Range<usize>, archive| numbers.map(move |number| on("restore", Some(archive), number));
-    accounts.done(&back(0..2, "former").chain(back(4..6, "documents")).collect::<Vec<_>>());
+    let back = |numbers: std::ops::Range<usize>, archive| {
+        numbers.map(move |number| on("restore", Some(archive), number))
+    };
+    accounts.done(
+        &back(0..2, "former")
+            .chain(back(4..6, "documents"))
+            .collect::<Vec<_>>(),
+    );
     present.extend([0, 1, 4, 5].map(|number| (number, 2)));
     accounts.assert_derived(&present);
     for (number, version) in &present {
         let (pk, rk) = key(*number);
-        let wanted = resume(*number, if (8..16).contains(number) { 1 } else { *version });
+        let wanted = resume(
+            *number,
+            if (8..16).contains(number) {
+                1
+            } else {
+                *version
+            },
+        );
         assert_eq!(accounts.resolved("Employees", pk, &rk)["Resume"], wanted);
-        assert_eq!(accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"], wanted, "by the pointer of a copy");
+        assert_eq!(
+            accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"],
+            wanted,
+            "by the pointer of a copy"
+        );
     }
 
     let audited = site.command(&["audit"]);
@@ -292,8 +387,12 @@ fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
     accounts.cold.as_mut().unwrap().stop();
     accounts.site.submit(&leave().collect::<Vec<_>>());
     for some in [5..15, 15..STAFF] {
-        accounts.site.submit(&some.map(|number| put(number, 1)).collect::<Vec<_>>());
-        wait_until("only those that need the account wait", || accounts.waiting() == 4);
+        accounts
+            .site
+            .submit(&some.map(|number| put(number, 1)).collect::<Vec<_>>());
+        wait_until("only those that need the account wait", || {
+            accounts.waiting() == 4
+        });
     }
     let present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
     accounts.assert_derived(&present);
@@ -302,6 +401,14 @@ fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
     wait_until("those are done as well", || accounts.waiting() == 0);
     worker.stop();
     assert_eq!(accounts.site.poison(), Vec::<Value>::new());
-    accounts.assert_derived(&present.into_iter().filter(|(number, _)| *number >= 4).collect());
-    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
+    accounts.assert_derived(
+        &present
+            .into_iter()
+            .filter(|(number, _)| *number >= 4)
+            .collect(),
+    );
+    assert_eq!(
+        accounts.keys("cold", "FormerEmployees"),
+        (0..4).map(own).collect()
+    );
 }

@@ -20,12 +20,20 @@ struct Script(Child);
 
 impl Script {
     fn start(name: &str, arguments: &[&str]) -> (Self, String) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite").join(name);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/azurite")
+            .join(name);
         let mut command = Command::new("node");
-        command.arg(script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(script)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         (Self(process), line)
     }
 }
@@ -51,9 +59,15 @@ fn certificates(folder: &Path) {
     let mut root = CertificateParams::new(Vec::new()).unwrap();
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let leaf = leaf.signed_by(&key, &Issuer::from_params(&root, &root_key)).unwrap();
+    let leaf = leaf
+        .signed_by(&key, &Issuer::from_params(&root, &root_key))
+        .unwrap();
     let root = root.self_signed(&root_key).unwrap();
-    for (name, pem) in [("leaf.pem", leaf.pem()), ("leaf.key", key.serialize_pem()), ("root.pem", root.pem())] {
+    for (name, pem) in [
+        ("leaf.pem", leaf.pem()),
+        ("leaf.key", key.serialize_pem()),
+        ("root.pem", root.pem()),
+    ] {
         fs::write(folder.join(name), pem).unwrap();
     }
 }
@@ -63,9 +77,16 @@ impl Authority {
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
         let file = |name: &str| folder.path().join(name).display().to_string();
-        let (process, line) = Script::start("authority.mjs", &[&file("leaf.pem"), &file("leaf.key")]);
-        let port = serde_json::from_str::<Value>(&line).unwrap()["port"].as_u64().unwrap();
-        let authority = Self { folder, _process: process, port };
+        let (process, line) =
+            Script::start("authority.mjs", &[&file("leaf.pem"), &file("leaf.key")]);
+        let port = serde_json::from_str::<Value>(&line).unwrap()["port"]
+            .as_u64()
+            .unwrap();
+        let authority = Self {
+            folder,
+            _process: process,
+            port,
+        };
         authority.federate(&json!({}));
         authority
     }
@@ -83,28 +104,51 @@ impl Authority {
     /// From now on the pod has this federated token: what `authority.mjs` does with it stands there.
     pub(crate) fn federate(&self, token: &Value) {
         // As a kubelet does it: a reader finds one or the other.
-        let (new, token_file) = (self.folder.path().join("token.new"), self.folder.path().join("token"));
+        let (new, token_file) = (
+            self.folder.path().join("token.new"),
+            self.folder.path().join("token"),
+        );
         fs::write(&new, token.to_string()).unwrap();
         fs::rename(new, token_file).unwrap();
     }
 
     /// What lets a program trust the certificate.
     pub(crate) fn trust(&self) -> (String, String) {
-        ("SSL_CERT_FILE".to_owned(), self.folder.path().join("root.pem").display().to_string())
+        (
+            "SSL_CERT_FILE".to_owned(),
+            self.folder.path().join("root.pem").display().to_string(),
+        )
     }
 
     /// The environment that the webhook of workload identity gives to a pod.
     pub(crate) fn workload(&self) -> Vec<(String, String)> {
-        let (token, authority) = (self.folder.path().join("token").display().to_string(), format!("https://127.0.0.1:{}/", self.port));
-        let variables = [("TENANT_ID", TENANT), ("CLIENT_ID", "c1"), ("FEDERATED_TOKEN_FILE", &token), ("AUTHORITY_HOST", &authority)];
-        variables.map(|(name, value)| (format!("AZURE_{name}"), value.to_owned())).into()
+        let (token, authority) = (
+            self.folder.path().join("token").display().to_string(),
+            format!("https://127.0.0.1:{}/", self.port),
+        );
+        let variables = [
+            ("TENANT_ID", TENANT),
+            ("CLIENT_ID", "c1"),
+            ("FEDERATED_TOKEN_FILE", &token),
+            ("AUTHORITY_HOST", &authority),
+        ];
+        variables
+            .map(|(name, value)| (format!("AZURE_{name}"), value.to_owned()))
+            .into()
     }
 
     /// A gateway to the accounts of an Azurite, which takes this authority's tokens and no shared key.
     pub(crate) fn gateway(&self, azurite: Ports) -> Gateway {
-        let behind = json!({"blob": azurite.blob, "queue": azurite.queue, "table": azurite.table}).to_string();
-        let (process, line) = Script::start("gateway.mjs", &[&self.certificate().display().to_string(), KEY, &behind]);
-        Gateway { _process: process, ports: serde_json::from_str(&line).unwrap() }
+        let behind = json!({"blob": azurite.blob, "queue": azurite.queue, "table": azurite.table})
+            .to_string();
+        let (process, line) = Script::start(
+            "gateway.mjs",
+            &[&self.certificate().display().to_string(), KEY, &behind],
+        );
+        Gateway {
+            _process: process,
+            ports: serde_json::from_str(&line).unwrap(),
+        }
     }
 }
 
@@ -118,8 +162,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// The settings of an account behind it that is signed in to by identity.
     pub(crate) fn account(&self, name: &str) -> String {
-        let endpoint = |service: &str, port: u16| format!("endpoints.{service} = \"http://127.0.0.1:{port}/{name}\"\n");
+        let endpoint = |service: &str, port: u16| {
+            format!("endpoints.{service} = \"http://127.0.0.1:{port}/{name}\"\n")
+        };
         let Ports { blob, queue, table } = self.ports;
-        format!("auth = \"entra\"\nname = \"{name}\"\n{}{}{}", endpoint("table", table), endpoint("queue", queue), endpoint("blob", blob))
+        format!(
+            "auth = \"entra\"\nname = \"{name}\"\n{}{}{}",
+            endpoint("table", table),
+            endpoint("queue", queue),
+            endpoint("blob", blob)
+        )
     }
 }

@@ -44,7 +44,12 @@ fn large(id: &str, rk: &str, mode: &str, properties: std::ops::Range<u32>) -> Va
 }
 
 fn bad() -> Vec<Bad> {
-    let bad = |id, text: String, reason, words| Bad { id, text, reason, words };
+    let bad = |id, text: String, reason, words| Bad {
+        id,
+        text,
+        reason,
+        words,
+    };
     let job = |id: &'static str, job: Value, words| {
         let mut job = job;
         job["id"] = id.into();
@@ -104,14 +109,22 @@ fn good(number: u32) -> String {
 
 fn every_bad_message_ends_in_poison(site: &Site) {
     site.migrate();
-    let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap()).with("FirstName", "Jun").with("Email", "Jun@contoso.com");
+    let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap())
+        .with("FirstName", "Jun")
+        .with("Email", "Jun@contoso.com");
     let project = Entity::new(EntityKey::new("p", "1").unwrap()).with("Owner", "Jun");
-    let big = (0..15).fold(Entity::new(EntityKey::new("Sales", "big").unwrap()), |big, n| big.with(format!("P{n}"), "x".repeat(32_000)));
+    let big = (0..15).fold(
+        Entity::new(EntityKey::new("Sales", "big").unwrap()),
+        |big, n| big.with(format!("P{n}"), "x".repeat(32_000)),
+    );
     site.write("Employees", &[jun, big]);
     site.write("Projects", &[project]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    let (before, big_before) = (site.row("Employees", "Sales", "jun"), site.row("Employees", "Sales", "big"));
+    let (before, big_before) = (
+        site.row("Employees", "Sales", "jun"),
+        site.row("Employees", "Sales", "big"),
+    );
     let projects = TableName::new("ProjectsByOwner").unwrap();
     // The worker's start would create it again: it goes while the worker runs.
     let worker = site.worker(&[]);
@@ -137,18 +150,40 @@ fn every_bad_message_ends_in_poison(site: &Site) {
     for bad in &bad {
         let said = |one: &&Value| {
             let error = one["error"].as_str().unwrap();
-            one["id"].as_str().unwrap_or_default() == bad.id && bad.words.iter().all(|word| error.contains(word))
+            one["id"].as_str().unwrap_or_default() == bad.id
+                && bad.words.iter().all(|word| error.contains(word))
         };
         let found: Vec<&Value> = poison.iter().filter(said).collect();
-        let errors: Vec<String> = poison.iter().map(|one| format!("{} {}", one["id"], one["error"])).collect();
-        assert_eq!(found.len(), 1, "no poison of {:?} says {:?}: {errors:#?}", bad.id, bad.words);
-        assert_eq!((found[0]["reason"].as_str(), found[0]["dequeue_count"].as_u64()), (Some(bad.reason), Some(1)), "{:?}", found[0]);
+        let errors: Vec<String> = poison
+            .iter()
+            .map(|one| format!("{} {}", one["id"], one["error"]))
+            .collect();
+        assert_eq!(
+            found.len(),
+            1,
+            "no poison of {:?} says {:?}: {errors:#?}",
+            bad.id,
+            bad.words
+        );
+        assert_eq!(
+            (
+                found[0]["reason"].as_str(),
+                found[0]["dequeue_count"].as_u64()
+            ),
+            (Some(bad.reason), Some(1)),
+            "{:?}",
+            found[0]
+        );
     }
 
     // The good ones are done, and nothing else was touched.
     let rows = site.rows("Employees");
     assert_eq!(rows.keys().filter(|(pk, _)| pk == "Good").count(), 41);
-    let others: Vec<&str> = rows.keys().filter(|(pk, _)| pk != "Good").map(|(_, rk)| rk.as_str()).collect();
+    let others: Vec<&str> = rows
+        .keys()
+        .filter(|(pk, _)| pk != "Good")
+        .map(|(_, rk)| rk.as_str())
+        .collect();
     // The put whose address is taken wrote its own entity: what it may not have is the address.
     assert_eq!(others, ["big", "jun", "thief"]);
     assert_eq!(site.row("Employees", "Sales", "jun"), before);
@@ -156,38 +191,76 @@ fn every_bad_message_ends_in_poison(site: &Site) {
     let addresses = site.rows("EmployeesByEmail");
     assert_eq!(addresses.len(), 42);
     let taken = &addresses[&("email_Sales".to_owned(), "jun@contoso.com".to_owned())].entity;
-    assert_eq!(taken.text("ek_source"), Some(r#"["Employees","Sales","jun"]"#));
+    assert_eq!(
+        taken.text("ek_source"),
+        Some(r#"["Employees","Sales","jun"]"#)
+    );
 
     shown_and_mended(site);
 }
 
 fn shown_and_mended(site: &Site) {
-    let too_large = site.poison().into_iter().find(|one| one["error"].as_str().unwrap().contains("48 KiB")).unwrap();
+    let too_large = site
+        .poison()
+        .into_iter()
+        .find(|one| one["error"].as_str().unwrap().contains("48 KiB"))
+        .unwrap();
     let shown = site.command(&["poison", "show", too_large["message_id"].as_str().unwrap()]);
-    assert!(shown.code == 0 && shown.out.contains("48 KiB") && shown.out.contains(&"x".repeat(60_000)), "the body is gone: {}", shown.err);
+    assert!(
+        shown.code == 0 && shown.out.contains("48 KiB") && shown.out.contains(&"x".repeat(60_000)),
+        "the body is gone: {}",
+        shown.err
+    );
     let shown = site.command(&["--json", "poison", "show", "over 1 MiB"]);
     let whole: Value = serde_json::from_str(&shown.out).unwrap();
-    assert_eq!(whole["body"]["entity"]["P20"], "x".repeat(32_000), "compressed bodies are shown expanded");
+    assert_eq!(
+        whole["body"]["entity"]["P20"],
+        "x".repeat(32_000),
+        "compressed bodies are shown expanded"
+    );
 
     // Mended: the table is back, the address is free.
     site.migrate();
-    let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap()).with("FirstName", "Jun").with("Email", "jun.cao@contoso.com");
+    let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap())
+        .with("FirstName", "Jun")
+        .with("Email", "jun.cao@contoso.com");
     site.write("Employees", &[jun]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
     // Who wanted the address is synced when it is free.
-    assert_eq!(site.run_until_idle(&[]).done, 3, "with what has waited for its table, and for the address");
-    let address = &site.rows("EmployeesByEmail")[&("email_Sales".to_owned(), "jun@contoso.com".to_owned())].entity;
-    assert_eq!(address.text("ek_source"), Some(r#"["Employees","Sales","thief"]"#));
+    assert_eq!(
+        site.run_until_idle(&[]).done,
+        3,
+        "with what has waited for its table, and for the address"
+    );
+    let address = &site.rows("EmployeesByEmail")
+        [&("email_Sales".to_owned(), "jun@contoso.com".to_owned())]
+        .entity;
+    assert_eq!(
+        address.text("ek_source"),
+        Some(r#"["Employees","Sales","thief"]"#)
+    );
     let requeued = site.command(&["poison", "requeue", "taken"]);
-    assert_eq!((requeued.code, requeued.out.lines().count()), (0, 1), "{}", requeued.err);
+    assert_eq!(
+        (requeued.code, requeued.out.lines().count()),
+        (0, 1),
+        "{}",
+        requeued.err
+    );
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(site.rows("ProjectsByOwner").len(), 1);
     assert_index_complete(site);
     let left = site.poison();
-    assert!(left.len() == bad().len() - 1 && left.iter().all(|one| one["id"] != "taken"), "{left:#?}");
+    assert!(
+        left.len() == bad().len() - 1 && left.iter().all(|one| one["id"] != "taken"),
+        "{left:#?}"
+    );
 
     // What is beyond mending is thrown away.
-    assert_eq!(site.command(&["poison", "discard", "--all"]).code, 2, "nobody can be asked");
+    assert_eq!(
+        site.command(&["poison", "discard", "--all"]).code,
+        2,
+        "nobody can be asked"
+    );
     let discarded = site.command(&["poison", "discard", "--all", "--yes"]);
     assert_eq!(discarded.code, 0, "{}", discarded.err);
     assert!(site.poison().is_empty());

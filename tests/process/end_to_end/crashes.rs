@@ -11,10 +11,12 @@ use crate::end_to_end::worker::wait_until;
 const JOBS: usize = 600;
 
 fn employee(number: usize) -> Entity {
-    Entity::new(EntityKey::new(format!("Department {}", number % 6), format!("{number:04}")).unwrap())
-        .with("FirstName", format!("First {number}"))
-        .with("LastName", "Kim")
-        .with("Email", format!("Number.{number}@contoso.com"))
+    Entity::new(
+        EntityKey::new(format!("Department {}", number % 6), format!("{number:04}")).unwrap(),
+    )
+    .with("FirstName", format!("First {number}"))
+    .with("LastName", "Kim")
+    .with("Email", format!("Number.{number}@contoso.com"))
 }
 
 /// What the n-th job does to the n-th employee; each is the only one of its employee.
@@ -42,7 +44,10 @@ fn stage(site: &Site) {
     site.submit(&syncs);
     assert_eq!(site.run_until_idle(&[]).done, JOBS as u64);
     // The application changes the table and tells nobody but by the jobs that follow.
-    let moved: Vec<Entity> = (0..JOBS).step_by(4).map(|n| employee(n).with("Email", format!("Moved.{n}@contoso.com"))).collect();
+    let moved: Vec<Entity> = (0..JOBS)
+        .step_by(4)
+        .map(|n| employee(n).with("Email", format!("Moved.{n}@contoso.com")))
+        .collect();
     site.write("Employees", &moved);
     site.submit(&(0..JOBS).map(job).collect::<Vec<_>>());
 }
@@ -54,12 +59,25 @@ fn assert_same_end(site: &Site) {
     assert_eq!((present.len(), archived.len()), (JOBS / 2, JOBS / 4));
     for number in 0..JOBS {
         let source = employee(number);
-        let key = (source.key.pk.as_str().to_owned(), source.key.rk.as_str().to_owned());
-        let email = |row: Option<&Row>| row.and_then(|row| row.entity.text("Email").map(str::to_owned));
+        let key = (
+            source.key.pk.as_str().to_owned(),
+            source.key.rk.as_str().to_owned(),
+        );
+        let email =
+            |row: Option<&Row>| row.and_then(|row| row.entity.text("Email").map(str::to_owned));
         match number % 4 {
-            0 => assert_eq!(email(present.get(&key)), Some(format!("Moved.{number}@contoso.com"))),
-            1 => assert_eq!(email(present.get(&key)), Some(format!("renamed.{number}@contoso.com"))),
-            2 => assert!(!present.contains_key(&key) && !archived.contains_key(&key), "{key:?} came back"),
+            0 => assert_eq!(
+                email(present.get(&key)),
+                Some(format!("Moved.{number}@contoso.com"))
+            ),
+            1 => assert_eq!(
+                email(present.get(&key)),
+                Some(format!("renamed.{number}@contoso.com"))
+            ),
+            2 => assert!(
+                !present.contains_key(&key) && !archived.contains_key(&key),
+                "{key:?} came back"
+            ),
             _ => {
                 assert!(!present.contains_key(&key), "{key:?} is still there");
                 assert_archived(&archived[&key], &source);
@@ -80,9 +98,15 @@ fn kill_twice(site: &Site) {
         wait_until("some jobs are done", || site.count(QUEUE) < left);
         worker.kill();
     }
-    assert!(site.count(QUEUE) > 0, "the worker was killed after its work");
+    assert!(
+        site.count(QUEUE) > 0,
+        "the worker was killed after its work"
+    );
     let summary = site.run_until_idle(&[]);
-    assert!(summary.done + summary.skipped > 0 && summary.poisoned == 0, "{summary:?}");
+    assert!(
+        summary.done + summary.skipped > 0 && summary.poisoned == 0,
+        "{summary:?}"
+    );
     assert_same_end(site);
 }
 
@@ -100,7 +124,9 @@ fn a_worker_killed_twice_on_azurite_leaves_nothing_undone() {
 fn two_at_once(site: &Site) {
     stage(site);
     let (first, second) = (site.worker(&[]), site.worker(&[]));
-    wait_until("half of the jobs are done", || site.count(QUEUE) < JOBS as u64 / 2);
+    wait_until("half of the jobs are done", || {
+        site.count(QUEUE) < JOBS as u64 / 2
+    });
     first.kill();
     wait_until("the other has finished", || site.count(QUEUE) == 0);
     second.stop();

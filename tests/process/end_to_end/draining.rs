@@ -23,11 +23,24 @@ fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
 
     let done = site.rows("Employees").len() as u64;
     let left = site.count(QUEUE);
-    assert!(left > 0 && done >= 50, "it was not stopped in the middle: {done} done, {left} left");
+    assert!(
+        left > 0 && done >= 50,
+        "it was not stopped in the middle: {done} done, {left} left"
+    );
     let waiting = site.take(QUEUE);
-    assert_eq!(waiting.len() as u64, left, "all that is left can be seen at once");
-    assert!(done + left >= JOBS, "{done} done, {left} left: some were lost");
-    assert!(waiting.iter().all(|message| attempts(message) == 0), "an attempt was burned");
+    assert_eq!(
+        waiting.len() as u64,
+        left,
+        "all that is left can be seen at once"
+    );
+    assert!(
+        done + left >= JOBS,
+        "{done} done, {left} left: some were lost"
+    );
+    assert!(
+        waiting.iter().all(|message| attempts(message) == 0),
+        "an attempt was burned"
+    );
 
     site.put_texts(waiting.iter().map(|message| match &message.text {
         evenkeel::ports::MessageText::Readable(text) => text.as_str(),
@@ -47,7 +60,15 @@ fn a_worker_told_to_stop_finishes_what_is_in_work_and_burns_no_attempt() {
 #[test]
 fn a_worker_without_time_to_drain_releases_what_is_in_work_and_burns_no_attempt() {
     // It has three seconds to release what it holds.
-    stop_in_the_middle(&Site::azurite(EMPLOYEES), &["--set", "worker.drain=0s", "--set", "queues.0.concurrency=8"]);
+    stop_in_the_middle(
+        &Site::azurite(EMPLOYEES),
+        &[
+            "--set",
+            "worker.drain=0s",
+            "--set",
+            "queues.0.concurrency=8",
+        ],
+    );
 }
 
 #[test]

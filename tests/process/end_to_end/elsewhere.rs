@@ -49,16 +49,25 @@ pub(crate) struct Elsewhere {
 impl Elsewhere {
     pub(crate) fn new() -> Self {
         let search = SearchStub::start();
-        search.create("articles", &[("Title", "Edm.String"), ("Pages", "Edm.Int32")]);
+        search.create(
+            "articles",
+            &[("Title", "Edm.String"), ("Pages", "Edm.Int32")],
+        );
         let key = NamedTempFile::new().unwrap();
         std::fs::write(key.path(), KEY).unwrap();
-        Self { search, key, day: SystemClock::new().now().strftime("%Y%m%d").to_string() }
+        Self {
+            search,
+            key,
+            day: SystemClock::new().now().strftime("%Y%m%d").to_string(),
+        }
     }
 
     /// What the catalog has beside.
     pub(crate) fn catalog(&self) -> String {
         let (endpoint, key) = (self.search.endpoint(), self.key.path().display());
-        format!("{CATALOG}\n[sinks.search]\nkind = \"search\"\nendpoint = \"{endpoint}\"\nkey_file = '{key}'\n")
+        format!(
+            "{CATALOG}\n[sinks.search]\nkind = \"search\"\nendpoint = \"{endpoint}\"\nkey_file = '{key}'\n"
+        )
     }
 
     /// Somebody logs in.
@@ -70,11 +79,19 @@ impl Elsewhere {
     /// half an hour later, which is queued; nobody waits for it here, and a thorough sync stands in for it.
     fn assert_documents(&self, site: &Site, wanted: &BTreeMap<String, Map<String, Value>>) {
         let found = self.search.documents("articles");
-        let differing: BTreeSet<&String> = found.keys().chain(wanted.keys()).filter(|key| found.get(*key) != wanted.get(*key)).collect();
+        let differing: BTreeSet<&String> = found
+            .keys()
+            .chain(wanted.keys())
+            .filter(|key| found.get(*key) != wanted.get(*key))
+            .collect();
         if !differing.is_empty() {
-            assert!(site.count(&format!("{QUEUE}-recheck")) > 0, "a second look is queued");
+            assert!(
+                site.count(&format!("{QUEUE}-recheck")) > 0,
+                "a second look is queued"
+            );
             let syncs = differing.iter().map(|key| {
-                let [table, pk, rk]: [String; 3] = serde_json::from_slice(&BASE64.decode(key).unwrap()).unwrap();
+                let [table, pk, rk]: [String; 3] =
+                    serde_json::from_slice(&BASE64.decode(key).unwrap()).unwrap();
                 json!({"op": "sync", "table": table, "pk": pk, "rk": rk, "thorough": true})
             });
             site.submit(&syncs.collect::<Vec<_>>());
@@ -87,7 +104,9 @@ impl Elsewhere {
     pub(crate) fn assert_derived(&self, site: &Site, readings: usize) {
         let documents = site.rows("Articles").into_iter().map(|((pk, rk), row)| {
             let key = BASE64.encode(json!(["articles", pk, rk]).to_string());
-            let Some(EdmValue::Int32(pages)) = row.entity.get("Pages") else { panic!("{row:?}") };
+            let Some(EdmValue::Int32(pages)) = row.entity.get("Pages") else {
+                panic!("{row:?}")
+            };
             let document = json!({"id": key, "Title": row.entity.text("Title"), "Pages": pages});
             (key, document.as_object().unwrap().clone())
         });
@@ -97,19 +116,39 @@ impl Elsewhere {
         let logins = site.rows(&format!("Logins{}", self.day));
         let wanted: BTreeMap<_, _> = logins
             .iter()
-            .map(|((pk, rk), row)| ((says(row, "User"), format!("{pk}_{rk}")), json!([format!("Logins{}", self.day), pk, rk]).to_string()))
+            .map(|((pk, rk), row)| {
+                (
+                    (says(row, "User"), format!("{pk}_{rk}")),
+                    json!([format!("Logins{}", self.day), pk, rk]).to_string(),
+                )
+            })
             .collect();
         let copies = site.rows(&format!("LoginsByUser{}", self.day));
-        assert_eq!(copies.iter().map(|(key, row)| (key.clone(), says(row, "ek_source"))).collect::<BTreeMap<_, _>>(), wanted);
+        assert_eq!(
+            copies
+                .iter()
+                .map(|(key, row)| (key.clone(), says(row, "ek_source")))
+                .collect::<BTreeMap<_, _>>(),
+            wanted
+        );
         assert!(!wanted.is_empty(), "nobody logged in");
 
         let found = site.command(&["--json", "get", "Series", "series", "1", "--resolve"]);
         assert_eq!(found.code, 0, "{}", found.err);
         let series: Value = serde_json::from_str(&found.out).unwrap();
-        let names: BTreeSet<&String> = series.as_object().unwrap().keys().filter(|name| name.starts_with('V')).collect();
+        let names: BTreeSet<&String> = series
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|name| name.starts_with('V'))
+            .collect();
         assert_eq!(names.len(), readings * AT_ONCE);
         let row = site.row("Series", "series", "1").unwrap();
-        assert!(row.entity.get("ek_rows").is_some(), "{} readings outgrow a row", names.len());
+        assert!(
+            row.entity.get("ek_rows").is_some(),
+            "{} readings outgrow a row",
+            names.len()
+        );
     }
 }
 

@@ -96,19 +96,55 @@ pub(crate) fn stored(site: &Site) -> String {
     site.with(async |account| {
         let mut all = String::new();
         for table in all_tables(account.tables.as_ref()).await.unwrap() {
-            all.extend([format!("{:?}\n", account.tables.query(&table, &Query::default()).await.unwrap().rows)]);
+            all.extend([format!(
+                "{:?}\n",
+                account
+                    .tables
+                    .query(&table, &Query::default())
+                    .await
+                    .unwrap()
+                    .rows
+            )]);
         }
-        for container in ["documents", "former-documents", "lines", "evenkeel-staging", "evenkeel-poison"] {
+        for container in [
+            "documents",
+            "former-documents",
+            "lines",
+            "evenkeel-staging",
+            "evenkeel-poison",
+        ] {
             let container = ContainerName::new(container).unwrap();
-            let Ok(blobs) = all_blobs(account.blobs.as_ref(), &container, "").await else { continue };
+            let Ok(blobs) = all_blobs(account.blobs.as_ref(), &container, "").await else {
+                continue;
+            };
             for blob in blobs {
-                let content = account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
-                all.extend([format!("{} {}\n", blob.name, String::from_utf8_lossy(&content))]);
+                let content = account
+                    .blobs
+                    .get(&container, &blob.name, None)
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .content;
+                all.extend([format!(
+                    "{} {}\n",
+                    blob.name,
+                    String::from_utf8_lossy(&content)
+                )]);
             }
         }
-        for queue in [QUEUE.to_owned(), format!("{QUEUE}-poison"), format!("{QUEUE}-recheck")] {
-            for message in account.queues.peek(&QueueName::new(queue).unwrap(), 32).await.unwrap_or_default() {
-                let (MessageText::Readable(text) | MessageText::Unreadable { raw: text, .. }) = message.text;
+        for queue in [
+            QUEUE.to_owned(),
+            format!("{QUEUE}-poison"),
+            format!("{QUEUE}-recheck"),
+        ] {
+            for message in account
+                .queues
+                .peek(&QueueName::new(queue).unwrap(), 32)
+                .await
+                .unwrap_or_default()
+            {
+                let (MessageText::Readable(text) | MessageText::Unreadable { raw: text, .. }) =
+                    message.text;
                 all += &body::decode(&text).map_or(text, |body| body.text);
             }
         }
@@ -128,18 +164,24 @@ fn opened(site: &Site, arguments: &[&str]) -> Value {
 }
 
 fn is_sealed(row: &Row) -> bool {
-    ["Ssn", "Salary"].iter().all(|name| row.entity.text(name).is_some_and(|text| text.starts_with("ek1.")))
+    ["Ssn", "Salary"].iter().all(|name| {
+        row.entity
+            .text(name)
+            .is_some_and(|text| text.starts_with("ek1."))
+    })
 }
 
 fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     declare(site, "first");
     site.migrate();
     site.submit(&[put("1"), put("2"), put("3"), put("4")]);
-    assert!(!stored(site).contains(CANARY), "the client seals what it sends");
+    assert!(
+        !stored(site).contains(CANARY),
+        "the client seals what it sends"
+    );
     // An application without the keys sends plain values, and the worker seals them.
     site.put_texts([put("5").to_string().as_str()]);
-    let raise =
-        json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Salary": 80_000}});
+    let raise = json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Salary": 80_000}});
     assert_eq!(site.run_until_idle(&[]).done, 5);
     site.submit(&[raise]);
     site.submit(&[
@@ -153,24 +195,70 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     let all = stored(site);
     assert!(!all.contains(CANARY), "{all}");
     assert!(all.contains("ek1."), "the scan sees what is stored");
-    for (table, pk, rk) in
-        [("Employees", "Sales", "1"), ("Employees", "Sales", "email_1@contoso.com"), ("EmployeesByEmail", "email_Ops", "5@contoso.com")]
-    {
-        assert!(is_sealed(&site.row(table, pk, rk).unwrap()), "{table} {pk} {rk}");
+    for (table, pk, rk) in [
+        ("Employees", "Sales", "1"),
+        ("Employees", "Sales", "email_1@contoso.com"),
+        ("EmployeesByEmail", "email_Ops", "5@contoso.com"),
+    ] {
+        assert!(
+            is_sealed(&site.row(table, pk, rk).unwrap()),
+            "{table} {pk} {rk}"
+        );
     }
 
     let own = opened(site, &["get", "Employees", "Sales", "1", "--resolve"]);
-    assert_eq!((own["Ssn"].as_str(), own["Salary"].as_i64()), (Some("canary 1"), Some(80_000)));
-    let beside = opened(site, &["get", "Employees", "Sales", "email_1@contoso.com", "--resolve"]);
-    assert_eq!(beside["Salary"], 80_000, "a copy in the same table is its primary's");
-    let moved = opened(site, &["lookup", "by_email", "PartitionKey=Ops", "Email=5@contoso.com", "--select", "Ssn", "--decrypt"]);
+    assert_eq!(
+        (own["Ssn"].as_str(), own["Salary"].as_i64()),
+        (Some("canary 1"), Some(80_000))
+    );
+    let beside = opened(
+        site,
+        &[
+            "get",
+            "Employees",
+            "Sales",
+            "email_1@contoso.com",
+            "--resolve",
+        ],
+    );
+    assert_eq!(
+        beside["Salary"], 80_000,
+        "a copy in the same table is its primary's"
+    );
+    let moved = opened(
+        site,
+        &[
+            "lookup",
+            "by_email",
+            "PartitionKey=Ops",
+            "Email=5@contoso.com",
+            "--select",
+            "Ssn",
+            "--decrypt",
+        ],
+    );
     assert_eq!(moved["Ssn"], "canary 5");
     for (archive, rk) in [("former", "2"), ("documents", "3")] {
-        let found = succeeded(&site.command(&["--json", "find", archive, "Sales", rk, "--decrypt"]));
+        let found =
+            succeeded(&site.command(&["--json", "find", archive, "Sales", rk, "--decrypt"]));
         assert_eq!(found["entity"]["Ssn"], format!("canary {rk}"), "{archive}");
     }
-    assert!(site.command(&["get", "Employees", "Sales", "1"]).out.contains("ek1."), "as stored, unless it is asked for");
-    let value = site.command(&["get", "Employees", "Sales", "1", "--property", "Ssn", "--out", "-"]);
+    assert!(
+        site.command(&["get", "Employees", "Sales", "1"])
+            .out
+            .contains("ek1."),
+        "as stored, unless it is asked for"
+    );
+    let value = site.command(&[
+        "get",
+        "Employees",
+        "Sales",
+        "1",
+        "--property",
+        "Ssn",
+        "--out",
+        "-",
+    ]);
     assert_eq!(value.out, "canary 1");
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
@@ -186,9 +274,24 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         &["former_by_email", "PartitionKey=Sales"],
     ] {
         let refused = site.command(&[&["lookup"], place, &["--where", "Salary > 3"]].concat());
-        assert!(refused.code == 2 && refused.err.contains("sealed values satisfy no condition"), "{place:?}: {}", refused.err);
-        let refused = site.command(&[&["lookup"], place, &["--with", "Employees={PartitionKey}/{Ssn}"]].concat());
-        assert!(refused.code == 2 && refused.err.contains("sealed values make no keys"), "{place:?}: {}", refused.err);
+        assert!(
+            refused.code == 2 && refused.err.contains("sealed values satisfy no condition"),
+            "{place:?}: {}",
+            refused.err
+        );
+        let refused = site.command(
+            &[
+                &["lookup"],
+                place,
+                &["--with", "Employees={PartitionKey}/{Ssn}"],
+            ]
+            .concat(),
+        );
+        assert!(
+            refused.code == 2 && refused.err.contains("sealed values make no keys"),
+            "{place:?}: {}",
+            refused.err
+        );
     }
 }
 
@@ -204,8 +307,15 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     let found = |ssn: &str| {
         let ended = site.command(&["--json", "lookup", "by_ssn", &format!("Ssn={ssn}")]);
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let lines: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        lines[..lines.len() - 1].iter().map(|row| row["Email"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let lines: Vec<Value> = ended
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        lines[..lines.len() - 1]
+            .iter()
+            .map(|row| row["Email"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(found("canary 1"), ["1@contoso.com"]);
     assert_eq!(found("Canary 3"), ["3@contoso.com"]);
@@ -216,18 +326,33 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     nothing["entity"]["Ssn"] = json!("");
     site.submit(&[change, away, nothing]);
     assert_eq!(site.run_until_idle(&[]).done, 3);
-    assert_eq!((found("canary 1"), found("canary new")), (Vec::new(), vec!["1@contoso.com".to_owned()]));
-    assert_eq!((found("canary 2"), found("canary 3")), (vec!["2@contoso.com".to_owned()], Vec::new()));
+    assert_eq!(
+        (found("canary 1"), found("canary new")),
+        (Vec::new(), vec!["1@contoso.com".to_owned()])
+    );
+    assert_eq!(
+        (found("canary 2"), found("canary 3")),
+        (vec!["2@contoso.com".to_owned()], Vec::new())
+    );
     assert!(!stored(site).to_lowercase().contains(CANARY));
     for term in ["Ssn^=canary", "Ssn>=canary", "Salary=75000"] {
         let refused = site.command(&["lookup", "by_ssn", term]);
-        assert!(refused.code == 2 && refused.err.contains("is looked up by its whole value"), "{term}: {}", refused.err);
+        assert!(
+            refused.code == 2 && refused.err.contains("is looked up by its whole value"),
+            "{term}: {}",
+            refused.err
+        );
     }
     // A whole entity may be read and put again; a hash alone is nobody's to send.
     let mut read = opened(site, &["get", "Employees", "Sales", "1"]);
-    read.as_object_mut().unwrap().retain(|name, _| !name.starts_with("ek_") && !name.starts_with("odata") && name != "Timestamp");
+    read.as_object_mut().unwrap().retain(|name, _| {
+        !name.starts_with("ek_") && !name.starts_with("odata") && name != "Timestamp"
+    });
     let forged = json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "3", "SsnHash": read["SsnHash"]}});
-    site.submit(&[json!({"op": "put", "table": "Employees", "entity": read}), forged]);
+    site.submit(&[
+        json!({"op": "put", "table": "Employees", "entity": read}),
+        forged,
+    ]);
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (1, 1));
     assert_eq!(found("canary new"), ["1@contoso.com"]);
@@ -237,7 +362,11 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     site.submit(&[number]);
     assert_eq!(
         (site.run_until_idle(&[]).done, found("7"), found("007")),
-        (1, vec!["4@contoso.com".to_owned()], vec!["4@contoso.com".to_owned()])
+        (
+            1,
+            vec!["4@contoso.com".to_owned()],
+            vec!["4@contoso.com".to_owned()]
+        )
     );
     assert_eq!(site.command(&["audit"]).code, 0);
 }
@@ -263,48 +392,92 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     };
     let merge = |rk: &str, more: Value| {
         let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk});
-        entity.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        entity
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         json!({"op": "put", "table": "Employees", "mode": "merge", "entity": entity})
     };
     declare(site, "first");
-    let text = CATALOG.replace("CURRENT", "first").replace("hash = {", "when = 'not (Region == \"US\")'\nhash = {");
+    let text = CATALOG
+        .replace("CURRENT", "first")
+        .replace("hash = {", "when = 'not (Region == \"US\")'\nhash = {");
     site.declare(&text);
     site.migrate();
     site.submit(&[of("1", "EU", "canary-eu 1"), of("2", "US", "canary-us 2")]);
-    assert!(!stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"), "the client asks the condition as well");
+    assert!(
+        !stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"),
+        "the client asks the condition as well"
+    );
     // An application without the keys sends plain values, and the worker seals them.
-    let sent = [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
+    let sent =
+        [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
     site.put_texts(sent.iter().map(String::as_str));
     assert_eq!(site.run_until_idle(&[]).done, 4);
     let sealed = |rk: &str| {
         let row = site.row("Employees", "Sales", rk).unwrap();
-        ["Ssn", "Salary"].map(|name| row.entity.get(name).is_some_and(evenkeel::sealing::is_sealed))
+        ["Ssn", "Salary"].map(|name| {
+            row.entity
+                .get(name)
+                .is_some_and(evenkeel::sealing::is_sealed)
+        })
     };
-    let copied = site.row("EmployeesByEmail", "email_Sales", "3@contoso.com").unwrap();
-    assert!(is_sealed(&copied) && sealed("1") == [true; 2] && sealed("3") == [true; 2], "{copied:?}");
+    let copied = site
+        .row("EmployeesByEmail", "email_Sales", "3@contoso.com")
+        .unwrap();
+    assert!(
+        is_sealed(&copied) && sealed("1") == [true; 2] && sealed("3") == [true; 2],
+        "{copied:?}"
+    );
     assert_eq!((sealed("2"), sealed("4")), ([false; 2], [false; 2]));
     assert!(!stored(site).contains(PROTECTED));
     let found = |ssn: &str| {
         let ended = site.command(&["--json", "lookup", "by_ssn", &format!("Ssn={ssn}")]);
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let lines: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        lines[..lines.len() - 1].iter().map(|row| row["Email"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let lines: Vec<Value> = ended
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        lines[..lines.len() - 1]
+            .iter()
+            .map(|row| row["Email"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
-    for (ssn, rk) in [("canary-eu 1", "1"), ("canary-us 2", "2"), ("canary-eu 3", "3"), ("Canary-US 4", "4")] {
+    for (ssn, rk) in [
+        ("canary-eu 1", "1"),
+        ("canary-us 2", "2"),
+        ("canary-eu 3", "3"),
+        ("Canary-US 4", "4"),
+    ] {
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
     // The condition begins to hold of what lay in clear, and ends to hold of what was sealed; a message that does not decide it is sealed.
-    site.submit(&[merge("2", json!({"Region": "EU"})), merge("1", json!({"Region": "US"})), merge("4", json!({"Salary": 80_000}))]);
+    site.submit(&[
+        merge("2", json!({"Region": "EU"})),
+        merge("1", json!({"Region": "US"})),
+        merge("4", json!({"Salary": 80_000})),
+    ]);
     assert_eq!(site.run_until_idle(&[]).done, 3);
-    assert_eq!((sealed("2"), sealed("1"), sealed("4")), ([true; 2], [true; 2], [false, true]));
+    assert_eq!(
+        (sealed("2"), sealed("1"), sealed("4")),
+        ([true; 2], [true; 2], [false, true])
+    );
     assert!(!stored(site).contains("canary-us 2"), "copies follow");
     site.submit(&[merge("1", json!({"Region": "US", "Ssn": "canary-us 1"}))]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(sealed("1"), [false, true]);
-    for (rk, ssn, salary) in [("1", "canary-us 1", 75_000), ("2", "canary-us 2", 75_000), ("4", "canary-us 4", 80_000)] {
+    for (rk, ssn, salary) in [
+        ("1", "canary-us 1", 75_000),
+        ("2", "canary-us 2", 75_000),
+        ("4", "canary-us 4", 80_000),
+    ] {
         let own = opened(site, &["get", "Employees", "Sales", rk, "--resolve"]);
-        assert_eq!((own["Ssn"].as_str(), own["Salary"].as_i64()), (Some(ssn), Some(salary)));
+        assert_eq!(
+            (own["Ssn"].as_str(), own["Salary"].as_i64()),
+            (Some(ssn), Some(salary))
+        );
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
@@ -345,33 +518,59 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
     site.migrate();
     let mut unknown = put("1");
     unknown["mode"] = json!("destroy");
-    let large =
-        json!({"op": "put", "table": "Employees", "entities": [put("2")["entity"], {"PartitionKey": "Sales", "RowKey": 7, "Ssn": CANARY}]});
+    let large = json!({"op": "put", "table": "Employees", "entities": [put("2")["entity"], {"PartitionKey": "Sales", "RowKey": 7, "Ssn": CANARY}]});
     let mut staged = put("3");
     staged["blobs"] = json!({"Salary": {"blob": "evenkeel-staging/none"}});
     staged["entity"].as_object_mut().unwrap().remove("Salary");
     let mut mistyped = put("4");
     mistyped["entity"]["Ssn@odata.type"] = json!("Edm.Int64");
-    site.put_texts([unknown, staged, mistyped].map(|job| job.to_string()).iter().map(String::as_str));
+    site.put_texts(
+        [unknown, staged, mistyped]
+            .map(|job| job.to_string())
+            .iter()
+            .map(String::as_str),
+    );
     let ended = site.command(&["--json", "-vv", "run", "--until-idle=1", "--no-http"]);
-    assert!(ended.out.contains("\"poisoned\":3"), "{} {}", ended.out, ended.err);
+    assert!(
+        ended.out.contains("\"poisoned\":3"),
+        "{} {}",
+        ended.out,
+        ended.err
+    );
     assert!(!ended.err.contains(CANARY), "{}", ended.err);
     let all = stored(site);
     assert!(!all.contains(CANARY) && all.contains("ek1."), "{all}");
     let poison = site.poison();
     assert!(
-        poison.len() == 3 && poison.iter().any(|one| one["error"].to_string().contains("it is a string of 8 characters")),
+        poison.len() == 3
+            && poison.iter().any(|one| one["error"]
+                .to_string()
+                .contains("it is a string of 8 characters")),
         "{poison:#?}"
     );
     // What cannot be sealed for an entity is withheld: of one without a key, of a misspelt table, of a text that is no job.
     let mut misspelt = put("5");
     misspelt["table"] = json!("Employes");
     let cut = put("6").to_string().trim_end_matches('}').to_owned();
-    site.put_texts([large.to_string(), misspelt.to_string(), cut].iter().map(String::as_str));
+    site.put_texts(
+        [large.to_string(), misspelt.to_string(), cut]
+            .iter()
+            .map(String::as_str),
+    );
     let ended = site.command(&["--json", "-vv", "run", "--until-idle=1", "--no-http"]);
-    assert!(ended.out.contains("\"poisoned\":3") && !ended.err.contains(CANARY), "{} {}", ended.out, ended.err);
+    assert!(
+        ended.out.contains("\"poisoned\":3") && !ended.err.contains(CANARY),
+        "{} {}",
+        ended.out,
+        ended.err
+    );
     let all = stored(site);
-    assert!(!all.contains(CANARY) && all.contains("a value of an encrypted property") && all.contains("bytes that are no job"), "{all}");
+    assert!(
+        !all.contains(CANARY)
+            && all.contains("a value of an encrypted property")
+            && all.contains("bytes that are no job"),
+        "{all}"
+    );
 }
 
 fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &Site) {
@@ -379,7 +578,9 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     const ENTITIES: usize = 1_050;
     declare(site, "first");
     site.migrate();
-    let rks: Vec<Value> = (0..ENTITIES).map(|number| put(&format!("{number:04}"))).collect();
+    let rks: Vec<Value> = (0..ENTITIES)
+        .map(|number| put(&format!("{number:04}")))
+        .collect();
     site.submit(&rks);
     assert_eq!(site.run_until_idle(&[]).done, ENTITIES as u64);
     let before = site.rows("Employees");
@@ -387,33 +588,83 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     let counted = |site: &Site| -> Vec<(String, u64)> {
         let ended = site.command(&["--json", "keys", "list"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let lines = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.map(|line| (line["key"].as_str().unwrap().to_owned(), line["data_keys"].as_u64().unwrap())).collect()
+        let lines = ended
+            .out
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines
+            .map(|line| {
+                (
+                    line["key"].as_str().unwrap().to_owned(),
+                    line["data_keys"].as_u64().unwrap(),
+                )
+            })
+            .collect()
     };
     assert_eq!(counted(site), [("first".to_owned(), ENTITIES as u64 + 1)]);
     site.submit(&[put("new")]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert_eq!(counted(site), [("first".to_owned(), ENTITIES as u64 + 1), ("second".to_owned(), 1)]);
+    assert_eq!(
+        counted(site),
+        [
+            ("first".to_owned(), ENTITIES as u64 + 1),
+            ("second".to_owned(), 1)
+        ]
+    );
     let done = succeeded(&site.command(&["--json", "keys", "rewrap"]));
-    assert_eq!((done["data_keys"].as_u64(), done["rewrapped"].as_u64(), done["failed"].as_u64()), (Some(1_052), Some(1_051), Some(0)));
-    assert_eq!(succeeded(&site.command(&["--json", "keys", "rewrap"]))["rewrapped"], 0, "once more has nothing to do");
+    assert_eq!(
+        (
+            done["data_keys"].as_u64(),
+            done["rewrapped"].as_u64(),
+            done["failed"].as_u64()
+        ),
+        (Some(1_052), Some(1_051), Some(0))
+    );
+    assert_eq!(
+        succeeded(&site.command(&["--json", "keys", "rewrap"]))["rewrapped"],
+        0,
+        "once more has nothing to do"
+    );
     assert_eq!(counted(site), [("second".to_owned(), 1_052)]);
     std::fs::remove_file(site.file("first.key")).unwrap();
-    site.declare(&CATALOG.replace("CURRENT", "second").replace("[encryption.keys.first]\nkey_file = \"first.key\"\n", ""));
+    site.declare(
+        &CATALOG
+            .replace("CURRENT", "second")
+            .replace("[encryption.keys.first]\nkey_file = \"first.key\"\n", ""),
+    );
     let mut after = site.rows("Employees");
     after.retain(|key, _| before.contains_key(key));
     assert_eq!(after, before, "an entity was written");
-    assert_eq!(opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"], "canary 0007");
+    assert_eq!(
+        opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
+        "canary 0007"
+    );
 
     let asked = site.command(&["keys", "erase", "Employees", "Sales", "0007"]);
-    assert!(asked.code == 2 && asked.err.contains("--yes"), "{}", asked.err);
-    assert_eq!(site.command(&["keys", "erase", "employees", "Sales", "0007", "--yes"]).code, 0);
+    assert!(
+        asked.code == 2 && asked.err.contains("--yes"),
+        "{}",
+        asked.err
+    );
+    assert_eq!(
+        site.command(&["keys", "erase", "employees", "Sales", "0007", "--yes"])
+            .code,
+        0
+    );
     let gone = site.command(&["get", "Employees", "Sales", "0007", "--resolve"]);
-    assert!(gone.code == 1 && gone.err.contains("its key was erased"), "{}", gone.err);
+    assert!(
+        gone.code == 1 && gone.err.contains("its key was erased"),
+        "{}",
+        gone.err
+    );
     assert!(is_sealed(&site.row("Employees", "Sales", "0007").unwrap()));
     site.submit(&[put("0007")]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert_eq!(opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"], "canary 0007", "it has another key now");
+    assert_eq!(
+        opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
+        "canary 0007",
+        "it has another key now"
+    );
 }
 
 fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
@@ -421,14 +672,45 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
     site.migrate();
     site.submit(&[put("1")]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    site.declare(&CATALOG.replace("CURRENT", "first").replace("key_file = \"first.key\"", "key_env = \"NOWHERE\""));
+    site.declare(
+        &CATALOG
+            .replace("CURRENT", "first")
+            .replace("key_file = \"first.key\"", "key_env = \"NOWHERE\""),
+    );
     let refused = site.command(&["run", "--until-idle=1", "--no-http"]);
-    assert!(refused.code == 2 && refused.err.contains("[encryption.keys.first] is the current key"), "{}", refused.err);
+    assert!(
+        refused.code == 2
+            && refused
+                .err
+                .contains("[encryption.keys.first] is the current key"),
+        "{}",
+        refused.err
+    );
     let sealed = site.command(&["get", "Employees", "Sales", "1", "--resolve"]);
-    assert!(sealed.code == 0 && sealed.out.contains("ek1.") && sealed.err.contains("sealed: Salary, Ssn"), "{}", sealed.err);
+    assert!(
+        sealed.code == 0
+            && sealed.out.contains("ek1.")
+            && sealed.err.contains("sealed: Salary, Ssn"),
+        "{}",
+        sealed.err
+    );
     for file in ["ssn.txt", "-"] {
-        let value = site.command(&["get", "Employees", "Sales", "1", "--property", "Ssn", "--out", file]);
-        assert!(value.code == 1 && value.out.is_empty() && value.err.contains("Ssn stays sealed"), "{file}: {} {}", value.out, value.err);
+        let value = site.command(&[
+            "get",
+            "Employees",
+            "Sales",
+            "1",
+            "--property",
+            "Ssn",
+            "--out",
+            file,
+        ]);
+        assert!(
+            value.code == 1 && value.out.is_empty() && value.err.contains("Ssn stays sealed"),
+            "{file}: {} {}",
+            value.out,
+            value.err
+        );
     }
     assert!(!site.file("ssn.txt").exists() && !site.file("ssn.txt.partial").exists());
 }
@@ -479,13 +761,32 @@ fn python_and_node_read_sealed_values_with_the_official_sdks() {
     site.submit(&[staff]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     let key = format!("first={FIRST}");
-    let arguments = ["--table", "Employees", "--pk", "Sales", "--rk", "000223", "--key", &key, "Ssn", "Salary"];
+    let arguments = [
+        "--table",
+        "Employees",
+        "--pk",
+        "Sales",
+        "--rk",
+        "000223",
+        "--key",
+        &key,
+        "Ssn",
+        "Salary",
+    ];
     let expected = json!({"Ssn": {"v": "비밀 😀"}, "Salary": {"v": 75_000}});
-    for (sdk, printed) in
-        [("Python", python(site.ports(), "read_sealed.py", &arguments)), ("Node.js", node(site.ports(), "read_sealed.mjs", &arguments))]
-    {
-        assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), expected, "{sdk}");
+    for (sdk, printed) in [
+        ("Python", python(site.ports(), "read_sealed.py", &arguments)),
+        ("Node.js", node(site.ports(), "read_sealed.mjs", &arguments)),
+    ] {
+        assert_eq!(
+            serde_json::from_str::<Value>(&printed).unwrap(),
+            expected,
+            "{sdk}"
+        );
     }
     let row = site.row("Employees", "Sales", "000223").unwrap();
-    assert!(matches!(row.entity.get("Salary"), Some(EdmValue::String(_))));
+    assert!(matches!(
+        row.entity.get("Salary"),
+        Some(EdmValue::String(_))
+    ));
 }

@@ -109,9 +109,17 @@ fn kept_everywhere(site: &Site) {
     let mut later = put("1", CANARY);
     later["v"] = json!(2);
     let later = later.to_string();
-    site.put_texts([poisoned.to_string().as_str(), &later, moved, r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#]);
+    site.put_texts([
+        poisoned.to_string().as_str(),
+        &later,
+        moved,
+        r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#,
+    ]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 4, "{:?}", site.poison());
-    assert!(stored(site).contains(CANARY), "the scan sees what is stored");
+    assert!(
+        stored(site).contains(CANARY),
+        "the scan sees what is stored"
+    );
 }
 
 fn nothing_is_left(site: &Site) {
@@ -120,16 +128,35 @@ fn nothing_is_left(site: &Site) {
 
 fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     let all = stored(site);
-    assert!(all.lines().all(|line| !line.contains(CANARY) || may_stay(line)), "{all}");
-    assert!(all.contains("other2@contoso.com"), "the other one is there still");
+    assert!(
+        all.lines()
+            .all(|line| !line.contains(CANARY) || may_stay(line)),
+        "{all}"
+    );
+    assert!(
+        all.contains("other2@contoso.com"),
+        "the other one is there still"
+    );
     assert_eq!(
-        site.rows("EvenkeelKeys").keys().filter(|(pk, rk)| pk.starts_with("employees~") && rk == "1").count(),
+        site.rows("EvenkeelKeys")
+            .keys()
+            .filter(|(pk, rk)| pk.starts_with("employees~") && rk == "1")
+            .count(),
         0,
         "its data key is gone"
     );
-    assert_eq!(site.poison().len(), 1, "the message about something else stays");
+    assert_eq!(
+        site.poison().len(),
+        1,
+        "the message about something else stays"
+    );
     let other = site.command(&["get", "Employees", "Sales", "2", "--resolve"]);
-    assert!(other.out.contains("other ssn"), "{} {}", other.out, other.err);
+    assert!(
+        other.out.contains("other ssn"),
+        "{} {}",
+        other.out,
+        other.err
+    );
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
@@ -146,7 +173,13 @@ fn nothing_is_in_files(site: &Site) {
                 continue;
             }
             let bytes = std::fs::read(&path).unwrap();
-            assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()), "{}", path.display());
+            assert!(
+                !bytes
+                    .windows(CANARY.len())
+                    .any(|window| window == CANARY.as_bytes()),
+                "{}",
+                path.display()
+            );
             databases += u32::from(path.extension().is_some_and(|extension| extension == "db"));
         }
     }
@@ -161,40 +194,100 @@ fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     assert_eq!(site.run_until_idle(&[]).done, 1);
     site.with(async |account| {
         let footprints = TableName::new("EvenkeelFootprints").unwrap();
-        let rows = account.tables.query(&footprints, &Query::default()).await.unwrap().rows;
-        let row = rows.into_iter().find(|row| row.entity.key.pk.as_str().to_lowercase().starts_with("employees~")).unwrap();
+        let rows = account
+            .tables
+            .query(&footprints, &Query::default())
+            .await
+            .unwrap()
+            .rows;
+        let row = rows
+            .into_iter()
+            .find(|row| {
+                row.entity
+                    .key
+                    .pk
+                    .as_str()
+                    .to_lowercase()
+                    .starts_with("employees~")
+            })
+            .unwrap();
         let until = SystemClock::new().now() + SignedDuration::from_mins(50);
-        let tainted = row.entity.with("TaintedUntil", EdmDateTime::from_timestamp(until).unwrap());
-        account.tables.apply(&footprints, &TableOperation::Replace(tainted, IfMatch::Any)).await.unwrap();
+        let tainted = row
+            .entity
+            .with("TaintedUntil", EdmDateTime::from_timestamp(until).unwrap());
+        account
+            .tables
+            .apply(&footprints, &TableOperation::Replace(tainted, IfMatch::Any))
+            .await
+            .unwrap();
     });
     for _ in 0..2 {
         let ended = site.command(&["--json", "erase", "Employees", "Sales", "1", "--yes"]);
         assert_eq!(ended.code, 6, "{} {}", ended.out, ended.err);
         let report: Value = serde_json::from_str(&ended.out).unwrap();
         assert_eq!(report["erasing"]["values"], json!(1), "{report}");
-        assert!(report["erasing"]["until"].as_str().unwrap().parse::<Timestamp>().unwrap() > SystemClock::new().now(), "{report}");
+        assert!(
+            report["erasing"]["until"]
+                .as_str()
+                .unwrap()
+                .parse::<Timestamp>()
+                .unwrap()
+                > SystemClock::new().now(),
+            "{report}"
+        );
     }
     let told = site.command(&["erase", "Employees", "Sales", "1", "--yes"]);
-    assert!(told.code == 6 && told.err.contains("Erasing until") && told.err.contains("1 large value"), "{} {}", told.out, told.err);
-    assert!(stored(&site).lines().all(|line| !line.contains(CANARY) || line.contains("/Resume-")), "{}", stored(&site));
+    assert!(
+        told.code == 6 && told.err.contains("Erasing until") && told.err.contains("1 large value"),
+        "{} {}",
+        told.out,
+        told.err
+    );
+    assert!(
+        stored(&site)
+            .lines()
+            .all(|line| !line.contains(CANARY) || line.contains("/Resume-")),
+        "{}",
+        stored(&site)
+    );
 }
 
 fn erased_by_a_command(site: &Site) {
     kept_everywhere(site);
     let unsure = site.command(&["erase", "Employees", "Sales", "1"]);
-    assert!(unsure.code == 2 && unsure.err.contains("add --yes"), "{}", unsure.err);
+    assert!(
+        unsure.code == 2 && unsure.err.contains("add --yes"),
+        "{}",
+        unsure.err
+    );
     let ended = site.command(&["--json", "erase", "employees", "Sales", "1", "--yes"]);
     assert_eq!(ended.code, 0, "{} {}", ended.out, ended.err);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     let main = &report["removed"]["main"];
-    assert_eq!((&main["entities"], &main["data_keys"], &main["poison"]), (&json!(3), &json!(1), &json!(3)), "{report}");
-    assert_eq!(report["left"], json!({"about_many": 0, "unclear": 1, "in_errors": 0}), "the one of a table that nobody knows: {report}");
-    assert!(report["second_looks_until"].is_string() && report["erasing"].is_null(), "{report}");
+    assert_eq!(
+        (&main["entities"], &main["data_keys"], &main["poison"]),
+        (&json!(3), &json!(1), &json!(3)),
+        "{report}"
+    );
+    assert_eq!(
+        report["left"],
+        json!({"about_many": 0, "unclear": 1, "in_errors": 0}),
+        "the one of a table that nobody knows: {report}"
+    );
+    assert!(
+        report["second_looks_until"].is_string() && report["erasing"].is_null(),
+        "{report}"
+    );
     assert!(main["items"].as_u64().unwrap() >= 3, "{report}");
     nothing_is_left(site);
     nothing_is_in_files(site);
     let again = site.command(&["erase", "Employees", "Sales", "1", "--yes"]);
-    assert!(again.code == 0 && again.out.contains("Nothing was left"), "{} {}", again.out, again.err);
+    assert!(
+        again.code == 0 && again.out.contains("Nothing was left"),
+        "{} {}",
+        again.out,
+        again.err
+    );
 }
 
 #[test]
@@ -212,13 +305,21 @@ fn erased_by_a_job(site: &Site) {
     kept_everywhere(site);
     site.submit(&[json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})]);
     let worker = site.worker(&["--set", "worker.lease=10s"]);
-    wait_until("it has begun", || site.row("Employees", "Sales", "1").is_none());
+    wait_until("it has begun", || {
+        site.row("Employees", "Sales", "1").is_none()
+    });
     worker.kill();
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.count(QUEUE), 0);
     // A large value that the killed run may still have been about to write is dropped by the recheck.
     let rechecks = site.count(&format!("{QUEUE}-recheck"));
-    nothing_is_left_but(site, |line| rechecks > 0 && line.split(' ').next().is_some_and(|name| name.contains("/Resume-")));
+    nothing_is_left_but(site, |line| {
+        rechecks > 0
+            && line
+                .split(' ')
+                .next()
+                .is_some_and(|name| name.contains("/Resume-"))
+    });
 }
 
 #[test]

@@ -90,7 +90,10 @@ fn cloud_event(id: &str, kind: &str, data: &Value) -> Value {
 
 fn events_become_jobs(site: &Site) {
     site.migrate();
-    site.write("Employees", &[Entity::new(EntityKey::new("Sales", "000223").unwrap()).with("Name", "Jon")]);
+    site.write(
+        "Employees",
+        &[Entity::new(EntityKey::new("Sales", "000223").unwrap()).with("Name", "Jon")],
+    );
     let created = blob_created("e-1", "Sales/000223.png", "0002").to_string();
     // Delivered twice, plain and in Base64, and overtaken by one that is older, and by a deletion that is.
     let texts = [
@@ -98,13 +101,24 @@ fn events_become_jobs(site: &Site) {
         BASE64.encode(&created),
         BASE64.encode(blob_created("e-0", "Sales/000223.png", "0001").to_string()),
         blob_deleted("d-0", "Sales/000223.png", "0001").to_string(),
-        cloud_event("h-1", "Contoso.Hired", &json!({"department": "Sales", "number": "000223"})).to_string(),
+        cloud_event(
+            "h-1",
+            "Contoso.Hired",
+            &json!({"department": "Sales", "number": "000223"}),
+        )
+        .to_string(),
     ];
     site.put_texts(texts.iter().map(String::as_str));
     let ended = site.run_until_idle(&[]);
     assert_eq!((ended.done + ended.skipped, ended.poisoned), (5, 0));
-    let portrait = site.row("Portraits", "Sales", "000223.png").expect("the portrait").entity;
-    assert_eq!(portrait.text("Url"), Some("https://contoso.blob.core.windows.net/portraits/Sales/000223.png"));
+    let portrait = site
+        .row("Portraits", "Sales", "000223.png")
+        .expect("the portrait")
+        .entity;
+    assert_eq!(
+        portrait.text("Url"),
+        Some("https://contoso.blob.core.windows.net/portraits/Sales/000223.png")
+    );
     assert_eq!(portrait.text("Sequencer"), Some("0002"));
     assert_eq!(portrait.get("Bytes"), Some(&524_288_i64.into()));
     assert_eq!(site.rows("PortraitsByKind").len(), 1);
@@ -114,14 +128,31 @@ fn events_become_jobs(site: &Site) {
     let poisoned = [
         (
             cloud_event("x-1", "Contoso.Promoted", &json!({})).to_string(),
-            vec!["Contoso.Promoted", "hired (when", "left (when", "portraits (when"],
+            vec![
+                "Contoso.Promoted",
+                "hired (when",
+                "left (when",
+                "portraits (when",
+            ],
         ),
-        (cloud_event("x-2", "Contoso.Hired", &json!({"department": "Sales"})).to_string(), vec!["[events.hired]", "\"rk\"", "no value"]),
         (
-            cloud_event("x-3", "Contoso.Left", &json!({"department": "Sales", "number": "000223"})).to_string(),
+            cloud_event("x-2", "Contoso.Hired", &json!({"department": "Sales"})).to_string(),
+            vec!["[events.hired]", "\"rk\"", "no value"],
+        ),
+        (
+            cloud_event(
+                "x-3",
+                "Contoso.Left",
+                &json!({"department": "Sales", "number": "000223"}),
+            )
+            .to_string(),
             vec!["\"archive\" is not allowed", "put, sync"],
         ),
-        (json!({"specversion": "0.3", "id": "x-4", "type": "Contoso.Hired", "source": "/"}).to_string(), vec!["\"0.3\"; 1.0 is read"]),
+        (
+            json!({"specversion": "0.3", "id": "x-4", "type": "Contoso.Hired", "source": "/"})
+                .to_string(),
+            vec!["\"0.3\"; 1.0 is read"],
+        ),
         (
             BASE64.encode(json!([blob_created("x-5", "Sales/1.png", "1")]).to_string()),
             vec!["an array of events: send one message per event"],
@@ -129,22 +160,40 @@ fn events_become_jobs(site: &Site) {
     ];
     site.put_texts(poisoned.iter().map(|(text, _)| text.as_str()));
     assert_eq!(site.run_until_idle(&[]).poisoned, 5);
-    let errors: Vec<String> = site.poison().iter().map(|one| format!("{} {}", one["id"], one["error"].as_str().unwrap())).collect();
+    let errors: Vec<String> = site
+        .poison()
+        .iter()
+        .map(|one| format!("{} {}", one["id"], one["error"].as_str().unwrap()))
+        .collect();
     for (text, words) in &poisoned {
-        let said = errors.iter().filter(|error| words.iter().all(|word| error.contains(word))).count();
+        let said = errors
+            .iter()
+            .filter(|error| words.iter().all(|word| error.contains(word)))
+            .count();
         assert_eq!(said, 1, "{text}: no poison says {words:?}: {errors:#?}");
     }
-    assert!(site.row("Employees", "Sales", "000223").is_some(), "the archive job was refused");
+    assert!(
+        site.row("Employees", "Sales", "000223").is_some(),
+        "the archive job was refused"
+    );
 
-    site.put_texts([blob_deleted("d-1", "Sales/000223.png", "0003").to_string().as_str()]);
+    site.put_texts([blob_deleted("d-1", "Sales/000223.png", "0003")
+        .to_string()
+        .as_str()]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert!(site.row("Portraits", "Sales", "000223.png").is_none() && site.rows("PortraitsByKind").is_empty());
+    assert!(
+        site.row("Portraits", "Sales", "000223.png").is_none()
+            && site.rows("PortraitsByKind").is_empty()
+    );
 
     // A poisoned event is requeued as it came, and mapped anew.
     site.declare(&CATALOG.replace("allow = [\"delete\", \"put\", \"sync\"]", ""));
     assert_eq!(site.command(&["poison", "requeue", "x-3"]).code, 0);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert!(site.row("FormerEmployees", "Sales", "000223").is_some_and(|row| row.entity.text("Name") == Some("Jon")));
+    assert!(
+        site.row("FormerEmployees", "Sales", "000223")
+            .is_some_and(|row| row.entity.text("Name") == Some("Jon"))
+    );
 }
 
 #[test]
@@ -168,16 +217,41 @@ fn an_event_is_tried_without_a_store() {
     let takes = |name: &str, takes: bool| json!({"name": name, "takes": takes});
     assert_eq!(
         tried["mappings"],
-        json!([takes("hired", false), takes("left", false), takes("portraits", true), takes("portraits_gone", false)])
+        json!([
+            takes("hired", false),
+            takes("left", false),
+            takes("portraits", true),
+            takes("portraits_gone", false)
+        ])
     );
-    assert_eq!((&tried["job"]["entity"]["RowKey"], &tried["job"]["id"]), (&json!("000223.png"), &json!("e-1")));
-    assert_eq!(tried["queues"], json!(["evenkeel-jobs", "evenkeel-leavers"]));
+    assert_eq!(
+        (&tried["job"]["entity"]["RowKey"], &tried["job"]["id"]),
+        (&json!("000223.png"), &json!("e-1"))
+    );
+    assert_eq!(
+        tried["queues"],
+        json!(["evenkeel-jobs", "evenkeel-leavers"])
+    );
     let people = site.command_with(&["events", "try", "-"], &BASE64.encode(&event));
-    assert!(people.code == 0 && people.out.contains("[events.portraits] takes it") && people.out.contains("\"op\": \"put\""), "{people:?}");
+    assert!(
+        people.code == 0
+            && people.out.contains("[events.portraits] takes it")
+            && people.out.contains("\"op\": \"put\""),
+        "{people:?}"
+    );
 
     let promoted = cloud_event("x-1", "Contoso.Promoted", &json!({})).to_string();
     let refused = site.command_with(&["events", "try", "-"], &promoted);
-    assert!(refused.code == 1 && refused.err.contains("no mapping takes this event"), "{refused:?}");
-    let job = site.command_with(&["events", "try", "-"], r#"{"op":"sync","table":"T","pk":"p","rk":"r"}"#);
-    assert!(job.code == 1 && job.err.contains("this is no event"), "{job:?}");
+    assert!(
+        refused.code == 1 && refused.err.contains("no mapping takes this event"),
+        "{refused:?}"
+    );
+    let job = site.command_with(
+        &["events", "try", "-"],
+        r#"{"op":"sync","table":"T","pk":"p","rk":"r"}"#,
+    );
+    assert!(
+        job.code == 1 && job.err.contains("this is no event"),
+        "{job:?}"
+    );
 }

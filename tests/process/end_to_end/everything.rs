@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body};
+use evenkeel::model::{
+    ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body,
+};
 use evenkeel::ports::{Account, ErrorClass, TableOperation, Ttl, all_blobs};
 use serde_json::{Value, json};
 
@@ -160,7 +162,10 @@ const FURTHER: Further = &[
             "LoginsByUser",
         ],
     ),
-    ("files", &["employee-lists", "bodies", "former-employees", "events"]),
+    (
+        "files",
+        &["employee-lists", "bodies", "former-employees", "events"],
+    ),
     ("messages", &[QUEUE, "evenkeel-jobs-recheck"]),
 ];
 const DEPARTMENTS: [&str; 3] = ["Sales", "Ops", "Research"];
@@ -172,7 +177,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from((self.0 >> 33) % end as u64).unwrap()
     }
 
@@ -195,14 +203,34 @@ fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientS
         "LastName": dice.of(&NAMES), "Salary": number, "IsManager": n == 0 && dice.below(2) == 0});
     let key = EntityKey::new(pk, rk.as_str()).unwrap();
     let on = |op: &str| json!({"op": op, "table": "Employees", "pk": pk, "rk": rk});
-    let archive = |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
-    let jobs = |jobs: Vec<Value>| ClientStep { jobs, ..ClientStep::default() };
+    let archive =
+        |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
+    let jobs = |jobs: Vec<Value>| ClientStep {
+        jobs,
+        ..ClientStep::default()
+    };
     match dice.below(20) {
-        0..=3 => jobs(vec![json!({"op": "put", "table": "Employees", "entity": employee})]),
-        4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
-            {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
-        5 | 6 => ClientStep { own: vec![("Employees", TableOperation::InsertOrReplace(entity(&employee)))], jobs: vec![on("sync")] },
-        7 => ClientStep { own: vec![("Employees", TableOperation::Delete(key, evenkeel::ports::IfMatch::Any))], jobs: vec![on("sync")] },
+        0..=3 => jobs(vec![
+            json!({"op": "put", "table": "Employees", "entity": employee}),
+        ]),
+        4 => jobs(vec![
+            json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
+            {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}}),
+        ]),
+        5 | 6 => ClientStep {
+            own: vec![(
+                "Employees",
+                TableOperation::InsertOrReplace(entity(&employee)),
+            )],
+            jobs: vec![on("sync")],
+        },
+        7 => ClientStep {
+            own: vec![(
+                "Employees",
+                TableOperation::Delete(key, evenkeel::ports::IfMatch::Any),
+            )],
+            jobs: vec![on("sync")],
+        },
         8 => jobs(vec![on("delete")]),
         9 => jobs(vec![archive("archive", "former")]),
         10 => jobs(vec![archive("restore", "former")]),
@@ -219,10 +247,14 @@ fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientS
         }
         13 => jobs(vec![json!({"op": "put", "table": "Papers", "entity":
             {"PartitionKey": "p", "RowKey": rk, "Body": format!("{} ", dice.below(4)).repeat(800)}})]),
-        14 => jobs(vec![json!({"op": "delete", "table": "Papers", "pk": "p", "rk": rk})]),
+        14 => jobs(vec![
+            json!({"op": "delete", "table": "Papers", "pk": "p", "rk": rk}),
+        ]),
         15 => {
             let region = json!({"PartitionKey": dice.of(&["from", "to"]), "RowKey": "region", "Name": format!("Region {number}")});
-            jobs(vec![json!({"op": "put", "table": "Regions", "entity": region})])
+            jobs(vec![
+                json!({"op": "put", "table": "Regions", "entity": region}),
+            ])
         }
         16 => jobs(vec![elsewhere.login(&rk, dice.of(&CITIES))]),
         17 => jobs(vec![reading(number)]),
@@ -243,20 +275,37 @@ fn entity(json: &Value) -> Entity {
 
 /// How long the client goes on.
 fn goes_on() -> Duration {
-    Duration::from_secs(
-        std::env::var("EVENKEEL_EVERYTHING").map_or(30, |seconds| seconds.parse().expect("EVENKEEL_EVERYTHING is a number")),
-    )
+    Duration::from_secs(std::env::var("EVENKEEL_EVERYTHING").map_or(30, |seconds| {
+        seconds.parse().expect("EVENKEEL_EVERYTHING is a number")
+    }))
 }
 
 async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
     for (table, operation) in client_step.own {
         // One that is not there cannot be deleted: the sync that follows finds it absent either way.
-        let done = account.tables.apply(&TableName::new(table).unwrap(), &operation).await;
-        assert!(done.as_ref().err().is_none_or(evenkeel::ports::StoreError::is_missing_item), "{done:?}");
+        let done = account
+            .tables
+            .apply(&TableName::new(table).unwrap(), &operation)
+            .await;
+        assert!(
+            done.as_ref()
+                .err()
+                .is_none_or(evenkeel::ports::StoreError::is_missing_item),
+            "{done:?}"
+        );
     }
     let queue = QueueName::new(QUEUE).unwrap();
     for job in client_step.jobs {
-        queues.queues.put(&queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+        queues
+            .queues
+            .put(
+                &queue,
+                &body::encode(&job.to_string()),
+                Duration::ZERO,
+                Ttl::Never,
+            )
+            .await
+            .unwrap();
     }
 }
 
@@ -264,12 +313,23 @@ type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
 /// Of each row the properties that are named; of rows without any of them nothing.
 fn only(rows: &BTreeMap<(String, String), Row>, names: &[&str]) -> Rows {
-    let of = |row: &Row| names.iter().filter_map(|name| Some(((*name).to_owned(), row.entity.get(name)?.clone()))).collect();
-    rows.iter().map(|(key, row)| (key.clone(), of(row))).filter(|(_, found): &(_, BTreeMap<_, _>)| !found.is_empty()).collect()
+    let of = |row: &Row| {
+        names
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), row.entity.get(name)?.clone())))
+            .collect()
+    };
+    rows.iter()
+        .map(|(key, row)| (key.clone(), of(row)))
+        .filter(|(_, found): &(_, BTreeMap<_, _>)| !found.is_empty())
+        .collect()
 }
 
 fn properties<const N: usize>(values: [(&str, Option<EdmValue>); N]) -> BTreeMap<String, EdmValue> {
-    values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    values
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
 }
 
 fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<EdmValue>) {
@@ -277,10 +337,24 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
 }
 
 /// Asserts that what is found is what is wanted; says where it is not.
-fn assert_same<V: PartialEq + std::fmt::Debug>(what: &str, found: &BTreeMap<(String, String), V>, wanted: &BTreeMap<(String, String), V>) {
+fn assert_same<V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: &BTreeMap<(String, String), V>,
+    wanted: &BTreeMap<(String, String), V>,
+) {
     let keys: BTreeSet<_> = found.keys().chain(wanted.keys()).collect();
-    let differ = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key));
-    let differ: Vec<String> = differ.map(|key| format!("{key:?}: found {:?}, wanted {:?}", found.get(key), wanted.get(key))).collect();
+    let differ = keys
+        .into_iter()
+        .filter(|key| found.get(*key) != wanted.get(*key));
+    let differ: Vec<String> = differ
+        .map(|key| {
+            format!(
+                "{key:?}: found {:?}, wanted {:?}",
+                found.get(key),
+                wanted.get(key)
+            )
+        })
+        .collect();
     assert!(differ.is_empty(), "{what}:\n{}", differ.join("\n"));
 }
 
@@ -293,8 +367,10 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     elsewhere.assert_derived(site, readings);
 
     let (mut by_email, mut near, mut seen) = (Rows::new(), Rows::new(), Rows::new());
-    let (mut lists, mut near_lists) =
-        (BTreeMap::<String, BTreeSet<[String; 2]>>::new(), BTreeMap::<(String, String), BTreeSet<[String; 1]>>::new());
+    let (mut lists, mut near_lists) = (
+        BTreeMap::<String, BTreeSet<[String; 2]>>::new(),
+        BTreeMap::<(String, String), BTreeSet<[String; 1]>>::new(),
+    );
     let mut groups: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     let mut managers: BTreeMap<String, String> = BTreeMap::new();
     for (key, row) in &employees {
@@ -302,18 +378,36 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
         let (pk, rk) = (*key).clone();
         if let Some(email) = text("Email") {
             let lower = email.to_lowercase();
-            let copy = [("Email", Some(email.into())), ("LastName", row.entity.get("LastName").cloned())];
-            by_email.insert(("email".to_owned(), lower.clone()), properties([copy[0].clone(), copy[1].clone(), source("Employees", key)]));
+            let copy = [
+                ("Email", Some(email.into())),
+                ("LastName", row.entity.get("LastName").cloned()),
+            ];
+            by_email.insert(
+                ("email".to_owned(), lower.clone()),
+                properties([copy[0].clone(), copy[1].clone(), source("Employees", key)]),
+            );
             let owner = ("email".to_owned(), lower.clone());
-            seen.insert(("seen".to_owned(), lower), properties([copy[1].clone(), source("ByEmail", &owner)]));
+            seen.insert(
+                ("seen".to_owned(), lower),
+                properties([copy[1].clone(), source("ByEmail", &owner)]),
+            );
         }
         if let Some(name) = text("LastName") {
             near.insert(
                 (pk.clone(), format!("name_{name}_{rk}")),
-                properties([("Email", row.entity.get("Email").cloned()), source("Employees", key)]),
+                properties([
+                    ("Email", row.entity.get("Email").cloned()),
+                    source("Employees", key),
+                ]),
             );
-            lists.entry(name.to_owned()).or_default().insert([pk.clone(), rk.clone()]);
-            near_lists.entry((pk.clone(), format!("list_{name}"))).or_default().insert([rk.clone()]);
+            lists
+                .entry(name.to_owned())
+                .or_default()
+                .insert([pk.clone(), rk.clone()]);
+            near_lists
+                .entry((pk.clone(), format!("list_{name}")))
+                .or_default()
+                .insert([rk.clone()]);
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
                 managers.insert(pk.clone(), name.to_owned());
             }
@@ -325,46 +419,112 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
         };
         groups.entry(pk).or_default().extend(salary);
     }
-    assert_same("ByEmail", &only(&site.rows("ByEmail"), &["Email", "LastName", "ek_source"]), &by_email);
-    assert_same("EmailsSeen", &only(&site.rows("EmailsSeen"), &["LastName", "ek_source"]), &seen);
-    let beside: BTreeMap<_, _> = all.iter().filter(|(_, row)| derived(row)).map(|(key, row)| (key.clone(), row.clone())).collect();
-    let (copies, documents): (BTreeMap<_, _>, BTreeMap<_, _>) = beside.into_iter().partition(|((_, rk), _)| rk.starts_with("name_"));
+    assert_same(
+        "ByEmail",
+        &only(&site.rows("ByEmail"), &["Email", "LastName", "ek_source"]),
+        &by_email,
+    );
+    assert_same(
+        "EmailsSeen",
+        &only(&site.rows("EmailsSeen"), &["LastName", "ek_source"]),
+        &seen,
+    );
+    let beside: BTreeMap<_, _> = all
+        .iter()
+        .filter(|(_, row)| derived(row))
+        .map(|(key, row)| (key.clone(), row.clone()))
+        .collect();
+    let (copies, documents): (BTreeMap<_, _>, BTreeMap<_, _>) = beside
+        .into_iter()
+        .partition(|((_, rk), _)| rk.starts_with("name_"));
     assert_same("by_name", &only(&copies, &["Email", "ek_source"]), &near);
     let list = |row: &Row| row.entity.text("Employees").unwrap_or_default().to_owned();
-    let near_lists: BTreeMap<_, _> = near_lists.into_iter().map(|(key, members)| (key, json!(members).to_string())).collect();
-    assert_same("list_near", &documents.iter().map(|(key, row)| (key.clone(), list(row))).collect(), &near_lists);
-    let lists: BTreeMap<_, _> =
-        lists.into_iter().map(|(name, members)| (("last_name".to_owned(), name), json!(members).to_string())).collect();
-    assert_same("Lists", &site.rows("Lists").iter().map(|(key, row)| (key.clone(), list(row))).collect(), &lists);
+    let near_lists: BTreeMap<_, _> = near_lists
+        .into_iter()
+        .map(|(key, members)| (key, json!(members).to_string()))
+        .collect();
+    assert_same(
+        "list_near",
+        &documents
+            .iter()
+            .map(|(key, row)| (key.clone(), list(row)))
+            .collect(),
+        &near_lists,
+    );
+    let lists: BTreeMap<_, _> = lists
+        .into_iter()
+        .map(|(name, members)| (("last_name".to_owned(), name), json!(members).to_string()))
+        .collect();
+    assert_same(
+        "Lists",
+        &site
+            .rows("Lists")
+            .iter()
+            .map(|(key, row)| (key.clone(), list(row)))
+            .collect(),
+        &lists,
+    );
 
     for ((_, name), members) in &lists {
         let found = site.command(&["--json", "lookup", "list_blob", &format!("LastName={name}")]);
         assert_eq!(found.code, 0, "{}", found.err);
-        let found: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found: Vec<Value> = found
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         let (summary, found) = found.split_last().unwrap();
         assert_eq!(summary["rows"], found.len(), "{summary}");
         assert_eq!(
-            json!(found.iter().map(|row| [&row["PartitionKey"], &row["RowKey"]]).collect::<Vec<_>>()).to_string(),
+            json!(
+                found
+                    .iter()
+                    .map(|row| [&row["PartitionKey"], &row["RowKey"]])
+                    .collect::<Vec<_>>()
+            )
+            .to_string(),
             *members,
             "the blob of {name}"
         );
     }
-    assert_eq!(blobs(site, "employee-lists").len(), lists.len(), "no list is left without members");
+    assert_eq!(
+        blobs(site, "employee-lists").len(),
+        lists.len(),
+        "no list is left without members"
+    );
 
     let pointed: BTreeSet<String> = site
         .rows("Papers")
         .values()
-        .map(|row| serde_json::from_str::<Value>(row.entity.text("Body").unwrap()).unwrap()["$blob"].as_str().unwrap().to_owned())
+        .map(|row| {
+            serde_json::from_str::<Value>(row.entity.text("Body").unwrap()).unwrap()["$blob"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
         .collect();
     // A worker that met another at the paper leaves to a recheck what the other may have been about to point to.
     let footprints = site.rows("EvenkeelFootprints");
     let met = |name: &str| {
-        let rk = name.strip_prefix("papers/p/").and_then(|rest| rest.split('/').next()).unwrap().to_owned();
-        footprints[&("Papers~p".to_owned(), rk)].entity.get("TaintedUntil").is_some()
+        let rk = name
+            .strip_prefix("papers/p/")
+            .and_then(|rest| rest.split('/').next())
+            .unwrap()
+            .to_owned();
+        footprints[&("Papers~p".to_owned(), rk)]
+            .entity
+            .get("TaintedUntil")
+            .is_some()
     };
-    let there: BTreeSet<String> = blobs(site, "bodies").into_iter().map(|name| format!("bodies/{name}")).collect();
+    let there: BTreeSet<String> = blobs(site, "bodies")
+        .into_iter()
+        .map(|name| format!("bodies/{name}"))
+        .collect();
     let dangling: Vec<_> = pointed.difference(&there).collect();
-    let orphaned: Vec<_> = there.difference(&pointed).filter(|name| !met(&name["bodies/".len()..])).collect();
+    let orphaned: Vec<_> = there
+        .difference(&pointed)
+        .filter(|name| !met(&name["bodies/".len()..]))
+        .collect();
     assert!(
         dangling.is_empty() && orphaned.is_empty(),
         "every pointer has its blob: {dangling:?}; and every blob its pointer: {orphaned:?}"
@@ -380,46 +540,94 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
         ];
         (("department".to_owned(), group), properties(figures))
     });
-    assert_same("Groups", &only(&site.rows("Groups"), &["Headcount", "Payroll", "Highest"]), &groups.collect());
-    let managers = managers.into_iter().map(|(pk, name)| ((pk, "department".to_owned()), properties([("ManagerName", Some(name.into()))])));
-    assert_same("Departments", &only(&site.rows("Departments"), &["ManagerName"]), &managers.collect());
-    assert_eq!(site.rows("Departments").len(), DEPARTMENTS.len(), "none is made");
+    assert_same(
+        "Groups",
+        &only(&site.rows("Groups"), &["Headcount", "Payroll", "Highest"]),
+        &groups.collect(),
+    );
+    let managers = managers.into_iter().map(|(pk, name)| {
+        (
+            (pk, "department".to_owned()),
+            properties([("ManagerName", Some(name.into()))]),
+        )
+    });
+    assert_same(
+        "Departments",
+        &only(&site.rows("Departments"), &["ManagerName"]),
+        &managers.collect(),
+    );
+    assert_eq!(
+        site.rows("Departments").len(),
+        DEPARTMENTS.len(),
+        "none is made"
+    );
 
     let (movers, regions) = (site.rows("Movers"), site.rows("Regions"));
     for ((pk, rk), row) in &movers {
-        let region = regions.get(&(pk.clone(), "region".to_owned())).and_then(|region| region.entity.text("Name"));
+        let region = regions
+            .get(&(pk.clone(), "region".to_owned()))
+            .and_then(|region| region.entity.text("Name"));
         assert_eq!(row.entity.text("RegionName"), region, "Movers({pk}, {rk})");
     }
-    assert!(movers.keys().any(|(pk, _)| pk == "to") && regions.len() == 2, "somebody moved, to a region");
+    assert!(
+        movers.keys().any(|(pk, _)| pk == "to") && regions.len() == 2,
+        "somebody moved, to a region"
+    );
 
-    for (from, to, value, key) in
-        [("FormerEmployees", "FormerByEmail", "Email", true), ("Movers", "ByCity", "City", false), ("Wide", "WideByCity", "City", false)]
-    {
+    for (from, to, value, key) in [
+        ("FormerEmployees", "FormerByEmail", "Email", true),
+        ("Movers", "ByCity", "City", false),
+        ("Wide", "WideByCity", "City", false),
+    ] {
         let wanted = site.rows(from).into_iter().filter_map(|((pk, rk), row)| {
             let text = row.entity.text(value)?.to_owned();
-            let first = if key { text.to_lowercase() } else { text.clone() };
-            let says = properties([(value, Some(text.into())), source(from, &(pk.clone(), rk.clone()))]);
+            let first = if key {
+                text.to_lowercase()
+            } else {
+                text.clone()
+            };
+            let says = properties([
+                (value, Some(text.into())),
+                source(from, &(pk.clone(), rk.clone())),
+            ]);
             Some(((first, format!("{pk}_{rk}")), says))
         });
-        assert_same(to, &only(&site.rows(to), &[value, "ek_source"]), &wanted.collect());
+        assert_same(
+            to,
+            &only(&site.rows(to), &[value, "ek_source"]),
+            &wanted.collect(),
+        );
     }
 }
 
 /// The names of all blobs of a container.
 fn blobs(site: &Site, container: &str) -> Vec<String> {
-    let (account, container) = (site.account_of(container), ContainerName::new(container).unwrap());
+    let (account, container) = (
+        site.account_of(container),
+        ContainerName::new(container).unwrap(),
+    );
     site.with_account(account, async |account| {
-        let blobs = all_blobs(account.blobs.as_ref(), &container, "").await.unwrap();
-        blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+        let blobs = all_blobs(account.blobs.as_ref(), &container, "")
+            .await
+            .unwrap();
+        blobs
+            .into_iter()
+            .map(|blob| blob.name.to_string())
+            .collect()
     })
 }
 
 fn lives(site: &Site, elsewhere: &Elsewhere) {
     site.migrate();
-    let departments: Vec<Entity> =
-        DEPARTMENTS.iter().map(|name| Entity::new(EntityKey::new(*name, "department").unwrap()).with("Budget", 1)).collect();
+    let departments: Vec<Entity> = DEPARTMENTS
+        .iter()
+        .map(|name| Entity::new(EntityKey::new(*name, "department").unwrap()).with("Budget", 1))
+        .collect();
     site.write("Departments", &departments);
-    let workers = [site.worker(&["--set", "queues.0.concurrency=16"]), site.worker(&["--set", "queues.0.concurrency=16"])];
+    let workers = [
+        site.worker(&["--set", "queues.0.concurrency=16"]),
+        site.worker(&["--set", "queues.0.concurrency=16"]),
+    ];
     let mut dice = Dice(20_261_120);
     let (steps, readings) = site.with(async |account| {
         let (mut steps, mut readings) = (0, 0);
@@ -429,7 +637,11 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         while began.elapsed() < goes_on || readings < ENOUGH_READINGS {
             steps += 1;
             let next = client_step(&mut dice, steps, elsewhere);
-            readings += next.jobs.iter().filter(|job| job["table"] == "Series").count();
+            readings += next
+                .jobs
+                .iter()
+                .filter(|job| job["table"] == "Series")
+                .count();
             does(&account, &queues, next).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -452,8 +664,13 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
 
 /// A line of a catalog, with the account of the table or the container that it declares.
 fn spread(site: &Site, line: &str) -> String {
-    let named = ["table = \"", "container = \"", "[tables."].iter().find_map(|key| line.split_once(key)).map(|(_, rest)| rest);
-    let account = named.map_or("main", |name| site.account_of(name.split(['"', ']', '%']).next().unwrap()));
+    let named = ["table = \"", "container = \"", "[tables."]
+        .iter()
+        .find_map(|key| line.split_once(key))
+        .map(|(_, rest)| rest);
+    let account = named.map_or("main", |name| {
+        site.account_of(name.split(['"', ']', '%']).next().unwrap())
+    });
     match line.strip_suffix(" }") {
         _ if account == "main" => line.to_owned(),
         Some(inline) => format!("{inline}, account = \"{account}\" }}"),
@@ -466,9 +683,20 @@ fn in_four_accounts(place: Place, elsewhere: &Elsewhere) -> Site {
     let mut site = Site::new(place, "");
     site.look_in(FURTHER);
     let accounts: Vec<&str> = FURTHER.iter().map(|(account, _)| *account).collect();
-    let queue = format!("[[queues]]\nname = \"{QUEUE}\"\naccount = \"{}\"\n", site.account_of(QUEUE));
-    let catalog = format!("{}{queue}{CATALOG}{}", site.settings_of(&accounts), elsewhere.catalog());
-    let spread = catalog.lines().map(|line| spread(&site, line)).collect::<Vec<_>>().join("\n");
+    let queue = format!(
+        "[[queues]]\nname = \"{QUEUE}\"\naccount = \"{}\"\n",
+        site.account_of(QUEUE)
+    );
+    let catalog = format!(
+        "{}{queue}{CATALOG}{}",
+        site.settings_of(&accounts),
+        elsewhere.catalog()
+    );
+    let spread = catalog
+        .lines()
+        .map(|line| spread(&site, line))
+        .collect::<Vec<_>>()
+        .join("\n");
     site.declare(&spread);
     site
 }
@@ -476,13 +704,19 @@ fn in_four_accounts(place: Place, elsewhere: &Elsewhere) -> Site {
 #[test]
 fn every_pattern_at_once_leaves_nothing_stale_and_nothing_orphaned_on_the_embedded_store() {
     let elsewhere = Elsewhere::new();
-    lives(&Site::embedded(&format!("{CATALOG}{}", elsewhere.catalog())), &elsewhere);
+    lives(
+        &Site::embedded(&format!("{CATALOG}{}", elsewhere.catalog())),
+        &elsewhere,
+    );
 }
 
 #[test]
 fn every_pattern_at_once_leaves_nothing_stale_and_nothing_orphaned_on_azurite() {
     let elsewhere = Elsewhere::new();
-    lives(&Site::azurite(&format!("{CATALOG}{}", elsewhere.catalog())), &elsewhere);
+    lives(
+        &Site::azurite(&format!("{CATALOG}{}", elsewhere.catalog())),
+        &elsewhere,
+    );
 }
 
 #[test]
@@ -495,7 +729,13 @@ fn every_pattern_at_once_is_spread_over_four_accounts_on_the_embedded_store() {
 fn every_pattern_at_once_is_spread_over_four_accounts_on_azurite() {
     let elsewhere = Elsewhere::new();
     let accounts: Vec<&str> = FURTHER.iter().map(|(account, _)| *account).collect();
-    lives(&in_four_accounts(Place::Azurite(Azurite::with_accounts(&accounts)), &elsewhere), &elsewhere);
+    lives(
+        &in_four_accounts(
+            Place::Azurite(Azurite::with_accounts(&accounts)),
+            &elsewhere,
+        ),
+        &elsewhere,
+    );
 }
 
 #[test]
@@ -503,10 +743,27 @@ fn every_pattern_at_once_works_by_identity_where_shared_keys_are_refused() {
     let (elsewhere, authority) = (Elsewhere::new(), Authority::start());
     let mut site = Site::azurite("");
     let gateway = authority.gateway(site.ports());
-    let refused = site.with(async |_| gateway.ports.connect().tables.list_tables(None).await.unwrap_err());
+    let refused = site.with(async |_| {
+        gateway
+            .ports
+            .connect()
+            .tables
+            .list_tables(None)
+            .await
+            .unwrap_err()
+    });
     assert_eq!(refused.class, ErrorClass::Unauthorised, "{refused}");
-    site.declare_account(&gateway.account("devstoreaccount1"), &format!("{CATALOG}{}", elsewhere.catalog()));
-    site.set_environment(authority.workload().into_iter().chain([authority.trust()]).collect());
+    site.declare_account(
+        &gateway.account("devstoreaccount1"),
+        &format!("{CATALOG}{}", elsewhere.catalog()),
+    );
+    site.set_environment(
+        authority
+            .workload()
+            .into_iter()
+            .chain([authority.trust()])
+            .collect(),
+    );
     for claims in [json!({"aud": "https://vault.azure.net"}), json!({"exp": 1})] {
         authority.federate(&claims);
         assert_eq!(site.command(&["migrate", "up"]).code, 4, "{claims}");

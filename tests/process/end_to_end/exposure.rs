@@ -30,7 +30,10 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     let mallory = site.row("Employees", "Sales", "2").unwrap().entity;
     let said = r#"["Employees","Sales","1"]"#;
     let stolen = |row: Entity, view: Option<&str>| {
-        let row = row.with("Email", "mallory@contoso.com").with("Ssn", victim.text("Ssn").unwrap()).with(SOURCE_PROPERTY, said);
+        let row = row
+            .with("Email", "mallory@contoso.com")
+            .with("Ssn", victim.text("Ssn").unwrap())
+            .with(SOURCE_PROPERTY, said);
         match view {
             Some(view) => row.with(VIEW_PROPERTY, view),
             None => row,
@@ -42,22 +45,45 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
         ("Employees", stolen(mallory.clone(), Some("none"))),
         ("Employees", stolen(mallory.clone(), Some("by_email"))),
         ("Employees", stolen(mallory.clone(), Some("beside"))),
-        ("Employees", stolen(entity("Sales", "email_mallory@contoso.com"), Some("beside"))),
+        (
+            "Employees",
+            stolen(entity("Sales", "email_mallory@contoso.com"), Some("beside")),
+        ),
         ("EmployeesByEmail", stolen(copy(), Some("by_email"))),
         ("EmployeesByEmail", stolen(copy(), Some("beside"))),
         ("EmployeesByEmail", stolen(copy(), None)),
         ("FormerEmployees", stolen(entity("Sales", "9"), None)),
-        ("FormerEmployees", stolen(entity("Sales", "9"), Some("by_email"))),
+        (
+            "FormerEmployees",
+            stolen(entity("Sales", "9"), Some("by_email")),
+        ),
     ] {
         site.write(table, std::slice::from_ref(&row));
         let (pk, rk) = (row.key.pk.as_str(), row.key.rk.as_str());
         let mut shown = vec![site.command(&["get", table, pk, rk, "--resolve"])];
         shown.push(site.command(&["get", table, pk, rk, "--property", "Ssn", "--out", "-"]));
-        shown.push(site.command(&["lookup", "by_email", "PartitionKey=Sales", "Email=mallory@contoso.com", "--decrypt"]));
-        shown.push(site.command(&["lookup", "--table", table, &format!("PartitionKey={pk}"), &format!("RowKey={rk}"), "--decrypt"]));
+        shown.push(site.command(&[
+            "lookup",
+            "by_email",
+            "PartitionKey=Sales",
+            "Email=mallory@contoso.com",
+            "--decrypt",
+        ]));
+        shown.push(site.command(&[
+            "lookup",
+            "--table",
+            table,
+            &format!("PartitionKey={pk}"),
+            &format!("RowKey={rk}"),
+            "--decrypt",
+        ]));
         shown.push(site.command(&["find", "former", "Sales", "9", "--decrypt"]));
         for ended in shown {
-            assert!(!ended.out.contains("canary 1"), "{table} {row:?}: {}", ended.out);
+            assert!(
+                !ended.out.contains("canary 1"),
+                "{table} {row:?}: {}",
+                ended.out
+            );
         }
     }
     // The worker opens nothing for it either.
@@ -67,32 +93,73 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     let away = |table: &str, rk: &str, to: &str| {
         json!({"op": "move", "table": table, "pk": "Sales", "rk": rk, "to_table": "Employees", "to_pk": "Sales", "to_rk": to}).to_string()
     };
-    let texts = [away("FormerEmployees", "9", "10"), away("Employees", "8", "11")];
+    let texts = [
+        away("FormerEmployees", "9", "10"),
+        away("Employees", "8", "11"),
+    ];
     site.put_texts(texts.iter().map(String::as_str));
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (0, 2));
-    assert!(["10", "11"].iter().all(|rk| site.row("Employees", "Sales", rk).is_none()));
+    assert!(
+        ["10", "11"]
+            .iter()
+            .all(|rk| site.row("Employees", "Sales", rk).is_none())
+    );
 
     // A plain value in the place of a sealed one.
     let plain = |row: &Entity| row.clone().with("Ssn", "forged");
-    let of_primary = site.row("EmployeesByEmail", "email_Sales", "1@contoso.com").unwrap().entity;
+    let of_primary = site
+        .row("EmployeesByEmail", "email_Sales", "1@contoso.com")
+        .unwrap()
+        .entity;
     for (table, row) in [
         ("Employees", plain(&mallory)),
         ("EmployeesByEmail", plain(&of_primary)),
-        ("EmployeesByEmail", plain(&entity("email_Sales", "1@contoso.com"))),
+        (
+            "EmployeesByEmail",
+            plain(&entity("email_Sales", "1@contoso.com")),
+        ),
         ("FormerEmployees", plain(&entity("Sales", "9"))),
     ] {
         site.write(table, std::slice::from_ref(&row));
-        let get = ["get", table, row.key.pk.as_str(), row.key.rk.as_str(), "--resolve"];
+        let get = [
+            "get",
+            table,
+            row.key.pk.as_str(),
+            row.key.rk.as_str(),
+            "--resolve",
+        ];
         let refused = site.command(&get);
-        assert!(refused.code == 1 && refused.err.contains("lies in clear") && !refused.out.contains("forged"), "{table}: {}", refused.err);
+        assert!(
+            refused.code == 1
+                && refused.err.contains("lies in clear")
+                && !refused.out.contains("forged"),
+            "{table}: {}",
+            refused.err
+        );
         let allowed = site.command(&[&get[..], &["--allow-plain"]].concat());
-        assert!(allowed.code == 0 && allowed.out.contains("forged"), "{table}: {}", allowed.err);
+        assert!(
+            allowed.code == 0 && allowed.out.contains("forged"),
+            "{table}: {}",
+            allowed.err
+        );
     }
     site.write("EmployeesByEmail", &[plain(&of_primary)]);
-    let lookup = ["lookup", "by_email", "PartitionKey=Sales", "Email=1@contoso.com", "--select", "Ssn", "--decrypt"];
+    let lookup = [
+        "lookup",
+        "by_email",
+        "PartitionKey=Sales",
+        "Email=1@contoso.com",
+        "--select",
+        "Ssn",
+        "--decrypt",
+    ];
     assert_eq!(site.command(&lookup).code, 1);
-    assert!(site.command(&[&lookup[..], &["--allow-plain"]].concat()).out.contains("forged"));
+    assert!(
+        site.command(&[&lookup[..], &["--allow-plain"]].concat())
+            .out
+            .contains("forged")
+    );
 }
 
 /// What lay in clear before the table said `encrypt`.
@@ -100,7 +167,10 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
 fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed() {
     let site = Site::embedded("");
     let later = CATALOG.replace("CURRENT", "first");
-    let before = later.replace("encrypt = [\"Ssn\", \"Salary\"]\nhash = { SsnHash = \"{Ssn|trim|lower}\" }\n", "");
+    let before = later.replace(
+        "encrypt = [\"Ssn\", \"Salary\"]\nhash = { SsnHash = \"{Ssn|trim|lower}\" }\n",
+        "",
+    );
     declare_text(&site, &before);
     site.migrate();
     site.submit(&[put("1"), put("2"), json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "3"}})]);
@@ -123,9 +193,17 @@ fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed()
     let all = stored(&site);
     assert!(!all.contains("canary"), "{all}");
     let own: Value = serde_json::from_str(&site.command(&get).out).unwrap();
-    assert_eq!((own["Ssn"].as_str(), own["Salary"].as_i64()), (Some("canary 1"), Some(75_000)));
+    assert_eq!(
+        (own["Ssn"].as_str(), own["Salary"].as_i64()),
+        (Some("canary 1"), Some(75_000))
+    );
     let found = site.command(&["--json", "lookup", "by_ssn", "Ssn=canary 2"]);
-    assert!(found.out.contains("2@contoso.com"), "{} {}", found.out, found.err);
+    assert!(
+        found.out.contains("2@contoso.com"),
+        "{} {}",
+        found.out,
+        found.err
+    );
     assert_eq!(site.command(&["audit"]).code, 0);
 }
 
@@ -146,7 +224,10 @@ fn malformed() -> Vec<String> {
     };
     let text = put.to_string();
     let cut = &text[..text.len() - 1];
-    let event = |data: Value| json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Fired", "data": data}).to_string();
+    let event = |data: Value| {
+        json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Fired", "data": data})
+            .to_string()
+    };
     let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let mut mistyped = employee.clone();
     mistyped["Ssn@odata.type"] = json!("Edm.Int64");
@@ -189,7 +270,11 @@ fn malformed() -> Vec<String> {
         BASE64.encode(BASE64.encode(&text)),
         with("table", json!("No such table")),
     ];
-    encoded.iter().map(|text| BASE64.encode(text)).chain(plain).collect()
+    encoded
+        .iter()
+        .map(|text| BASE64.encode(text))
+        .chain(plain)
+        .collect()
 }
 
 /// A text, and what can be read out of the encoded texts in it.
@@ -197,13 +282,20 @@ fn readable(text: &str, depth: u32, all: &mut String) {
     all.push_str(text);
     all.push('\n');
     let is_encoded = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    for part in text.split(|c| !is_encoded(c)).filter(|part| depth > 0 && part.len() >= 8) {
+    for part in text
+        .split(|c| !is_encoded(c))
+        .filter(|part| depth > 0 && part.len() >= 8)
+    {
         if let Ok(decoded) = body::decode(part) {
             readable(&decoded.text, depth - 1, all);
         }
         if let Ok(bytes) = BASE64.decode(part) {
-            let units = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-            let wide: String = char::decode_utf16(units).map(|unit| unit.unwrap_or(' ')).collect();
+            let units = bytes
+                .chunks_exact(2)
+                .map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+            let wide: String = char::decode_utf16(units)
+                .map(|unit| unit.unwrap_or(' '))
+                .collect();
             readable(&wide, depth - 1, all);
             readable(&String::from_utf8_lossy(&bytes), depth - 1, all);
         }
@@ -221,23 +313,39 @@ fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
     for message in &messages {
         readable(message, 3, &mut told);
         let told = std::mem::take(&mut told);
-        assert!(told.contains(MARK) || told.contains("98765"), "the search finds what is there: {message}");
+        assert!(
+            told.contains(MARK) || told.contains("98765"),
+            "the search finds what is there: {message}"
+        );
     }
     for some in messages.chunks(12) {
         site.put_texts(some.iter().map(String::as_str));
         let ended = site.command(&["--json", "-vv", "run", "--until-idle=1", "--no-http"]);
         let summary: Value = serde_json::from_str(&ended.out).unwrap();
-        assert_eq!(summary["poisoned"], some.len(), "{} {}", ended.out, ended.err);
+        assert_eq!(
+            summary["poisoned"],
+            some.len(),
+            "{} {}",
+            ended.out,
+            ended.err
+        );
         let listed = site.command(&["--json", "poison", "list"]).out;
         for text in [ended.err, stored(&site), listed] {
             readable(&text, 4, &mut told);
         }
         for mark in [MARK, "98765"] {
-            let at =
-                told.find(mark).map(|at| told[told.floor_char_boundary(at.saturating_sub(900))..].chars().take(1_200).collect::<String>());
+            let at = told.find(mark).map(|at| {
+                told[told.floor_char_boundary(at.saturating_sub(900))..]
+                    .chars()
+                    .take(1_200)
+                    .collect::<String>()
+            });
             assert_eq!(at, None);
         }
         told.clear();
-        assert_eq!(site.command(&["poison", "discard", "--all", "--yes"]).code, 0);
+        assert_eq!(
+            site.command(&["poison", "discard", "--all", "--yes"]).code,
+            0
+        );
     }
 }

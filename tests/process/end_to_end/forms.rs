@@ -8,8 +8,13 @@ use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
 /// Keys that XML, URLs and OData have to quote, and scripts beyond ASCII.
-const KEYS: [(&str, &str); 5] =
-    [("R&D <a> \"b\"", "it's ]]> &amp; %41"), ("부서 한국", "직원 😀"), ("a+b c", "x=y;z,w"), ("(Sales)", "R'K''"), ("é è", "\u{10ffff}~")];
+const KEYS: [(&str, &str); 5] = [
+    ("R&D <a> \"b\"", "it's ]]> &amp; %41"),
+    ("부서 한국", "직원 😀"),
+    ("a+b c", "x=y;z,w"),
+    ("(Sales)", "R'K''"),
+    ("é è", "\u{10ffff}~"),
+];
 
 #[test]
 fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whatever_their_keys() {
@@ -40,32 +45,60 @@ fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whateve
     let rows = site.rows("Employees");
     expected.sort();
     assert_eq!(rows.keys().cloned().collect::<Vec<_>>(), expected);
-    assert!(rows.values().all(|row| row.entity.text("FirstName") == Some("<&>\"'한 😀")));
+    assert!(
+        rows.values()
+            .all(|row| row.entity.text("FirstName") == Some("<&>\"'한 😀"))
+    );
     assert_index_complete(&site);
 }
 
 /// A put of an employee whose row key is this number.
 fn good(number: u32) -> String {
-    format!("{}\n", json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": number.to_string()}}))
+    format!(
+        "{}\n",
+        json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": number.to_string()}})
+    )
 }
 
 /// Forty good jobs with others among them.
 fn among_good_ones(others: &[&str]) -> String {
-    let other = |number: u32| others.get(number as usize / 10).filter(|_| number % 10 == 5).unwrap_or(&"");
+    let other = |number: u32| {
+        others
+            .get(number as usize / 10)
+            .filter(|_| number % 10 == 5)
+            .unwrap_or(&"")
+    };
     (0..40).map(|number| good(number) + other(number)).collect()
 }
 
 #[test]
 fn an_unreadable_message_among_good_ones_ends_in_poison_and_does_not_hold_them_back() {
     let site = Site::azurite(EMPLOYEES);
-    let input = among_good_ones(&["<job>&nothing;</job>\n", "<![CDATA[ {} ]]>\n", "]]>\n", "\u{fffd}😀\n"]);
-    python_with(site.ports(), "enqueue_lines.py", &["--queue", QUEUE], &input);
+    let input = among_good_ones(&[
+        "<job>&nothing;</job>\n",
+        "<![CDATA[ {} ]]>\n",
+        "]]>\n",
+        "\u{fffd}😀\n",
+    ]);
+    python_with(
+        site.ports(),
+        "enqueue_lines.py",
+        &["--queue", QUEUE],
+        &input,
+    );
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (40, 4));
     assert_eq!(site.rows("Employees").len(), 40);
     let poison = site.poison();
-    assert!(poison.len() == 4 && poison.iter().all(|one| one["reason"] == "undecodable"), "{poison:#?}");
-    assert!(poison.iter().all(|one: &Value| !one["error"].as_str().unwrap().is_empty()));
+    assert!(
+        poison.len() == 4 && poison.iter().all(|one| one["reason"] == "undecodable"),
+        "{poison:#?}"
+    );
+    assert!(
+        poison
+            .iter()
+            .all(|one: &Value| !one["error"].as_str().unwrap().is_empty())
+    );
 }
 
 #[test]
@@ -73,7 +106,12 @@ fn a_message_that_the_service_itself_cannot_write_down_does_not_hold_good_ones_b
     let site = Site::azurite(EMPLOYEES);
     // Azurite takes these control characters and answers every Get that would return them with 500: nobody can
     // read the message, nor delete it, until it expires.
-    python_with(site.ports(), "enqueue_lines.py", &["--queue", QUEUE], &among_good_ones(&["a\u{1}b\u{1f}\n"]));
+    python_with(
+        site.ports(),
+        "enqueue_lines.py",
+        &["--queue", QUEUE],
+        &among_good_ones(&["a\u{1}b\u{1f}\n"]),
+    );
     let worker = site.worker(&[]);
     wait_until("all good ones are done", || site.count(QUEUE) <= 1);
     worker.stop();

@@ -56,16 +56,27 @@ struct Running {
 impl Running {
     fn new(place: Place, example: &GuideExample) -> Self {
         let queue = format!("\n[[queues]]\nname = \"{QUEUE}\"\nconcurrency = 1\n\n");
-        Self { site: Site::new(place, &format!("{queue}{}", example.catalog)), worker: None, lookups: 0 }
+        Self {
+            site: Site::new(place, &format!("{queue}{}", example.catalog)),
+            worker: None,
+            lookups: 0,
+        }
     }
 
     /// The worker, and its address.
     fn work(&mut self) -> &str {
         let site = &self.site;
         let (_, address) = self.worker.get_or_insert_with(|| {
-            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-            let worker = Worker::start(site.program(&["--set", &format!("http.listen={address}"), "run"]));
-            wait_until("the worker is ready", || ask(&address, "/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")));
+            let address = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .to_string();
+            let worker =
+                Worker::start(site.program(&["--set", &format!("http.listen={address}"), "run"]));
+            wait_until("the worker is ready", || {
+                ask(&address, "/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+            });
             (worker, address)
         });
         address
@@ -103,7 +114,13 @@ impl Running {
             complete
         });
         let sum = jobs.iter().map(requests_of).sum();
-        (Requests { jobs: sum, lookups: self.lookups }, jobs.iter().map(told).collect())
+        (
+            Requests {
+                jobs: sum,
+                lookups: self.lookups,
+            },
+            jobs.iter().map(told).collect(),
+        )
     }
 }
 
@@ -116,13 +133,26 @@ fn requests_of(job: &Value) -> u64 {
 
 /// A job and its requests, on a line.
 fn told(job: &Value) -> String {
-    let steps = job["steps"].as_array().unwrap().iter().map(|step| format!(" {} {}", step["op"], step["on"]));
-    format!("    {} {}:{}\n", job["op"], job["requests"], steps.collect::<String>())
+    let steps = job["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| format!(" {} {}", step["op"], step["on"]));
+    format!(
+        "    {} {}:{}\n",
+        job["op"],
+        job["requests"],
+        steps.collect::<String>()
+    )
 }
 
 fn ask(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
@@ -140,18 +170,28 @@ fn run(place: Place, example: &GuideExample) -> (Requests, String) {
         running.step(&step);
     }
     let audited = running.site.command(&["audit"]);
-    assert_eq!(audited.code, 0, "{}: {}{}", example.name, audited.out, audited.err);
+    assert_eq!(
+        audited.code, 0,
+        "{}: {}{}",
+        example.name, audited.out, audited.err
+    );
     running.requests()
 }
 
-fn every_example_takes_as_many_requests_as_the_documentation_says(place: impl Fn() -> Place + Sync, grouped: bool) {
+fn every_example_takes_as_many_requests_as_the_documentation_says(
+    place: impl Fn() -> Place + Sync,
+    grouped: bool,
+) {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(example) = GUIDE_EXAMPLES.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let requests = run(place(), example);
-                    found.lock().unwrap().push((example.name.to_owned(), requests));
+                    found
+                        .lock()
+                        .unwrap()
+                        .push((example.name.to_owned(), requests));
                 }
             });
         }
@@ -159,18 +199,37 @@ fn every_example_takes_as_many_requests_as_the_documentation_says(place: impl Fn
     let mut found = found.into_inner().unwrap();
     let guide: Guide = toml::from_str(include_str!("../../../docs/guide.toml")).unwrap();
     let requests = |example: &Documented| {
-        let jobs = example.jobs_on_azurite.filter(|_| grouped).unwrap_or(example.requests.jobs);
-        Requests { jobs, ..example.requests }
+        let jobs = example
+            .jobs_on_azurite
+            .filter(|_| grouped)
+            .unwrap_or(example.requests.jobs);
+        Requests {
+            jobs,
+            ..example.requests
+        }
     };
-    let mut wanted: Vec<_> = guide.example.iter().map(|example| (example.name.clone(), requests(example))).collect();
+    let mut wanted: Vec<_> = guide
+        .example
+        .iter()
+        .map(|example| (example.name.clone(), requests(example)))
+        .collect();
     found.sort_by(|one, other| one.0.cmp(&other.0));
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
     let line = |(name, (Requests { jobs, lookups }, told)): &(String, (Requests, String))| {
         format!("name = {name:?}, jobs = {jobs}, lookups = {lookups}\n{told}")
     };
-    let is_as_wanted = |(name, (requests, _)): &(String, (Requests, String))| wanted.contains(&(name.clone(), *requests));
-    let differing: String = found.iter().filter(|one| !is_as_wanted(one)).map(line).collect();
-    assert!(differing.is_empty() && found.len() == wanted.len(), "docs/guide.toml says otherwise than\n{differing}");
+    let is_as_wanted = |(name, (requests, _)): &(String, (Requests, String))| {
+        wanted.contains(&(name.clone(), *requests))
+    };
+    let differing: String = found
+        .iter()
+        .filter(|one| !is_as_wanted(one))
+        .map(line)
+        .collect();
+    assert!(
+        differing.is_empty() && found.len() == wanted.len(),
+        "docs/guide.toml says otherwise than\n{differing}"
+    );
 }
 
 #[test]
@@ -180,5 +239,8 @@ fn every_example_of_the_guide_runs_on_the_embedded_store_in_as_many_requests_as_
 
 #[test]
 fn every_example_of_the_guide_runs_on_azurite_in_as_many_requests_as_documented() {
-    every_example_takes_as_many_requests_as_the_documentation_says(|| Place::Azurite(Azurite::in_memory()), true);
+    every_example_takes_as_many_requests_as_the_documentation_says(
+        || Place::Azurite(Azurite::in_memory()),
+        true,
+    );
 }

@@ -7,14 +7,35 @@ use crate::end_to_end::sdk::{node, python};
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 
 #[test]
-fn three_thousand_sync_jobs_of_the_node_sdk_make_an_index_complete_and_after_a_change_nothing_stale_is_left() {
+fn three_thousand_sync_jobs_of_the_node_sdk_make_an_index_complete_and_after_a_change_nothing_stale_is_left()
+ {
     let site = Site::azurite(EMPLOYEES);
     let ports = site.ports();
-    let seed = |domain: &str| python(ports, "seed_entities.py", &["--table", "Employees", "--count", "3000", "--email-domain", domain]);
+    let seed = |domain: &str| {
+        python(
+            ports,
+            "seed_entities.py",
+            &[
+                "--table",
+                "Employees",
+                "--count",
+                "3000",
+                "--email-domain",
+                domain,
+            ],
+        )
+    };
     let sync = || {
-        node(ports, "enqueue_sync.mjs", &["--queue", QUEUE, "--table", "Employees", "--count", "3000"]);
+        node(
+            ports,
+            "enqueue_sync.mjs",
+            &["--queue", QUEUE, "--table", "Employees", "--count", "3000"],
+        );
         let summary = site.run_until_idle(&[]);
-        assert_eq!((summary.done, summary.skipped, summary.poisoned), (3_000, 0, 0));
+        assert_eq!(
+            (summary.done, summary.skipped, summary.poisoned),
+            (3_000, 0, 0)
+        );
         site.assert_all_done();
         assert_index_complete(&site);
         assert_eq!(site.rows("EmployeesByEmail").len(), 3_000);
@@ -24,14 +45,21 @@ fn three_thousand_sync_jobs_of_the_node_sdk_make_an_index_complete_and_after_a_c
     seed("fabrikam.com");
     sync();
     let addresses = site.rows("EmployeesByEmail");
-    assert!(addresses.keys().all(|(_, address)| address.ends_with("@fabrikam.com")));
+    assert!(
+        addresses
+            .keys()
+            .all(|(_, address)| address.ends_with("@fabrikam.com"))
+    );
 }
 
 /// Three hundred employees that no job was sent for are indexed, and the copies that somebody else deleted or changed are mended.
 fn backfilled(site: &Site) {
     let employee = |rk: u32, domain: &str| {
         let key = EntityKey::new("Sales", format!("{rk:06}")).unwrap();
-        Entity::new(key).with("Email", format!("{rk}@{domain}")).with("LastName", "Kim").with("FirstName", "Jun")
+        Entity::new(key)
+            .with("Email", format!("{rk}@{domain}"))
+            .with("LastName", "Kim")
+            .with("FirstName", "Jun")
     };
     let all = |domain: &str| (0..300).map(|rk| employee(rk, domain)).collect::<Vec<_>>();
     site.migrate();
@@ -42,8 +70,12 @@ fn backfilled(site: &Site) {
     assert_eq!(site.rows("EmployeesByEmail").len(), 300);
 
     site.write("Employees", &all("fabrikam.com")[..150]);
-    let strange: Vec<Entity> =
-        site.rows("EmployeesByEmail").into_values().take(20).map(|row| row.entity.with("FirstName", "Nobody")).collect();
+    let strange: Vec<Entity> = site
+        .rows("EmployeesByEmail")
+        .into_values()
+        .take(20)
+        .map(|row| row.entity.with("FirstName", "Nobody"))
+        .collect();
     site.write("EmployeesByEmail", &strange);
     site.submit(&[serde_json::json!({"op": "backfill", "view": "employees_by_email"})]);
     let summary = site.run_until_idle(&[]);

@@ -40,7 +40,10 @@ fn put(table: &str, entity: &Value) -> Value {
 fn found(site: &Site, arguments: &[&str]) -> (Vec<Value>, Value) {
     let Ended { code, out, err } = site.command(&[&["--json", "lookup"], arguments].concat());
     assert_eq!(code, 0, "{err}");
-    let mut lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let summary = lines.pop().unwrap();
     (lines, summary)
 }
@@ -62,38 +65,123 @@ fn joined(place: fn(&str) -> Site) {
         put("Employees", &json!({"PartitionKey": "Contoso", "RowKey": "4", "LastName": "Jones"})),
     ]);
     assert_eq!(site.run_until_idle(&[]).done, 5);
-    site.write("Offices", &[Entity::new(EntityKey::new("Oslo", "007").unwrap()).with("Floor", 3_i32)]);
+    site.write(
+        "Offices",
+        &[Entity::new(EntityKey::new("Oslo", "007").unwrap()).with("Floor", 3_i32)],
+    );
 
     // The range of copies, four entities, two departments, one office.
-    let lookup = ["by_name", "LastName=Jones", "--entities", "--with", DEPARTMENT, "--with", OFFICE];
+    let lookup = [
+        "by_name",
+        "LastName=Jones",
+        "--entities",
+        "--with",
+        DEPARTMENT,
+        "--with",
+        OFFICE,
+    ];
     let (rows, summary) = found(&site, &lookup);
-    assert_eq!((rows.len(), &summary["requests"]), (4, &json!(1 + 4 + 2 + 1)));
-    let names: Vec<&Value> = rows.iter().map(|row| &row["@with"]["Departments"]["Name"]).collect();
-    assert_eq!(names, [&json!("Marketing"), &json!("Marketing"), &Value::Null, &Value::Null]);
-    assert!(rows[0]["@with"]["Departments"]["Budget"].as_str().unwrap().starts_with("ek1."), "{}", rows[0]);
-    assert_eq!((&rows[2]["@with"]["Departments"], &rows[2]["@with"]["Offices"]["Floor"]), (&Value::Null, &json!(3)), "no such department");
-    assert_eq!(rows[3]["@with"], json!({"Departments": null, "Offices": null}), "no values");
+    assert_eq!(
+        (rows.len(), &summary["requests"]),
+        (4, &json!(1 + 4 + 2 + 1))
+    );
+    let names: Vec<&Value> = rows
+        .iter()
+        .map(|row| &row["@with"]["Departments"]["Name"])
+        .collect();
+    assert_eq!(
+        names,
+        [
+            &json!("Marketing"),
+            &json!("Marketing"),
+            &Value::Null,
+            &Value::Null
+        ]
+    );
+    assert!(
+        rows[0]["@with"]["Departments"]["Budget"]
+            .as_str()
+            .unwrap()
+            .starts_with("ek1."),
+        "{}",
+        rows[0]
+    );
+    assert_eq!(
+        (
+            &rows[2]["@with"]["Departments"],
+            &rows[2]["@with"]["Offices"]["Floor"]
+        ),
+        (&Value::Null, &json!(3)),
+        "no such department"
+    );
+    assert_eq!(
+        rows[3]["@with"],
+        json!({"Departments": null, "Offices": null}),
+        "no values"
+    );
 
     // Only some properties of the rows, opened, a page at a time.
-    let some = [&lookup[..], &["--select", "LastName", "--decrypt", "--top", "1"]].concat();
+    let some = [
+        &lookup[..],
+        &["--select", "LastName", "--decrypt", "--top", "1"],
+    ]
+    .concat();
     let (rows, summary) = found(&site, &some);
-    assert_eq!((rows[0].get("Department"), &rows[0]["@with"]["Departments"]["Budget"]), (None, &json!(75_000)));
-    let (rest, _) = found(&site, &[&some[..5], &["--with", OFFICE, "--continue", summary["continuation"].as_str().unwrap()]].concat()[..]);
-    assert_eq!((rest.len(), &rest[0]["@with"]["Departments"]["Name"]), (3, &json!("Marketing")));
+    assert_eq!(
+        (
+            rows[0].get("Department"),
+            &rows[0]["@with"]["Departments"]["Budget"]
+        ),
+        (None, &json!(75_000))
+    );
+    let (rest, _) = found(
+        &site,
+        &[
+            &some[..5],
+            &[
+                "--with",
+                OFFICE,
+                "--continue",
+                summary["continuation"].as_str().unwrap(),
+            ],
+        ]
+        .concat()[..],
+    );
+    assert_eq!(
+        (rest.len(), &rest[0]["@with"]["Departments"]["Name"]),
+        (3, &json!("Marketing"))
+    );
 
     let table = site.command(&[&["lookup"], &lookup[..]].concat());
     assert_eq!(table.code, 0, "{}", table.err);
     assert!(
-        table.out.contains("Departments.Name") && table.out.contains("Offices.Floor") && table.out.contains("Marketing"),
+        table.out.contains("Departments.Name")
+            && table.out.contains("Offices.Floor")
+            && table.out.contains("Marketing"),
         "{}",
         table.out
     );
-    assert!(table.err.contains("4 rows: ") && table.err.contains("8 requests"), "{}", table.err);
+    assert!(
+        table.err.contains("4 rows: ") && table.err.contains("8 requests"),
+        "{}",
+        table.err
+    );
 
     // A sealed value makes no key, until it is opened.
-    let sealed = ["--table", "Employees", "PartitionKey=Contoso", "RowKey=1", "--with", "Departments=department/{Badge}"];
+    let sealed = [
+        "--table",
+        "Employees",
+        "PartitionKey=Contoso",
+        "RowKey=1",
+        "--with",
+        "Departments=department/{Badge}",
+    ];
     let refused = site.command(&[&["lookup"], &sealed[..]].concat());
-    assert!(refused.code == 2 && refused.err.contains("--decrypt"), "{}", refused.err);
+    assert!(
+        refused.code == 2 && refused.err.contains("--decrypt"),
+        "{}",
+        refused.err
+    );
     let (rows, _) = found(&site, &[&sealed[..], &["--decrypt"]].concat());
     assert_eq!(rows[0]["@with"]["Departments"]["Name"], "Marketing");
 }

@@ -6,7 +6,11 @@
 //! anew by [`oracle`], which shares no code with the program.
 //!
 //! Waiting is for a state that others bring about (a backlog that shrinks, a process that ends), never for a time.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set its stage has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot set its stage has failed"
+)]
 
 mod authority;
 mod oracle;

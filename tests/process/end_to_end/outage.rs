@@ -23,7 +23,9 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
     // helped. Another delivery that counted would be the last.
     let mut worker = site.worker(&["--set", "worker.max_dequeue_count=2"]);
     wait_until("some jobs are done", || site.count(QUEUE) < JOBS - 40);
-    let Place::Azurite(azurite) = &mut site.place else { unreachable!() };
+    let Place::Azurite(azurite) = &mut site.place else {
+        unreachable!()
+    };
     azurite.stop();
     // Longer than a lease (10 s), and than every retry of one request.
     std::thread::sleep(std::time::Duration::from_secs(12));
@@ -42,14 +44,18 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
 fn a_worker_started_before_its_store_waits_for_it() {
     let data = tempfile::tempdir().unwrap();
     let mut site = Site::new(Place::Azurite(Azurite::persistent(data.path())), EMPLOYEES);
-    let Place::Azurite(azurite) = &mut site.place else { unreachable!() };
+    let Place::Azurite(azurite) = &mut site.place else {
+        unreachable!()
+    };
     azurite.stop();
     let refused = site.command(&["poison", "list"]);
     assert_eq!(refused.code, 4, "store unreachable: {}", refused.err);
     assert!(refused.err.lines().count() <= 5, "{}", refused.err);
     let mut worker = site.worker(&[]);
     assert!(worker.runs());
-    let Place::Azurite(azurite) = &mut site.place else { unreachable!() };
+    let Place::Azurite(azurite) = &mut site.place else {
+        unreachable!()
+    };
     azurite.restart();
     site.migrate();
     site.submit(&[json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "P", "RowKey": "1", "Email": "a@b.c"}})]);

@@ -18,15 +18,24 @@ fn key(number: u32) -> EntityKey {
 /// How the client writes an entity: half only as long as it exists, half also when it has gone.
 fn write(number: u32, version: i32) -> TableOperation {
     let entity = Entity::new(key(number)).with("Version", version);
-    if number.is_multiple_of(2) { TableOperation::Merge(entity, IfMatch::Any) } else { TableOperation::InsertOrMerge(entity) }
+    if number.is_multiple_of(2) {
+        TableOperation::Merge(entity, IfMatch::Any)
+    } else {
+        TableOperation::InsertOrMerge(entity)
+    }
 }
 
 #[test]
 fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it() {
     let site = Site::azurite(EMPLOYEES);
     site.migrate();
-    let employees: Vec<Entity> =
-        (0..JOBS).map(|n| Entity::new(key(n)).with("Version", 0).with("Email", format!("{n}@contoso.com"))).collect();
+    let employees: Vec<Entity> = (0..JOBS)
+        .map(|n| {
+            Entity::new(key(n))
+                .with("Version", 0)
+                .with("Email", format!("{n}@contoso.com"))
+        })
+        .collect();
     site.write("Employees", &employees);
     let archive = |n| json!({"op": "archive", "archive": "former_employees", "pk": "Sales", "rk": key(n).rk.as_str(), "id": n.to_string()});
     site.submit(&(0..JOBS).map(archive).collect::<Vec<_>>());
@@ -41,7 +50,8 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
             // One round more than the worker needs.
             let idle = account.queues.approximate_count(&queue).await.unwrap() == 0;
             // A twentieth at a time: an entity that changes faster than it is copied is not archived at all.
-            let some = (0..JOBS).filter(|n| (n / 2) % 20 == version.unsigned_abs() % 20 && !gone.contains(n));
+            let some = (0..JOBS)
+                .filter(|n| (n / 2) % 20 == version.unsigned_abs() % 20 && !gone.contains(n));
             let writes = some.map(|n| {
                 let (tables, table) = (&account.tables, &employees);
                 async move { (n, tables.apply(table, &write(n, version)).await) }
@@ -65,14 +75,23 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
 
     site.assert_all_done();
     let (present, archived) = (site.rows("Employees"), site.rows("FormerEmployees"));
-    assert!(present.len() <= JOBS as usize / 2, "only what was written after its archiving is left");
+    assert!(
+        present.len() <= JOBS as usize / 2,
+        "only what was written after its archiving is left"
+    );
     let mut raced = 0;
     for (n, version) in acknowledged {
         let key = ("Sales".to_owned(), key(n).rk.as_str().to_owned());
         let version_of = |row: Option<&Row>| row.and_then(|row| row.entity.get("Version").cloned());
         let last = version_of(present.get(&key)).or_else(|| version_of(archived.get(&key)));
-        assert_eq!(last, Some(EdmValue::Int32(version)), "the last acknowledged update of {key:?} is lost");
-        raced += usize::from(version_of(archived.get(&key)).is_some_and(|archived| archived != EdmValue::Int32(0)));
+        assert_eq!(
+            last,
+            Some(EdmValue::Int32(version)),
+            "the last acknowledged update of {key:?} is lost"
+        );
+        raced += usize::from(
+            version_of(archived.get(&key)).is_some_and(|archived| archived != EdmValue::Int32(0)),
+        );
     }
     assert!(raced > 0, "no update raced with its archive job");
     assert_index_complete(&site);

@@ -24,7 +24,9 @@ const KEYS: [&str; 4] = [
 ];
 
 fn jobs() -> u64 {
-    std::env::var("EVENKEEL_ROTATED_JOBS").map_or(3_000, |jobs| jobs.parse().expect("EVENKEEL_ROTATED_JOBS is a number"))
+    std::env::var("EVENKEEL_ROTATED_JOBS").map_or(3_000, |jobs| {
+        jobs.parse().expect("EVENKEEL_ROTATED_JOBS is a number")
+    })
 }
 
 fn put(number: u64) -> Value {
@@ -57,10 +59,17 @@ fn assert_whole(site: &Site, jobs: u64, what: &str) {
     let rows = site.rows("EmployeesByEmail").into_values();
     let mut done: Vec<_> = rows.map(|row| row.timestamp.unwrap().timestamp()).collect();
     done.sort_unstable();
-    let pauses = done.windows(2).map(|two| (two[0].duration_until(two[1]), done[0].duration_until(two[0])));
+    let pauses = done.windows(2).map(|two| {
+        (
+            two[0].duration_until(two[1]),
+            done[0].duration_until(two[0]),
+        )
+    });
     let (pause, begins) = pauses.max().unwrap();
     let all = done[0].duration_until(done[done.len() - 1]);
-    println!("{what}: {jobs} jobs in {all:.1?}, 0 lost, 0 poisoned, longest pause {pause:.3?}, {begins:.1?} after the first");
+    println!(
+        "{what}: {jobs} jobs in {all:.1?}, 0 lost, 0 poisoned, longest pause {pause:.3?}, {begins:.1?} after the first"
+    );
 }
 
 /// A site that signs by the key in a file; the account has it.
@@ -68,15 +77,24 @@ fn site() -> Site {
     let site = Site::new(Place::Azurite(Azurite::with_key(KEYS[0])), EMPLOYEES);
     fs::write(site.file("key"), KEYS[0]).unwrap();
     let ports = site.ports();
-    let endpoint = |service: &str, port: u16| format!("endpoints.{service} = \"http://127.0.0.1:{port}/devstoreaccount1\"\n");
-    let endpoints = [endpoint("table", ports.table), endpoint("queue", ports.queue), endpoint("blob", ports.blob)].concat();
+    let endpoint = |service: &str, port: u16| {
+        format!("endpoints.{service} = \"http://127.0.0.1:{port}/devstoreaccount1\"\n")
+    };
+    let endpoints = [
+        endpoint("table", ports.table),
+        endpoint("queue", ports.queue),
+        endpoint("blob", ports.blob),
+    ]
+    .concat();
     let account = "auth = \"key\"\nname = \"devstoreaccount1\"\nkey_file = \"key\"\n";
     site.declare_account(&format!("{account}{endpoints}"), EMPLOYEES);
     site
 }
 
 fn rotate(site: &mut Site, key: &str) {
-    let Place::Azurite(azurite) = &mut site.place else { unreachable!() };
+    let Place::Azurite(azurite) = &mut site.place else {
+        unreachable!()
+    };
     azurite.rotate(key);
 }
 
@@ -88,16 +106,31 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     site.submit(&(0..jobs).map(put).collect::<Vec<_>>());
     let mut worker = site.worker(&[]);
 
-    wait_for(&site, "a fifth of the jobs is done", jobs * 4 / 5 - 1, || ());
+    wait_for(
+        &site,
+        "a fifth of the jobs is done",
+        jobs * 4 / 5 - 1,
+        || (),
+    );
     // The file first, as documented.
     fs::write(site.file("key"), KEYS[1]).unwrap();
     rotate(&mut site, KEYS[1]);
-    wait_for(&site, "jobs are done by the key of the changed file", jobs * 3 / 5 - 1, || ());
+    wait_for(
+        &site,
+        "jobs are done by the key of the changed file",
+        jobs * 3 / 5 - 1,
+        || (),
+    );
 
     // The account first: everything is refused until the file has its key.
     rotate(&mut site, KEYS[2]);
     fs::write(site.file("key"), KEYS[2]).unwrap();
-    wait_for(&site, "jobs are done by the third key", jobs * 2 / 5 - 1, || ());
+    wait_for(
+        &site,
+        "jobs are done by the third key",
+        jobs * 2 / 5 - 1,
+        || (),
+    );
 
     fs::write(site.file("key"), KEYS[3]).unwrap();
     worker.reload();
@@ -108,8 +141,16 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     let (status, log) = worker.end();
     assert_eq!(status.code(), Some(0), "{log}");
 
-    assert_eq!(log.matches("[accounts.main]: key_file has changed; requests carry its secret from now on").count(), 3, "{log}");
-    assert!(!KEYS.iter().any(|key| log.contains(key)), "a key is printed: {log}");
+    assert_eq!(
+        log.matches("[accounts.main]: key_file has changed; requests carry its secret from now on")
+            .count(),
+        3,
+        "{log}"
+    );
+    assert!(
+        !KEYS.iter().any(|key| log.contains(key)),
+        "a key is printed: {log}"
+    );
     assert_whole(&site, jobs, "three rotations of keys");
 }
 
@@ -132,7 +173,13 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
     let mut site = Site::azurite("");
     let gateway = authority.gateway(site.ports());
     site.declare_account(&gateway.account("devstoreaccount1"), EMPLOYEES);
-    site.set_environment(authority.workload().into_iter().chain([authority.trust()]).collect());
+    site.set_environment(
+        authority
+            .workload()
+            .into_iter()
+            .chain([authority.trust()])
+            .collect(),
+    );
     federate(&authority);
     site.migrate();
     let worker = site.worker(&[]);
@@ -146,9 +193,21 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
                 federate(&authority);
                 federated = tokio::time::Instant::now();
             }
-            account.queues.put(&queue, &body::encode(&put(number).to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+            account
+                .queues
+                .put(
+                    &queue,
+                    &body::encode(&put(number).to_string()),
+                    Duration::ZERO,
+                    Ttl::Never,
+                )
+                .await
+                .unwrap();
             // The last job comes when the first token has been over for a while.
-            tokio::time::sleep_until(began + step.mul_f64(f64::from(u32::try_from(number).unwrap() + 1))).await;
+            tokio::time::sleep_until(
+                began + step.mul_f64(f64::from(u32::try_from(number).unwrap() + 1)),
+            )
+            .await;
         }
     });
     wait_for(&site, "all jobs are done", 0, || federate(&authority));

@@ -15,7 +15,11 @@ pub(crate) fn python(ports: Ports, script: &str, arguments: &[&str]) -> String {
 pub(crate) fn python_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
     let python = root().join("target/sdk-venv/bin/python");
     installed(&root().join("target/sdk-venv/installed.txt"), "Python");
-    run(Command::new(python).arg(script).args(arguments), ports, input)
+    run(
+        Command::new(python).arg(script).args(arguments),
+        ports,
+        input,
+    )
 }
 
 /// Runs a script of `tests/sdk` with the SDK for JavaScript; what it printed.
@@ -25,8 +29,15 @@ pub(crate) fn node(ports: Ports, script: &str, arguments: &[&str]) -> String {
 
 /// The same, with this standard input.
 pub(crate) fn node_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
-    installed(&root().join("tests/sdk/node_modules/@azure/storage-queue/package.json"), "JavaScript");
-    run(Command::new("node").arg(script).args(arguments), ports, input)
+    installed(
+        &root().join("tests/sdk/node_modules/@azure/storage-queue/package.json"),
+        "JavaScript",
+    );
+    run(
+        Command::new("node").arg(script).args(arguments),
+        ports,
+        input,
+    )
 }
 
 fn root() -> &'static Path {
@@ -43,11 +54,29 @@ fn installed(file: &Path, language: &str) {
 }
 
 fn run(command: &mut Command, ports: Ports, input: &str) -> String {
-    command.current_dir(root().join("tests/sdk")).env("AZURE_STORAGE_CONNECTION_STRING", ports.connection_string());
-    command.env("PYTHONIOENCODING", "utf-8").env("PYTHONDONTWRITEBYTECODE", "1");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    command
+        .current_dir(root().join("tests/sdk"))
+        .env("AZURE_STORAGE_CONNECTION_STRING", ports.connection_string());
+    command
+        .env("PYTHONIOENCODING", "utf-8")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }

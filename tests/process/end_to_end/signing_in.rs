@@ -46,7 +46,9 @@ impl Tenant {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::start();
         let azurite = Azurite::over_tls(&authority.certificate(), &authority.key());
-        let endpoint = |service: &str, port: u16| format!("endpoints.{service} = \"https://127.0.0.1:{port}/devstoreaccount1\"\n");
+        let endpoint = |service: &str, port: u16| {
+            format!("endpoints.{service} = \"https://127.0.0.1:{port}/devstoreaccount1\"\n")
+        };
         let ports = azurite.ports;
         fs::create_dir(folder.path().join("config")).unwrap();
         fs::write(
@@ -59,7 +61,11 @@ impl Tenant {
             ),
         )
         .unwrap();
-        Self { folder, _azurite: azurite, authority }
+        Self {
+            folder,
+            _azurite: azurite,
+            authority,
+        }
     }
 
     /// The program as the webhook of workload identity starts it: exit code, output and log.
@@ -68,16 +74,35 @@ impl Tenant {
     }
 
     /// The program in an environment.
-    fn command_in(&self, arguments: &[&str], variables: &[(String, String)]) -> (i32, String, String) {
+    fn command_in(
+        &self,
+        arguments: &[&str],
+        variables: &[(String, String)],
+    ) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        let ignored = |name: &str| ["EVENKEEL", "AZURE_", "IDENTITY_", "MSI_"].iter().any(|prefix| name.starts_with(prefix));
+        let ignored = |name: &str| {
+            ["EVENKEEL", "AZURE_", "IDENTITY_", "MSI_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        };
         for (name, _) in std::env::vars_os().filter(|(name, _)| ignored(&name.to_string_lossy())) {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.folder.path()).envs(variables.iter().cloned()).envs([self.authority.trust()]);
-        let output = assert_cmd::Command::from_std(command).timeout(Duration::from_mins(2)).output().unwrap();
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .envs(variables.iter().cloned())
+            .envs([self.authority.trust()]);
+        let output = assert_cmd::Command::from_std(command)
+            .timeout(Duration::from_mins(2))
+            .output()
+            .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        (
+            output.status.code().unwrap(),
+            text(output.stdout),
+            text(output.stderr),
+        )
     }
 
     /// As [`command`](Self::command), of one that succeeds.
@@ -93,16 +118,26 @@ fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
     let tenant = Tenant::new();
     tenant.succeed(&["migrate", "up"]);
     let entity = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ada", "LastName": "Lovelace", "Email": "Ada@contoso.com", "Photo": "x".repeat(5_000)});
-    tenant.succeed(&["submit", &json!({"op": "put", "table": "Employees", "entity": entity}).to_string()]);
+    tenant.succeed(&[
+        "submit",
+        &json!({"op": "put", "table": "Employees", "entity": entity}).to_string(),
+    ]);
     let (out, log) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
     assert!(out.contains("\"poisoned\":0"), "{out}");
-    let signed_in =
-        format!("entra: [accounts.main] signs in by workload identity (client c1 in tenant {TENANT}), not client_secret without");
+    let signed_in = format!(
+        "entra: [accounts.main] signs in by workload identity (client c1 in tenant {TENANT}), not client_secret without"
+    );
     assert!(log.contains(&signed_in), "{log}");
     let moved = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "7", "to_pk": "Marketing", "to_rk": "8"});
     tenant.succeed(&["submit", &moved.to_string()]);
     tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
-    let (out, _) = tenant.succeed(&["--json", "get", "EmployeesByEmail", "email_Marketing", "ada@contoso.com"]);
+    let (out, _) = tenant.succeed(&[
+        "--json",
+        "get",
+        "EmployeesByEmail",
+        "email_Marketing",
+        "ada@contoso.com",
+    ]);
     assert!(out.contains("Lovelace"), "{out}");
     let (out, _) = tenant.succeed(&["--json", "get", "Employees", "Marketing", "8"]);
     assert!(out.contains("Photo"), "{out}");
@@ -110,19 +145,35 @@ fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
 }
 
 #[test]
-fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_refused_credentials_do() {
+fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_refused_credentials_do()
+ {
     let tenant = Tenant::new();
-    tenant.authority.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    tenant.authority.federate(
+        &json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}),
+    );
     let (code, _, log) = tenant.command(&["migrate", "up"]);
     assert_eq!(code, 4, "{log}");
-    assert!(log.contains("127.0.0.1 answered 401: AADSTS700016: Application c1 was not found in the directory."), "{log}");
+    assert!(
+        log.contains(
+            "127.0.0.1 answered 401: AADSTS700016: Application c1 was not found in the directory."
+        ),
+        "{log}"
+    );
     assert!(!log.contains("Trace ID"), "{log}");
 
-    for claims in [json!({"iss": "https://login.example.com/"}), json!({"aud": "https://vault.azure.net"}), json!({"exp": 1})] {
+    for claims in [
+        json!({"iss": "https://login.example.com/"}),
+        json!({"aud": "https://vault.azure.net"}),
+        json!({"exp": 1}),
+    ] {
         tenant.authority.federate(&claims);
         let (code, _, log) = tenant.command(&["migrate", "up"]);
         assert_eq!(code, 4, "{claims}: {log}");
-        assert!(log.contains("Storage Table Data Contributor") && log.contains("the storage account devstoreaccount1"), "{claims}: {log}");
+        assert!(
+            log.contains("Storage Table Data Contributor")
+                && log.contains("the storage account devstoreaccount1"),
+            "{claims}: {log}"
+        );
         assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
     // The next token is good: nothing was remembered but in the process.
@@ -135,14 +186,21 @@ fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     let tenant = Tenant::new();
     let environment = |header: &str| {
         let endpoint = format!("https://127.0.0.1:{}/msi/token", tenant.authority.port);
-        [("IDENTITY_ENDPOINT", endpoint.as_str()), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.to_owned(), value.to_owned()))
+        [
+            ("IDENTITY_ENDPOINT", endpoint.as_str()),
+            ("IDENTITY_HEADER", header),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
     };
     let (code, _, log) = tenant.command_in(&["migrate", "up"], &environment("app-service"));
     assert_eq!(code, 0, "{log}");
     let (code, _, log) = tenant.command_in(&["migrate", "up"], &environment("forged"));
     assert_eq!(code, 4, "{log}");
-    for part in ["managed identity (system-assigned): 127.0.0.1 answered 401: no X-IDENTITY-HEADER", "Azure CLI: ", "Azure Developer CLI: "]
-    {
+    for part in [
+        "managed identity (system-assigned): 127.0.0.1 answered 401: no X-IDENTITY-HEADER",
+        "Azure CLI: ",
+        "Azure Developer CLI: ",
+    ] {
         assert!(log.contains(part), "{part}: {log}");
     }
 }
@@ -158,42 +216,106 @@ fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
     let grant = |name: &str, what: &str| format!("[sas.{name}]\n{what}\n");
     let grants = [
         grant("photos", "container = \"employee-large\""),
-        grant("album", "container = \"employee-large\"\npermissions = \"rl\""),
-        grant("upload", "container = \"employee-large\"\npermissions = \"c\""),
+        grant(
+            "album",
+            "container = \"employee-large\"\npermissions = \"rl\"",
+        ),
+        grant(
+            "upload",
+            "container = \"employee-large\"\npermissions = \"c\"",
+        ),
         grant("staff", "table = \"Employees\""),
         grant("sender", &format!("queue = \"{QUEUE}\"")),
     ];
-    fs::write(&config, format!("{}\n{}", fs::read_to_string(&config).unwrap(), grants.concat())).unwrap();
+    fs::write(
+        &config,
+        format!(
+            "{}\n{}",
+            fs::read_to_string(&config).unwrap(),
+            grants.concat()
+        ),
+    )
+    .unwrap();
     tenant.succeed(&["migrate", "up"]);
     let sign = |arguments: &[&str]| {
         let (out, log) = tenant.succeed(&[&["sas"], arguments].concat());
-        assert!(log.contains("audit: shared access signature issued") && !log.contains("sig="), "{log}");
+        assert!(
+            log.contains("audit: shared access signature issued") && !log.contains("sig="),
+            "{log}"
+        );
         out.trim().to_owned()
     };
     let fetch = |method: &str, url: &str| -> u16 {
         let mut command = Command::new("node");
-        command.args(["-e", FETCH, method, url]).env("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+        command
+            .args(["-e", FETCH, method, url])
+            .env("NODE_TLS_REJECT_UNAUTHORIZED", "0");
         let output = assert_cmd::Command::from_std(command).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
     };
     let upload = sign(&["upload", "--blob", "a.png"]);
-    assert!(upload.contains("&skoid=0b0e&") && upload.contains("&spr=https&"), "{upload}");
-    assert_eq!((fetch("PUT", &upload), fetch("PUT", &upload), fetch("GET", &upload)), (201, 403, 403), "created once");
+    assert!(
+        upload.contains("&skoid=0b0e&") && upload.contains("&spr=https&"),
+        "{upload}"
+    );
+    assert_eq!(
+        (
+            fetch("PUT", &upload),
+            fetch("PUT", &upload),
+            fetch("GET", &upload)
+        ),
+        (201, 403, 403),
+        "created once"
+    );
     let photo = sign(&["photos", "--blob", "a.png"]);
-    assert_eq!((fetch("GET", &photo), fetch("PUT", &photo), fetch("DELETE", &photo)), (200, 403, 403));
-    for (part, forged) in [("a.png", "b.png"), ("sp=r", "sp=rw"), ("skoid=0b0e", "skoid=0b0f"), ("se=2", "se=3")] {
-        assert_eq!(fetch("GET", &photo.replacen(part, forged, 1)), 403, "{part}");
+    assert_eq!(
+        (
+            fetch("GET", &photo),
+            fetch("PUT", &photo),
+            fetch("DELETE", &photo)
+        ),
+        (200, 403, 403)
+    );
+    for (part, forged) in [
+        ("a.png", "b.png"),
+        ("sp=r", "sp=rw"),
+        ("skoid=0b0e", "skoid=0b0f"),
+        ("se=2", "se=3"),
+    ] {
+        assert_eq!(
+            fetch("GET", &photo.replacen(part, forged, 1)),
+            403,
+            "{part}"
+        );
     }
     let album = sign(&["album"]);
-    assert_eq!(fetch("GET", &album.replacen('?', "?restype=container&comp=list&", 1)), 200);
+    assert_eq!(
+        fetch(
+            "GET",
+            &album.replacen('?', "?restype=container&comp=list&", 1)
+        ),
+        200
+    );
 
     for name in ["staff", "sender"] {
         let (code, out, log) = tenant.command(&["sas", name]);
-        assert!(code == 2 && out.is_empty() && log.contains("tables and queues are not"), "{code} {log}");
+        assert!(
+            code == 2 && out.is_empty() && log.contains("tables and queues are not"),
+            "{code} {log}"
+        );
     }
-    tenant.authority.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    tenant.authority.federate(
+        &json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}),
+    );
     let (code, out, log) = tenant.command(&["sas", "photos"]);
-    assert!(code == 4 && out.is_empty() && log.contains("AADSTS700016"), "{code} {log}");
+    assert!(
+        code == 4 && out.is_empty() && log.contains("AADSTS700016"),
+        "{code} {log}"
+    );
 }
 
 /// What the stub of a key vault does.
@@ -206,30 +328,55 @@ enum VaultMood {
 
 /// A key vault with one key of one version, which "encrypts" by turning bits over; tokens for other audiences are refused.
 fn key_vault(mood: Arc<Mutex<VaultMood>>) -> Stub {
-    let error = |status: u16, message: &str| Reply::status(status).body(json!({"error": {"code": "C", "message": message}}).to_string());
+    let error = |status: u16, message: &str| {
+        Reply::status(status).body(json!({"error": {"code": "C", "message": message}}).to_string())
+    };
     Stub::start(move |request| {
-        let claims =
-            request.header("authorization").and_then(|header| header.split('.').nth(1)).and_then(|part| BASE64URL.decode(part).ok());
-        let claims: Value = claims.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let claims = request
+            .header("authorization")
+            .and_then(|header| header.split('.').nth(1))
+            .and_then(|part| BASE64URL.decode(part).ok());
+        let claims: Value = claims
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
         if claims["aud"] != "https://vault.azure.net" {
             return error(401, "AKV10022: Invalid audience").into();
         }
         match *mood.lock().unwrap() {
-            VaultMood::Forbids => return error(403, "Caller is not authorized to perform action").into(),
+            VaultMood::Forbids => {
+                return error(403, "Caller is not authorized to perform action").into();
+            }
             VaultMood::IsBusy => return error(429, "Throttled").into(),
             VaultMood::Answers => {}
         }
         let asked: Value = serde_json::from_slice(&request.body).unwrap();
-        let turned = |text: &str| BASE64URL.encode(BASE64URL.decode(text).unwrap().iter().map(|byte| byte ^ 0x5a).collect::<Vec<u8>>());
-        match (request.method.as_str(), request.target.as_str(), asked["alg"].as_str(), asked["value"].as_str()) {
+        let turned = |text: &str| {
+            BASE64URL.encode(
+                BASE64URL
+                    .decode(text)
+                    .unwrap()
+                    .iter()
+                    .map(|byte| byte ^ 0x5a)
+                    .collect::<Vec<u8>>(),
+            )
+        };
+        match (
+            request.method.as_str(),
+            request.target.as_str(),
+            asked["alg"].as_str(),
+            asked["value"].as_str(),
+        ) {
             (
                 "POST",
-                "/keys/evenkeel/wrapkey?api-version=7.4" | "/keys/evenkeel/v1/unwrapkey?api-version=7.4",
+                "/keys/evenkeel/wrapkey?api-version=7.4"
+                | "/keys/evenkeel/v1/unwrapkey?api-version=7.4",
                 Some("RSA-OAEP-256"),
                 Some(value),
             ) => {
                 let kid = "https://contoso.vault.azure.net/keys/evenkeel/v1";
-                Reply::status(200).body(json!({"kid": kid, "value": turned(value)}).to_string()).into()
+                Reply::status(200)
+                    .body(json!({"kid": kid, "value": turned(value)}).to_string())
+                    .into()
             }
             _ => error(404, "A key with (name/id) was not found in this key vault").into(),
         }
@@ -244,7 +391,10 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     let config = tenant.folder.path().join("config/default.toml");
     let before = fs::read_to_string(&config).unwrap();
     let declare = |more: &str| {
-        let key = format!("vault_key = \"http://{}/keys/evenkeel\"\n{more}", format_args!("127.0.0.1:{}", vault.port()));
+        let key = format!(
+            "vault_key = \"http://{}/keys/evenkeel\"\n{more}",
+            format_args!("127.0.0.1:{}", vault.port())
+        );
         fs::write(
             &config,
             format!("{before}\n[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\n{key}\n[tables.Employees]\nencrypt = [\"Ssn\"]\n"),
@@ -253,19 +403,32 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     };
     declare("");
     let (code, _, log) = tenant.command(&["run", "--until-idle=1", "--no-http"]);
-    assert!(code == 2 && log.contains("[encryption.keys.k] is the current key"), "{log}");
+    assert!(
+        code == 2 && log.contains("[encryption.keys.k] is the current key"),
+        "{log}"
+    );
     let (out, _) = tenant.succeed(&["--json", "keys", "new", "k"]);
     let drawn: Value = serde_json::from_str(&out).unwrap();
-    assert!(drawn["wrapped_key"].as_str().unwrap().starts_with("v1."), "{out}");
+    assert!(
+        drawn["wrapped_key"].as_str().unwrap().starts_with("v1."),
+        "{out}"
+    );
     declare(&format!("wrapped_key = {}", drawn["wrapped_key"]));
     let (code, _, log) = tenant.command(&["keys", "new", "k"]);
     assert!(code == 2 && log.contains("declare another one"), "{log}");
 
     tenant.succeed(&["migrate", "up"]);
-    assert_eq!(vault.requests().len(), 1, "a command that seals nothing asks for nothing");
+    assert_eq!(
+        vault.requests().len(),
+        1,
+        "a command that seals nothing asks for nothing"
+    );
     let entity = |rk: usize| json!({"PartitionKey": "Sales", "RowKey": rk.to_string(), "Ssn": format!("canary {rk}")});
     let entities: Vec<Value> = (0..30).map(entity).collect();
-    tenant.succeed(&["submit", &json!({"op": "put", "table": "Employees", "entities": entities}).to_string()]);
+    tenant.succeed(&[
+        "submit",
+        &json!({"op": "put", "table": "Employees", "entities": entities}).to_string(),
+    ]);
     assert_eq!(vault.requests().len(), 2);
     let (out, _) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
     assert!(out.contains("\"done\":30"), "{out}");
@@ -275,10 +438,17 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     let (out, _) = tenant.succeed(&["--json", "get", "Employees", "Sales", "7", "--resolve"]);
     assert!(out.contains("canary 7"), "{out}");
 
-    for (wrong, expected) in [(VaultMood::Forbids, "Key Vault Crypto User"), (VaultMood::IsBusy, "does not answer: HTTP 429")] {
+    for (wrong, expected) in [
+        (VaultMood::Forbids, "Key Vault Crypto User"),
+        (VaultMood::IsBusy, "does not answer: HTTP 429"),
+    ] {
         *mood.lock().unwrap() = wrong;
-        let (code, out, log) = tenant.command(&["--json", "get", "Employees", "Sales", "7", "--resolve"]);
-        assert!(code != 0 && !out.contains("canary") && log.contains(expected), "{wrong:?}: {code} {out} {log}");
+        let (code, out, log) =
+            tenant.command(&["--json", "get", "Employees", "Sales", "7", "--resolve"]);
+        assert!(
+            code != 0 && !out.contains("canary") && log.contains(expected),
+            "{wrong:?}: {code} {out} {log}"
+        );
         assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
 }

@@ -102,7 +102,13 @@ impl Site {
     pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("config")).unwrap();
-        let site = Self { folder, place, detour: None, environment: Vec::new(), further: &[] };
+        let site = Self {
+            folder,
+            place,
+            detour: None,
+            environment: Vec::new(),
+            further: &[],
+        };
         site.declare(catalog);
         site
     }
@@ -115,7 +121,11 @@ impl Site {
                 "kind = \"azure\"\nauth = \"connection_string\"\nconnection_string_env = \"AZURE_STORAGE_CONNECTION_STRING\"\n"
             }
         };
-        fs::write(self.folder.path().join("config/default.toml"), format!("[accounts.main]\n{account}{WORKER}{catalog}")).unwrap();
+        fs::write(
+            self.folder.path().join("config/default.toml"),
+            format!("[accounts.main]\n{account}{WORKER}{catalog}"),
+        )
+        .unwrap();
     }
 
     /// From now on the configuration has this catalog, and an account of Azure with these settings.
@@ -146,15 +156,25 @@ impl Site {
 
     /// The account in which a table, a container or a queue lies.
     pub(crate) fn account_of(&self, name: &str) -> &'static str {
-        let named = |listed: &&str| name.strip_prefix(*listed).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-        self.further.iter().find(|(_, names)| names.iter().any(named)).map_or("main", |(account, _)| account)
+        let named = |listed: &&str| {
+            name.strip_prefix(*listed)
+                .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        self.further
+            .iter()
+            .find(|(_, names)| names.iter().any(named))
+            .map_or("main", |(account, _)| account)
     }
 
     /// The settings of accounts beside `main` in the same store: a file each, or an account of the same Azurite.
     pub(crate) fn settings_of(&self, accounts: &[&str]) -> String {
         let settings = |name: &&str| match &self.place {
-            Place::Embedded => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
-            Place::Azurite(azurite) => self.azure_account(name, &azurite.ports.connection_string_of(name)),
+            Place::Embedded => {
+                format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n")
+            }
+            Place::Azurite(azurite) => {
+                self.azure_account(name, &azurite.ports.connection_string_of(name))
+            }
         };
         accounts.iter().map(settings).collect()
     }
@@ -163,7 +183,9 @@ impl Site {
     pub(crate) fn azure_account(&self, name: &str, connection_string: &str) -> String {
         let file = self.file(&format!("{name}-connection-string"));
         std::fs::write(&file, connection_string).unwrap();
-        format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string_file = {file:?}\n")
+        format!(
+            "\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string_file = {file:?}\n"
+        )
     }
 
     /// The stores of an account, behind the program's back. Of the runtime in which it is called.
@@ -172,12 +194,18 @@ impl Site {
         match &self.place {
             Place::Embedded => {
                 let file = if name == "main" { "store" } else { name };
-                EmbeddedStore::open(&self.file(&format!("{file}.db")), called, Arc::new(SystemClock::new())).unwrap()
+                EmbeddedStore::open(
+                    &self.file(&format!("{file}.db")),
+                    called,
+                    Arc::new(SystemClock::new()),
+                )
+                .unwrap()
             }
             Place::Azurite(azurite) if name == "main" => azurite.ports.connect(),
             Place::Azurite(azurite) => {
                 let text = SecretString::from(azurite.ports.connection_string_of(name));
-                azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap()).unwrap()
+                azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap())
+                    .unwrap()
             }
         }
     }
@@ -193,12 +221,20 @@ impl Site {
     /// The program with these arguments, in the site's folder, ignorant of the environment of the test.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL"))
+        {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.folder.path()).envs(self.environment.iter().cloned());
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .envs(self.environment.iter().cloned());
         if let Place::Azurite(azurite) = &self.place {
-            command.env("AZURE_STORAGE_CONNECTION_STRING", self.detour.unwrap_or(azurite.ports).connection_string());
+            command.env(
+                "AZURE_STORAGE_CONNECTION_STRING",
+                self.detour.unwrap_or(azurite.ports).connection_string(),
+            );
         }
         command
     }
@@ -210,17 +246,24 @@ impl Site {
 
     /// Runs a command to its end, with this standard input.
     pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
-        let output =
-            assert_cmd::Command::from_std(self.program(arguments)).write_stdin(input).timeout(Duration::from_mins(10)).output().unwrap();
+        let output = assert_cmd::Command::from_std(self.program(arguments))
+            .write_stdin(input)
+            .timeout(Duration::from_mins(10))
+            .output()
+            .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("what is printed is UTF-8");
         let (out, err) = (text(output.stdout), text(output.stderr));
-        let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));
+        let code = output
+            .status
+            .code()
+            .unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));
         Ended { code, out, err }
     }
 
     /// Works until nothing is left to do.
     pub(crate) fn run_until_idle(&self, arguments: &[&str]) -> Summary {
-        let ended = self.command(&[&["--json", "run", "--until-idle=1", "--no-http"], arguments].concat());
+        let ended =
+            self.command(&[&["--json", "run", "--until-idle=1", "--no-http"], arguments].concat());
         assert_eq!(ended.code, 0, "{}", ended.err);
         serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
     }
@@ -241,16 +284,31 @@ impl Site {
         let lines: Vec<String> = jobs.iter().map(Value::to_string).collect();
         let ended = self.command_with(&["submit", "-"], &lines.join("\n"));
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let listed = |job: &Value| ["rks", "keys", "entities"].iter().find_map(|list| job[*list].as_array().map(Vec::len));
+        let listed = |job: &Value| {
+            ["rks", "keys", "entities"]
+                .iter()
+                .find_map(|list| job[*list].as_array().map(Vec::len))
+        };
         let primaries: usize = jobs.iter().map(|job| listed(job).unwrap_or(1)).sum();
-        assert!(ended.out.replace(',', "").starts_with(&format!("{primaries} job")), "{}", ended.out);
+        assert!(
+            ended
+                .out
+                .replace(',', "")
+                .starts_with(&format!("{primaries} job")),
+            "{}",
+            ended.out
+        );
     }
 
     /// What is in the poison queues: each as `poison list --json` prints it, in order of the clients' ids.
     pub(crate) fn poison(&self) -> Vec<Value> {
         let ended = self.command(&["--json", "poison", "list"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let mut listed: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut listed: Vec<Value> = ended
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         listed.sort_by_key(|one| one["id"].to_string());
         listed
     }
@@ -262,7 +320,10 @@ impl Site {
 
     /// As [`with`](Self::with), with another account.
     pub(crate) fn with_account<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async { action(self.account(name)).await })
     }
 
@@ -274,7 +335,11 @@ impl Site {
             let mut query = Query::default();
             loop {
                 let page = match account.tables.query(&table, &query).await {
-                    Err(error) if matches!(error.class, evenkeel::ports::ErrorClass::NotFound(_)) => return rows,
+                    Err(error)
+                        if matches!(error.class, evenkeel::ports::ErrorClass::NotFound(_)) =>
+                    {
+                        return rows;
+                    }
                     page => page.unwrap(),
                 };
                 for row in page.rows {
@@ -292,8 +357,13 @@ impl Site {
     /// One row.
     pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
         let account = self.account_of(table);
-        let (table, key) = (TableName::new(table).unwrap(), EntityKey::new(pk, rk).unwrap());
-        self.with_account(account, async |account| account.tables.get(&table, &key, None).await.unwrap())
+        let (table, key) = (
+            TableName::new(table).unwrap(),
+            EntityKey::new(pk, rk).unwrap(),
+        );
+        self.with_account(account, async |account| {
+            account.tables.get(&table, &key, None).await.unwrap()
+        })
     }
 
     /// Writes entities as an application would: it knows nothing of copies.
@@ -301,7 +371,10 @@ impl Site {
         let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         let mut partitions: BTreeMap<_, Vec<TableOperation>> = BTreeMap::new();
         for entity in entities {
-            partitions.entry(entity.key.pk.clone()).or_default().push(TableOperation::InsertOrReplace(entity.clone()));
+            partitions
+                .entry(entity.key.pk.clone())
+                .or_default()
+                .push(TableOperation::InsertOrReplace(entity.clone()));
         }
         self.with_account(account, async |account| {
             account.tables.create_table(&table).await.unwrap();
@@ -319,7 +392,11 @@ impl Site {
         self.with(async |account| {
             account.queues.create_queue(&queue).await.unwrap();
             for text in texts {
-                account.queues.put(&queue, text, Duration::ZERO, Ttl::Never).await.unwrap();
+                account
+                    .queues
+                    .put(&queue, text, Duration::ZERO, Ttl::Never)
+                    .await
+                    .unwrap();
             }
         });
     }
@@ -327,7 +404,9 @@ impl Site {
     /// About how many messages a queue has, hidden ones included.
     pub(crate) fn count(&self, queue: &str) -> u64 {
         let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
-        self.with_account(account, async |account| account.queues.approximate_count(&queue).await.unwrap())
+        self.with_account(account, async |account| {
+            account.queues.approximate_count(&queue).await.unwrap()
+        })
     }
 
     /// Takes every message that can be seen.
@@ -336,12 +415,20 @@ impl Site {
         self.with_account(account, async |account| {
             let mut all = Vec::new();
             loop {
-                let some = account.queues.get(&queue, 32, Duration::from_secs(1)).await.unwrap();
+                let some = account
+                    .queues
+                    .get(&queue, 32, Duration::from_secs(1))
+                    .await
+                    .unwrap();
                 if some.is_empty() {
                     return all;
                 }
                 for message in &some {
-                    account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+                    account
+                        .queues
+                        .delete(&queue, &message.id, &message.pop_receipt)
+                        .await
+                        .unwrap();
                 }
                 all.extend(some);
             }
@@ -350,14 +437,20 @@ impl Site {
 
     /// Asserts that nothing waits, nothing is dead, and nothing was forgotten on the way.
     pub(crate) fn assert_all_done(&self) {
-        assert_eq!(self.poison(), Vec::<Value>::new(), "the poison queue is not empty");
+        assert_eq!(
+            self.poison(),
+            Vec::<Value>::new(),
+            "the poison queue is not empty"
+        );
         assert_eq!(self.count(QUEUE), 0, "the queue is not empty");
     }
 }
 
 /// Attempts that count against a message: deliveries without those that the worker wrote off.
 pub(crate) fn attempts(message: &Message) -> u64 {
-    let MessageText::Readable(text) = &message.text else { panic!("{message:?}") };
+    let MessageText::Readable(text) = &message.text else {
+        panic!("{message:?}")
+    };
     let job: Value = serde_json::from_str(&body::decode(text).unwrap().text).unwrap();
     // The get that brought the message here is no worker's.
     u64::from(message.dequeue_count) - 1 - job["ek"]["free"].as_u64().unwrap_or(0)

@@ -77,11 +77,22 @@ fn holder<'a>(accounts: &[&'a str], key: &str) -> &'a str {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
         u64::from_be_bytes(hash[..8].try_into().unwrap())
     };
-    accounts.iter().copied().max_by_key(|account| weight(account)).unwrap()
+    accounts
+        .iter()
+        .copied()
+        .max_by_key(|account| weight(account))
+        .unwrap()
 }
 
 fn key(number: usize) -> (&'static str, String) {
-    (if number.is_multiple_of(2) { "Sales" } else { "Research" }, format!("{number:05}"))
+    (
+        if number.is_multiple_of(2) {
+            "Sales"
+        } else {
+            "Research"
+        },
+        format!("{number:05}"),
+    )
 }
 
 fn email(number: usize, version: usize) -> String {
@@ -110,16 +121,25 @@ struct Spread {
 
 impl Spread {
     fn embedded() -> Self {
-        Self { site: Site::embedded(""), apart: None }
+        Self {
+            site: Site::embedded(""),
+            apart: None,
+        }
     }
 
     fn azurite() -> Self {
-        Self { site: Site::new(Place::Azurite(Azurite::with_accounts(&FURTHER)), ""), apart: None }
+        Self {
+            site: Site::new(Place::Azurite(Azurite::with_accounts(&FURTHER)), ""),
+            apart: None,
+        }
     }
 
     fn apart(data: &std::path::Path) -> Self {
         let apart = Some(Azurite::persistent(data));
-        Self { site: Site::new(Place::Azurite(Azurite::with_accounts(&FURTHER[..2])), ""), apart }
+        Self {
+            site: Site::new(Place::Azurite(Azurite::with_accounts(&FURTHER[..2])), ""),
+            apart,
+        }
     }
 
     /// From now on the items lie in these accounts. All are configured.
@@ -130,9 +150,15 @@ impl Spread {
     /// From now on the items lie in these accounts, and others are configured as well.
     fn declare_with(&self, names: &[&str], configured: &[&str]) {
         let settings = |name: &str| match (&self.site.place, &self.apart) {
-            (Place::Embedded, _) => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
-            (Place::Azurite(_), Some(apart)) if name == APART => self.site.azure_account(name, &apart.ports.connection_string()),
-            (Place::Azurite(azurite), _) => self.site.azure_account(name, &azurite.ports.connection_string_of(name)),
+            (Place::Embedded, _) => {
+                format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n")
+            }
+            (Place::Azurite(_), Some(apart)) if name == APART => self
+                .site
+                .azure_account(name, &apart.ports.connection_string()),
+            (Place::Azurite(azurite), _) => self
+                .site
+                .azure_account(name, &azurite.ports.connection_string_of(name)),
         };
         let further: String = configured.iter().copied().map(settings).collect();
         self.site.declare(&format!("{further}{}", catalog(names)));
@@ -140,17 +166,24 @@ impl Spread {
 
     /// Does something with an account, behind the program's back.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let called = AccountName::new(name).unwrap();
             let account = match (&self.site.place, &self.apart) {
-                (Place::Embedded, _) => {
-                    EmbeddedStore::open(&self.site.file(&format!("{name}.db")), called, Arc::new(SystemClock::new())).unwrap()
-                }
+                (Place::Embedded, _) => EmbeddedStore::open(
+                    &self.site.file(&format!("{name}.db")),
+                    called,
+                    Arc::new(SystemClock::new()),
+                )
+                .unwrap(),
                 (Place::Azurite(_), Some(apart)) if name == APART => apart.ports.connect(),
                 (Place::Azurite(azurite), _) => {
                     let text = SecretString::from(azurite.ports.connection_string_of(name));
-                    azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap()).unwrap()
+                    azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap())
+                        .unwrap()
                 }
             };
             action(account).await
@@ -163,18 +196,31 @@ impl Spread {
         for name in names {
             stored.extend(self.with(name, async |account| {
                 let mut items = Vec::new();
-                let there = evenkeel::ports::all_tables(account.tables.as_ref()).await.unwrap();
+                let there = evenkeel::ports::all_tables(account.tables.as_ref())
+                    .await
+                    .unwrap();
                 for table in ["ByEmail", "Named", "Figures"] {
                     let declared = TableName::new(table).unwrap();
                     if !there.contains(&declared) {
                         continue;
                     }
-                    let rows = all_rows(account.tables.as_ref(), &declared, Query::default()).await.unwrap();
-                    items.extend(rows.into_iter().map(|row| ((*name).to_owned(), table, row.entity.key.pk.to_string())));
+                    let rows = all_rows(account.tables.as_ref(), &declared, Query::default())
+                        .await
+                        .unwrap();
+                    items.extend(
+                        rows.into_iter()
+                            .map(|row| ((*name).to_owned(), table, row.entity.key.pk.to_string())),
+                    );
                 }
                 let container = ContainerName::new("lists").unwrap();
-                let blobs = all_blobs(account.blobs.as_ref(), &container, "").await.unwrap_or_default();
-                items.extend(blobs.into_iter().map(|blob| ((*name).to_owned(), "lists", blob.name.to_string())));
+                let blobs = all_blobs(account.blobs.as_ref(), &container, "")
+                    .await
+                    .unwrap_or_default();
+                items.extend(
+                    blobs
+                        .into_iter()
+                        .map(|blob| ((*name).to_owned(), "lists", blob.name.to_string())),
+                );
                 items
             }));
         }
@@ -186,13 +232,24 @@ impl Spread {
     fn assert_spread(&self, accounts: &[&str], present: &BTreeMap<usize, usize>) {
         let mut wanted: BTreeSet<Item> = BTreeSet::new();
         for (number, version) in present {
-            let (name, email) = (NAMES[(number + version) % NAMES.len()], email(*number, *version));
+            let (name, email) = (
+                NAMES[(number + version) % NAMES.len()],
+                email(*number, *version),
+            );
             let (group, list) = (format!("name_{name}"), format!("by_name/{name}.jsonl"));
-            for (place, key) in [("ByEmail", &email), ("Named", &group), ("Figures", &group), ("lists", &list)] {
+            for (place, key) in [
+                ("ByEmail", &email),
+                ("Named", &group),
+                ("Figures", &group),
+                ("lists", &list),
+            ] {
                 wanted.insert((holder(accounts, key).to_owned(), place, key.clone()));
             }
         }
-        assert_eq!(self.stored(&FURTHER), wanted.into_iter().collect::<Vec<_>>());
+        assert_eq!(
+            self.stored(&FURTHER),
+            wanted.into_iter().collect::<Vec<_>>()
+        );
     }
 
     fn waiting(&self) -> u64 {
@@ -203,19 +260,34 @@ impl Spread {
     fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let ended = self.site.command(&[&["--json"], arguments].concat());
         assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
-        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        ended
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Readers find everything: one partition, all of them page by page and in order, lists, groups, and entities by a copy's own keys.
     fn assert_readable(&self, present: &BTreeMap<usize, usize>) {
-        let emails: BTreeMap<String, usize> = present.iter().map(|(number, version)| (email(*number, *version), *number)).collect();
+        let emails: BTreeMap<String, usize> = present
+            .iter()
+            .map(|(number, version)| (email(*number, *version), *number))
+            .collect();
         let (mut found, mut token): (Vec<String>, Option<String>) = (Vec::new(), None);
         loop {
             let mut arguments = vec!["lookup", "by_email", "Email^=employee", "--top", "7"];
-            arguments.extend(token.iter().flat_map(|token| ["--continue", token.as_str()]));
+            arguments.extend(
+                token
+                    .iter()
+                    .flat_map(|token| ["--continue", token.as_str()]),
+            );
             let mut lines = self.json(&arguments);
             let summary = lines.pop().unwrap();
-            found.extend(lines.iter().map(|row| row["PartitionKey"].as_str().unwrap().to_owned()));
+            found.extend(
+                lines
+                    .iter()
+                    .map(|row| row["PartitionKey"].as_str().unwrap().to_owned()),
+            );
             token = summary["continuation"].as_str().map(str::to_owned);
             if token.is_none() {
                 break;
@@ -225,17 +297,37 @@ impl Spread {
         let (mail, number) = emails.first_key_value().unwrap();
         let (pk, rk) = key(*number);
         let rows = self.json(&["lookup", "by_email", &format!("Email={mail}"), "--entities"]);
-        assert_eq!((rows.len(), &rows[0]["RowKey"], &rows[1]["requests"]), (2, &json!(rk), &json!(2)), "a partition, then the entity");
+        assert_eq!(
+            (rows.len(), &rows[0]["RowKey"], &rows[1]["requests"]),
+            (2, &json!(rk), &json!(2)),
+            "a partition, then the entity"
+        );
         let copy = self.json(&["get", "ByEmail", mail, &format!("{pk}_{rk}")]);
         assert_eq!(copy[0]["Email"], json!(mail));
-        let own = self.json(&["lookup", "--table", "ByEmail", &format!("PartitionKey={mail}")]);
+        let own = self.json(&[
+            "lookup",
+            "--table",
+            "ByEmail",
+            &format!("PartitionKey={mail}"),
+        ]);
         assert_eq!(own.len(), 2);
-        let staff = |name: &str| present.iter().filter(|(number, version)| NAMES[(*number + *version) % NAMES.len()] == name).count();
+        let staff = |name: &str| {
+            present
+                .iter()
+                .filter(|(number, version)| NAMES[(*number + *version) % NAMES.len()] == name)
+                .count()
+        };
         for view in ["by_name", "lists"] {
-            assert_eq!(self.json(&["lookup", view, "LastName=Kim"]).len() - 1, staff("Kim"), "{view}");
+            assert_eq!(
+                self.json(&["lookup", view, "LastName=Kim"]).len() - 1,
+                staff("Kim"),
+                "{view}"
+            );
         }
         assert_eq!(
-            self.json(&["get", "Figures", "name_Kim", "figures"])[0]["Headcount"].to_string().replace('"', ""),
+            self.json(&["get", "Figures", "name_Kim", "figures"])[0]["Headcount"]
+                .to_string()
+                .replace('"', ""),
             staff("Kim").to_string()
         );
     }
@@ -267,10 +359,22 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     site.migrate();
     let newer = site.worker(&[]);
     for view in ["by_email", "by_name"] {
-        assert_eq!(site.command(&["backfill", "--submit", "--view", view]).code, 0);
+        assert_eq!(
+            site.command(&["backfill", "--submit", "--view", view]).code,
+            0
+        );
     }
-    site.submit(&(10..20).map(|number| put(number, 2)).chain((20..25).map(delete)).collect::<Vec<_>>());
-    site.submit(&(STAFF..STAFF + 10).map(|number| put(number, 1)).collect::<Vec<_>>());
+    site.submit(
+        &(10..20)
+            .map(|number| put(number, 2))
+            .chain((20..25).map(delete))
+            .collect::<Vec<_>>(),
+    );
+    site.submit(
+        &(STAFF..STAFF + 10)
+            .map(|number| put(number, 1))
+            .collect::<Vec<_>>(),
+    );
     wait_until("all jobs are done", || spread.waiting() == 0);
     newer.stop();
     drop(older);
@@ -286,9 +390,14 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     let after: BTreeSet<Item> = spread.stored(&FURTHER).into_iter().collect();
     let stayed = before.iter().filter(|item| after.contains(*item)).count();
     assert!(before.iter().all(|(account, place, key)| {
-        FURTHER[..2].iter().all(|other| other == account || !after.contains(&((*other).to_owned(), place, key.clone())))
+        FURTHER[..2].iter().all(|other| {
+            other == account || !after.contains(&((*other).to_owned(), place, key.clone()))
+        })
     }));
-    assert!(stayed > 0 && after.iter().any(|(account, ..)| account == FURTHER[2]), "some stayed, and some moved");
+    assert!(
+        stayed > 0 && after.iter().any(|(account, ..)| account == FURTHER[2]),
+        "some stayed, and some moved"
+    );
 
     // One leaves. Its items are reachable as long as it is configured, and the plan says so.
     let last = &FURTHER[1..];
@@ -329,14 +438,24 @@ fn an_account_that_still_has_items_is_missed_before_anything_is_recorded() {
     let before = site.command(&["migrate", "status"]).out;
     let refused = site.command(&["migrate", "up", "--retire"]);
     assert_ne!(refused.code, 0, "{}", refused.out);
-    for line in
-        ["record view by_email", "keep [accounts.east] until `evenkeel backfill --view by_email` has ended", "configure an empty one"]
-    {
+    for line in [
+        "record view by_email",
+        "keep [accounts.east] until `evenkeel backfill --view by_email` has ended",
+        "configure an empty one",
+    ] {
         assert!(refused.err.contains(line), "{line}: {}", refused.err);
     }
     let run = site.command(&["run", "--until-idle=1", "--no-http"]);
-    assert!(run.code != 0 && run.err.contains("keep [accounts.east]"), "{}", run.err);
-    assert_eq!(site.command(&["migrate", "status"]).out, before, "nothing was recorded");
+    assert!(
+        run.code != 0 && run.err.contains("keep [accounts.east]"),
+        "{}",
+        run.err
+    );
+    assert_eq!(
+        site.command(&["migrate", "status"]).out,
+        before,
+        "nothing was recorded"
+    );
 
     spread.declare(rest);
     site.migrate();
@@ -355,20 +474,40 @@ fn a_row_in_an_account_that_the_hash_does_not_say_is_found_by_an_audit_and_by_no
     let spread = Spread::embedded();
     spread.declare(&FURTHER);
     spread.site.migrate();
-    spread.site.submit(&(0..6).map(|number| put(number, 1)).collect::<Vec<_>>());
+    spread
+        .site
+        .submit(&(0..6).map(|number| put(number, 1)).collect::<Vec<_>>());
     spread.site.run_until_idle(&[]);
     let present: BTreeMap<usize, usize> = (0..6).map(|number| (number, 1)).collect();
     let table = TableName::new("ByEmail").unwrap();
     let mail = email(0, 1);
-    let rows =
-        spread.with(holder(&FURTHER, &mail), async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
-    let copy = rows.into_iter().find(|row| row.entity.key.pk.as_str() == mail).unwrap().entity;
-    let wrong = FURTHER.into_iter().find(|name| *name != holder(&FURTHER, &mail)).unwrap();
+    let rows = spread.with(holder(&FURTHER, &mail), async |account| {
+        all_rows(account.tables.as_ref(), &table, Query::default())
+            .await
+            .unwrap()
+    });
+    let copy = rows
+        .into_iter()
+        .find(|row| row.entity.key.pk.as_str() == mail)
+        .unwrap()
+        .entity;
+    let wrong = FURTHER
+        .into_iter()
+        .find(|name| *name != holder(&FURTHER, &mail))
+        .unwrap();
     let insert = evenkeel::ports::TableOperation::Insert(copy);
-    spread.with(wrong, async |account| account.tables.apply(&table, &insert).await.unwrap());
+    spread.with(wrong, async |account| {
+        account.tables.apply(&table, &insert).await.unwrap()
+    });
     spread.assert_readable(&present);
     let audited = spread.site.command(&["--json", "audit"]);
-    assert_eq!((audited.code, audited.out.matches("unwanted").count()), (3, 1), "{}{}", audited.out, audited.err);
+    assert_eq!(
+        (audited.code, audited.out.matches("unwanted").count()),
+        (3, 1),
+        "{}{}",
+        audited.out,
+        audited.err
+    );
     assert!(audited.out.contains(wrong), "{}", audited.out);
     assert_eq!(spread.site.command(&["audit", "--repair"]).code, 0);
     spread.assert_spread(&FURTHER, &present);
@@ -383,7 +522,11 @@ fn one_account_that_is_away_stops_no_work_whose_items_lie_elsewhere() {
     spread.site.migrate();
     let away = |number: &usize| {
         let name = NAMES[(number + 1) % NAMES.len()];
-        let keys = [email(*number, 1), format!("name_{name}"), format!("by_name/{name}.jsonl")];
+        let keys = [
+            email(*number, 1),
+            format!("name_{name}"),
+            format!("by_name/{name}.jsonl"),
+        ];
         keys.iter().any(|key| holder(&FURTHER, key) == APART)
     };
     let (need, others): (Vec<usize>, Vec<usize>) = (1..200).partition(away);
@@ -393,15 +536,35 @@ fn one_account_that_is_away_stops_no_work_whose_items_lie_elsewhere() {
     spread.site.submit(&[put(0, 1)]);
     wait_until("the worker works", || spread.waiting() == 0);
     spread.apart.as_mut().unwrap().stop();
-    spread.site.submit(&need.iter().map(|number| put(*number, 1)).collect::<Vec<_>>());
-    spread.site.submit(&others.iter().map(|number| put(*number, 1)).collect::<Vec<_>>());
-    wait_until("only those that need the account wait", || spread.waiting() == 4);
+    spread.site.submit(
+        &need
+            .iter()
+            .map(|number| put(*number, 1))
+            .collect::<Vec<_>>(),
+    );
+    spread.site.submit(
+        &others
+            .iter()
+            .map(|number| put(*number, 1))
+            .collect::<Vec<_>>(),
+    );
+    wait_until("only those that need the account wait", || {
+        spread.waiting() == 4
+    });
     assert!(worker.runs());
     spread.apart.as_mut().unwrap().restart();
     wait_until("those are done as well", || spread.waiting() == 0);
     worker.stop();
     spread.site.run_until_idle(&[]);
     assert_eq!(spread.site.poison(), Vec::<Value>::new());
-    spread.assert_spread(&FURTHER, &need.iter().chain(others).chain(&[0]).map(|number| (*number, 1)).collect());
+    spread.assert_spread(
+        &FURTHER,
+        &need
+            .iter()
+            .chain(others)
+            .chain(&[0])
+            .map(|number| (*number, 1))
+            .collect(),
+    );
     spread.assert_audited();
 }

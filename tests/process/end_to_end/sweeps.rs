@@ -8,7 +8,11 @@ use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
 fn employee(number: usize) -> Entity {
-    let left = if number.is_multiple_of(2) { "2020-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };
+    let left = if number.is_multiple_of(2) {
+        "2020-01-01T00:00:00Z"
+    } else {
+        "2999-01-01T00:00:00Z"
+    };
     let department = if number < 10 { "Marketing" } else { "Sales" };
     Entity::new(EntityKey::new(department, format!("{number:04}")).unwrap())
         .with("FirstName", "Jun")
@@ -39,19 +43,76 @@ fn by_condition(place: fn(&str) -> Site) {
     let site = hired(place, 300);
     // Nothing happens before somebody says what is meant, and in a dry run.
     let vague = site.command(&["delete-where", "Employees"]);
-    assert!(vague.code == 2 && vague.err.contains("--all"), "{}", vague.err);
-    let dry = json_of(&site, &["delete-where", "employees", "--where", GONE, "--dry-run"]);
-    assert_eq!((&dry["op"], &dry["matching"], &dry["seen"]), (&json!("delete_where"), &json!(150), &json!(300)));
+    assert!(
+        vague.code == 2 && vague.err.contains("--all"),
+        "{}",
+        vague.err
+    );
+    let dry = json_of(
+        &site,
+        &["delete-where", "employees", "--where", GONE, "--dry-run"],
+    );
+    assert_eq!(
+        (&dry["op"], &dry["matching"], &dry["seen"]),
+        (&json!("delete_where"), &json!(150), &json!(300))
+    );
     assert_eq!(dry["sample"].as_array().unwrap().len(), 10);
-    let shown = site.command(&["archive-where", "former_employees", "--where", GONE, "--pk", "Marketing", "--dry-run"]);
-    assert!(shown.out.contains("5 of 10 entities looked at would be archived") && shown.out.contains("0008"), "{}", shown.out);
-    let none = site.command(&["delete-where", "Employees", "--where", "Lfet == \"T\"", "--dry-run"]);
-    assert_eq!(none.out.trim(), "Employees: no entity fits, nothing would be deleted", "not as if the table were empty");
+    let shown = site.command(&[
+        "archive-where",
+        "former_employees",
+        "--where",
+        GONE,
+        "--pk",
+        "Marketing",
+        "--dry-run",
+    ]);
+    assert!(
+        shown
+            .out
+            .contains("5 of 10 entities looked at would be archived")
+            && shown.out.contains("0008"),
+        "{}",
+        shown.out
+    );
+    let none = site.command(&[
+        "delete-where",
+        "Employees",
+        "--where",
+        "Lfet == \"T\"",
+        "--dry-run",
+    ]);
+    assert_eq!(
+        none.out.trim(),
+        "Employees: no entity fits, nothing would be deleted",
+        "not as if the table were empty"
+    );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
     // A partition into the archive, the rest for good.
-    json_of(&site, &["archive-where", "former_employees", "--where", GONE, "--pk", "Marketing"]);
-    let sent = json_of(&site, &["delete-where", "Employees", "--where", GONE, "--pk", "Sales", "--before", "0100"]);
+    json_of(
+        &site,
+        &[
+            "archive-where",
+            "former_employees",
+            "--where",
+            GONE,
+            "--pk",
+            "Marketing",
+        ],
+    );
+    let sent = json_of(
+        &site,
+        &[
+            "delete-where",
+            "Employees",
+            "--where",
+            GONE,
+            "--pk",
+            "Sales",
+            "--before",
+            "0100",
+        ],
+    );
     assert_eq!(sent["op"], json!("delete_where"));
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.rows("FormerEmployees").len(), 5);
@@ -59,13 +120,31 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_index_complete(&site);
 
     // By age: a row is as old as its last write.
-    json_of(&site, &["delete-where", "Employees", "--where", "Timestamp < now - 1d"]);
+    json_of(
+        &site,
+        &[
+            "delete-where",
+            "Employees",
+            "--where",
+            "Timestamp < now - 1d",
+        ],
+    );
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(site.rows("Employees").len(), 250);
     json_of(&site, &["delete-where", "Employees", "--all"]);
     site.run_until_idle(&[]);
-    assert_eq!((site.rows("Employees").len(), site.rows("EmployeesByEmail").len()), (0, 0));
-    assert_eq!(site.rows("FormerEmployees").len(), 5, "an archive is another table");
+    assert_eq!(
+        (
+            site.rows("Employees").len(),
+            site.rows("EmployeesByEmail").len()
+        ),
+        (0, 0)
+    );
+    assert_eq!(
+        site.rows("FormerEmployees").len(),
+        5,
+        "an archive is another table"
+    );
     site.assert_all_done();
 }
 
@@ -84,18 +163,47 @@ fn entities_leave_by_condition_on_azurite() {
 fn what_cannot_be_meant_is_refused_in_words() {
     let site = hired(Site::embedded, 2);
     for (arguments, word) in [
-        (vec!["delete-where", "Employees", "--where", "Left < now - 90"], "a whole number and a unit"),
-        (vec!["delete-where", "Employees", "--where", "Left > 1", "--all"], "leave it out"),
-        (vec!["delete-where", "Employees", "--all", "--per-second", "0"], "per_second"),
-        (vec!["delete-where", "Nowhere", "--all"], "the catalog does not know the table"),
-        (vec!["archive-where", "nowhere", "--all"], "does not know the archive"),
-        (vec!["delete-where", "EmployeesByEmail", "--all", "--dry-run"], "holds rows that views make"),
-        (vec!["delete-where", "EmployeesByEmail", "--all"], "holds rows that views make"),
+        (
+            vec!["delete-where", "Employees", "--where", "Left < now - 90"],
+            "a whole number and a unit",
+        ),
+        (
+            vec!["delete-where", "Employees", "--where", "Left > 1", "--all"],
+            "leave it out",
+        ),
+        (
+            vec!["delete-where", "Employees", "--all", "--per-second", "0"],
+            "per_second",
+        ),
+        (
+            vec!["delete-where", "Nowhere", "--all"],
+            "the catalog does not know the table",
+        ),
+        (
+            vec!["archive-where", "nowhere", "--all"],
+            "does not know the archive",
+        ),
+        (
+            vec!["delete-where", "EmployeesByEmail", "--all", "--dry-run"],
+            "holds rows that views make",
+        ),
+        (
+            vec!["delete-where", "EmployeesByEmail", "--all"],
+            "holds rows that views make",
+        ),
     ] {
         let ended = site.command(&arguments);
-        assert!(ended.code != 0 && ended.err.contains(word), "{arguments:?}: {} {}", ended.code, ended.err);
+        assert!(
+            ended.code != 0 && ended.err.contains(word),
+            "{arguments:?}: {} {}",
+            ended.code,
+            ended.err
+        );
     }
-    site.put_texts([r#"{"op":"delete_where","table":"EmployeesByEmail","all":true}"#, r#"{"op":"delete_where","table":"Employees"}"#]);
+    site.put_texts([
+        r#"{"op":"delete_where","table":"EmployeesByEmail","all":true}"#,
+        r#"{"op":"delete_where","table":"Employees"}"#,
+    ]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 2);
     assert_eq!(site.rows("EmployeesByEmail").len(), 2);
     assert_index_complete(&site);
@@ -105,13 +213,28 @@ fn what_cannot_be_meant_is_refused_in_words() {
 fn killed(place: fn(&str) -> Site) {
     const COUNT: usize = 1_500;
     let site = hired(place, COUNT);
-    json_of(&site, &["delete-where", "Employees", "--where", "Left < now", "--per-second", "100"]);
+    json_of(
+        &site,
+        &[
+            "delete-where",
+            "Employees",
+            "--where",
+            "Left < now",
+            "--per-second",
+            "100",
+        ],
+    );
     for part in 1..=3 {
         let worker = site.worker(&["--set", "worker.lease=10s"]);
-        wait_until("a part is done", || site.rows("Employees").len() <= COUNT - COUNT * part / 10);
+        wait_until("a part is done", || {
+            site.rows("Employees").len() <= COUNT - COUNT * part / 10
+        });
         worker.kill();
     }
-    assert!(site.rows("Employees").len() > COUNT / 2, "the worker was killed after its work");
+    assert!(
+        site.rows("Employees").len() > COUNT / 2,
+        "the worker was killed after its work"
+    );
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.rows("Employees").len(), COUNT / 2);
     assert_index_complete(&site);
@@ -137,7 +260,10 @@ fn forged_progress_counts_for_nothing() {
         "cursor": {"part": "footprints", "seen": 4, "done": 4, "delivery": 0, "seal": "00"},
     });
     let kept = json!({"op": "delete", "table": "Employees", "pk": "Marketing", "rk": "0001", "when": "Left < now"});
-    site.put_texts([body::encode(&forged.to_string()).as_str(), kept.to_string().as_str()]);
+    site.put_texts([
+        body::encode(&forged.to_string()).as_str(),
+        kept.to_string().as_str(),
+    ]);
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.skipped, summary.poisoned), (1, 1, 0));
     assert_eq!(site.rows("Employees").len(), 2);
@@ -147,23 +273,44 @@ fn forged_progress_counts_for_nothing() {
 /// A rule leaves by itself, once a day; a dry run only says so.
 fn by_rule(place: fn(&str) -> Site) {
     let site = hired(place, 30);
-    site.declare(&format!("{EMPLOYEES}\n[rules.gone]\narchive = \"former_employees\"\nwhen = \"Left < now - 90d\"\n"));
+    site.declare(&format!(
+        "{EMPLOYEES}\n[rules.gone]\narchive = \"former_employees\"\nwhen = \"Left < now - 90d\"\n"
+    ));
     let dry = json_of(&site, &["retention", "--dry-run"]);
-    assert_eq!((&dry["op"], &dry["matching"], &dry["seen"]), (&json!("archive_where"), &json!(15), &json!(30)));
+    assert_eq!(
+        (&dry["op"], &dry["matching"], &dry["seen"]),
+        (&json!("archive_where"), &json!(15), &json!(30))
+    );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (30, 0));
     assert_eq!(site.run_until_idle(&[]).done, 1, "it was never applied");
-    assert_eq!((site.rows("Employees").len(), site.rows("FormerEmployees").len()), (15, 15));
+    assert_eq!(
+        (
+            site.rows("Employees").len(),
+            site.rows("FormerEmployees").len()
+        ),
+        (15, 15)
+    );
     assert_index_complete(&site);
 
     site.write("Employees", &[employee(100)]);
     assert_eq!(site.run_until_idle(&[]).done, 0, "it was applied today");
     assert_eq!(site.rows("Employees").len(), 16);
     let unknown = site.command(&["retention", "gnoe"]);
-    assert!(unknown.code == 2 && unknown.err.contains("did you mean \"gone\"?"), "{}", unknown.err);
+    assert!(
+        unknown.code == 2 && unknown.err.contains("did you mean \"gone\"?"),
+        "{}",
+        unknown.err
+    );
     let sent = json_of(&site, &["retention", "gone"]);
     assert_eq!(sent["op"], json!("archive_where"));
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert_eq!((site.rows("Employees").len(), site.rows("FormerEmployees").len()), (15, 16));
+    assert_eq!(
+        (
+            site.rows("Employees").len(),
+            site.rows("FormerEmployees").len()
+        ),
+        (15, 16)
+    );
     site.assert_all_done();
 }
 
@@ -180,15 +327,27 @@ fn a_rule_archives_by_age_on_azurite() {
 /// Before anything is dropped.
 #[test]
 fn a_dry_run_of_retention_names_tables_and_touches_none() {
-    let site = Site::embedded(&format!("{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\nahead = 1\n"));
+    let site = Site::embedded(&format!(
+        "{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\nahead = 1\n"
+    ));
     site.migrate();
     let old = Entity::new(EntityKey::new("jun", "1").unwrap());
     site.write("Logins20200101", std::slice::from_ref(&old));
     let dry = json_of(&site, &["retention", "--dry-run", "logins"]);
-    assert_eq!((&dry["retention"], &dry["drop"]), (&json!("logins"), &json!(["Logins20200101"])));
+    assert_eq!(
+        (&dry["retention"], &dry["drop"]),
+        (&json!("logins"), &json!(["Logins20200101"]))
+    );
     let text = site.command(&["retention", "--dry-run"]);
-    assert!(text.out.contains("logins: Logins20200101 would be dropped"), "{}", text.out);
-    assert_eq!((site.rows("Logins20200101").len(), site.count(QUEUE)), (1, 0));
+    assert!(
+        text.out.contains("logins: Logins20200101 would be dropped"),
+        "{}",
+        text.out
+    );
+    assert_eq!(
+        (site.rows("Logins20200101").len(), site.count(QUEUE)),
+        (1, 0)
+    );
     let done = json_of(&site, &["retention"]);
     assert_eq!(done["drop"], json!(["Logins20200101"]));
     assert_eq!(site.count(QUEUE), 1);

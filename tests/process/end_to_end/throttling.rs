@@ -26,12 +26,19 @@ fn is_hot(request: &Request) -> bool {
     if request.target.contains("/Employees()") {
         return request.target.contains("Hot");
     }
-    let inserts = |text: &str| text.contains("/Employees HTTP/1.1") && text.contains("\"PartitionKey\":\"Hot\"");
+    let inserts = |text: &str| {
+        text.contains("/Employees HTTP/1.1") && text.contains("\"PartitionKey\":\"Hot\"")
+    };
     if request.target.ends_with("/$batch") && inserts(&request.text()) {
         return true;
     }
-    let asks = |text: &str| text.contains("/Employees(PartitionKey='Hot'") || text.contains("/Employees(PartitionKey=%27Hot%27");
-    asks(&request.target) || request.target.contains("/Employees") && request.text().contains("\"Hot\"") || asks(&request.text())
+    let asks = |text: &str| {
+        text.contains("/Employees(PartitionKey='Hot'")
+            || text.contains("/Employees(PartitionKey=%27Hot%27")
+    };
+    asks(&request.target)
+        || request.target.contains("/Employees") && request.text().contains("\"Hot\"")
+        || asks(&request.text())
 }
 
 #[test]
@@ -41,27 +48,50 @@ fn a_partition_that_answers_503_poisons_nothing_and_the_other_partitions_finish_
     let stub = Stub::start({
         let busy = busy.clone();
         move |request| {
-            if busy.load(Ordering::SeqCst) && is_hot(request) { Reply::status(503).like_azure().into() } else { Reply::Forward }
+            if busy.load(Ordering::SeqCst) && is_hot(request) {
+                Reply::status(503).like_azure().into()
+            } else {
+                Reply::Forward
+            }
         }
     })
     .forward_to(site.ports().table);
     site.migrate();
-    site.send_program_by(Ports { table: stub.port(), ..site.ports() });
+    site.send_program_by(Ports {
+        table: stub.port(),
+        ..site.ports()
+    });
     // The throttled ones come first, three times as many as there are slots.
-    let jobs: Vec<_> = (0..HOT).map(|n| put("Hot", n)).chain((0..OTHERS).map(|n| put(&format!("P{}", n % 9), n))).collect();
+    let jobs: Vec<_> = (0..HOT)
+        .map(|n| put("Hot", n))
+        .chain((0..OTHERS).map(|n| put(&format!("P{}", n % 9), n)))
+        .collect();
     site.submit(&jobs);
 
     let worker = site.worker(&["--set", "worker.max_dequeue_count=1"]);
     wait_until("the other partitions are done", || site.count(QUEUE) <= HOT);
     let rows = site.rows("Employees");
-    assert_eq!(rows.len() as u64, OTHERS, "all others, and none of the hot ones");
+    assert_eq!(
+        rows.len() as u64,
+        OTHERS,
+        "all others, and none of the hot ones"
+    );
     assert!(rows.keys().all(|(pk, _)| pk != "Hot"));
     assert_eq!(site.count(QUEUE), HOT);
-    let refused = stub.requests().iter().filter(|request| is_hot(request)).count() as u64;
-    assert!(refused < 3 * HOT, "the hot partition was hammered with {refused} requests");
+    let refused = stub
+        .requests()
+        .iter()
+        .filter(|request| is_hot(request))
+        .count() as u64;
+    assert!(
+        refused < 3 * HOT,
+        "the hot partition was hammered with {refused} requests"
+    );
 
     busy.store(false, Ordering::SeqCst);
-    wait_until("the hot partition is done as well", || site.count(QUEUE) == 0);
+    wait_until("the hot partition is done as well", || {
+        site.count(QUEUE) == 0
+    });
     worker.stop();
     site.assert_all_done();
     assert_eq!(site.rows("Employees").len() as u64, OTHERS + HOT);

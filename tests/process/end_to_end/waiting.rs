@@ -16,8 +16,17 @@ fn employee(email: &str) -> Entity {
 
 /// The exit code of `wait`, and what it says.
 fn waits(site: &Site, arguments: &[&str]) -> (i32, Value) {
-    let ended = site.command(&[&["--json", "wait", "Employees", "Sales", "000223"], arguments].concat());
-    (ended.code, serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err)))
+    let ended = site.command(
+        &[
+            &["--json", "wait", "Employees", "Sales", "000223"],
+            arguments,
+        ]
+        .concat(),
+    );
+    (
+        ended.code,
+        serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err)),
+    )
 }
 
 fn at_once(site: &Site, arguments: &[&str]) -> (i32, u64) {
@@ -27,7 +36,10 @@ fn at_once(site: &Site, arguments: &[&str]) -> (i32, u64) {
 }
 
 fn etag(site: &Site) -> String {
-    site.row("Employees", "Sales", "000223").unwrap().etag.to_string()
+    site.row("Employees", "Sales", "000223")
+        .unwrap()
+        .etag
+        .to_string()
 }
 
 fn what_was_written_is_waited_for(site: &Site) {
@@ -50,8 +62,15 @@ fn what_was_written_is_waited_for(site: &Site) {
     site.submit(std::slice::from_ref(&sync));
     let (code, told) = waits(site, &["--etag", &second, "--timeout", "60s"]);
     assert_eq!((code, &told["in_step"]), (0, &json!(true)));
-    assert!(site.row("EmployeesByEmail", "email_Sales", "jun.cao@contoso.com").is_some());
-    assert_eq!(at_once(site, &["--etag", &first]), (0, 2), "in step with a later version");
+    assert!(
+        site.row("EmployeesByEmail", "email_Sales", "jun.cao@contoso.com")
+            .is_some()
+    );
+    assert_eq!(
+        at_once(site, &["--etag", &first]),
+        (0, 2),
+        "in step with a later version"
+    );
     began.stop();
 
     site.submit(&[json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "000223"})]);
@@ -75,21 +94,42 @@ fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     let site = Site::embedded(EMPLOYEES);
     site.migrate();
     let unknown = site.command(&["wait", "Employes", "Sales", "1"]);
-    assert!(unknown.code == 2 && unknown.err.contains("Employees"), "{}: {}", unknown.code, unknown.err);
+    assert!(
+        unknown.code == 2 && unknown.err.contains("Employees"),
+        "{}: {}",
+        unknown.code,
+        unknown.err
+    );
     let never = site.command(&["wait", "Employees", "Sales", "000223", "--timeout", "0s"]);
-    assert!(never.code == 1 && never.out.contains("(\"Sales\", \"000223\") does not exist, and nothing"), "{}{}", never.out, never.err);
+    assert!(
+        never.code == 1
+            && never
+                .out
+                .contains("(\"Sales\", \"000223\") does not exist, and nothing"),
+        "{}{}",
+        never.out,
+        never.err
+    );
     assert_eq!(waits(&site, &["--timeout", "0s"]).1["missing"], true);
     site.write("Employees", &[employee("jun@contoso.com")]);
     assert_eq!(waits(&site, &["--timeout", "0s"]).1["missing"], Value::Null);
     let ended = site.command(&["wait", "Employees", "Sales", "000223", "--timeout", "300ms"]);
-    assert!(ended.code == 1 && ended.out.contains("not in step within 0.3 s"), "{}{}", ended.out, ended.err);
+    assert!(
+        ended.code == 1 && ended.out.contains("not in step within 0.3 s"),
+        "{}{}",
+        ended.out,
+        ended.err
+    );
 }
 
 /// Whether an entity is in step, as an application in Python and one in Node.js find out; the same.
 fn finds_out(site: &Site, table: &str, rk: &str, etag: Option<&str>) -> bool {
     let mut arguments = vec!["--table", table, "--pk", "Sales", "--rk", rk];
     arguments.extend(etag.into_iter().flat_map(|etag| ["--etag", etag]));
-    let told = [python(site.ports(), "in_step.py", &arguments), node(site.ports(), "in_step.mjs", &arguments)];
+    let told = [
+        python(site.ports(), "in_step.py", &arguments),
+        node(site.ports(), "in_step.mjs", &arguments),
+    ];
     let [one, other] = told.map(|told| told.trim().parse::<bool>().unwrap());
     assert_eq!(one, other, "Python and Node.js: {arguments:?}");
     one
@@ -102,7 +142,8 @@ fn applications_in_python_and_node_js_find_out_by_themselves_what_is_in_step() {
          table = \"Employees\"\npartition_key = \"{{PartitionKey}}\"\nset = {{ DepartmentName = \"{{Name}}\" }}\n"
     ));
     site.migrate();
-    let department = |name: &str| Entity::new(EntityKey::new("Sales", "department").unwrap()).with("Name", name);
+    let department =
+        |name: &str| Entity::new(EntityKey::new("Sales", "department").unwrap()).with("Name", name);
     let etag = |table: &str, rk: &str| site.row(table, "Sales", rk).unwrap().etag.to_string();
     let work = |op: &str, table: &str, rk: &str| {
         site.submit(&[json!({"op": op, "table": table, "pk": "Sales", "rk": rk})]);
@@ -113,18 +154,42 @@ fn applications_in_python_and_node_js_find_out_by_themselves_what_is_in_step() {
 
     site.write("Employees", &[employee("jun@contoso.com")]);
     let written = etag("Employees", "000223");
-    assert!(!finds_out(&site, "Employees", "000223", Some(&written)), "it was just created");
+    assert!(
+        !finds_out(&site, "Employees", "000223", Some(&written)),
+        "it was just created"
+    );
     work("sync", "Employees", "000223");
-    assert_ne!(etag("Employees", "000223"), written, "evenkeel has set the department's name on it");
-    assert!(finds_out(&site, "Employees", "000223", Some(&written)) && finds_out(&site, "Employees", "000223", None));
+    assert_ne!(
+        etag("Employees", "000223"),
+        written,
+        "evenkeel has set the department's name on it"
+    );
+    assert!(
+        finds_out(&site, "Employees", "000223", Some(&written))
+            && finds_out(&site, "Employees", "000223", None)
+    );
 
     site.write("Departments", &[department("Trade")]);
     let renamed = etag("Departments", "department");
-    assert!(!finds_out(&site, "Departments", "department", Some(&renamed)));
+    assert!(!finds_out(
+        &site,
+        "Departments",
+        "department",
+        Some(&renamed)
+    ));
     work("sync", "Departments", "department");
-    assert!(finds_out(&site, "Departments", "department", Some(&renamed)), "carried to its employees");
-    assert!(finds_out(&site, "Employees", "000223", Some(&written)), "who were written by that once more");
+    assert!(
+        finds_out(&site, "Departments", "department", Some(&renamed)),
+        "carried to its employees"
+    );
+    assert!(
+        finds_out(&site, "Employees", "000223", Some(&written)),
+        "who were written by that once more"
+    );
 
     work("delete", "Employees", "000223");
-    assert!(finds_out(&site, "Employees", "000223", None) && !finds_out(&site, "Employees", "000224", None));
+    assert!(
+        finds_out(&site, "Employees", "000223", None)
+            && !finds_out(&site, "Employees", "000224", None)
+    );
 }

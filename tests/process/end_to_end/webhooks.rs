@@ -31,7 +31,8 @@ fields = {{ {fields} }}
 }
 
 fn employee(number: usize, name: Option<&str>, room: i32) -> Entity {
-    let entity = Entity::new(EntityKey::new("Sales", format!("{number:02}")).unwrap()).with("Room", room);
+    let entity =
+        Entity::new(EntityKey::new("Sales", format!("{number:02}")).unwrap()).with("Room", room);
     match name {
         Some(name) => entity.with("Name", name),
         None => entity,
@@ -40,10 +41,19 @@ fn employee(number: usize, name: Option<&str>, room: i32) -> Entity {
 
 /// The documents that a receiver was sent beyond some number of requests, by row key.
 fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
-    let events =
-        stub.requests()[beyond..].iter().map(|request| serde_json::from_slice::<Value>(&request.body).unwrap()).collect::<Vec<_>>();
-    let documents: BTreeMap<String, Value> =
-        events.iter().map(|event| (event["data"]["row_key"].as_str().unwrap().to_owned(), event["data"]["document"].clone())).collect();
+    let events = stub.requests()[beyond..]
+        .iter()
+        .map(|request| serde_json::from_slice::<Value>(&request.body).unwrap())
+        .collect::<Vec<_>>();
+    let documents: BTreeMap<String, Value> = events
+        .iter()
+        .map(|event| {
+            (
+                event["data"]["row_key"].as_str().unwrap().to_owned(),
+                event["data"]["document"].clone(),
+            )
+        })
+        .collect();
     assert_eq!(documents.len(), events.len(), "one event of each primary");
     documents
 }
@@ -52,9 +62,17 @@ fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
 fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     let stub = Stub::start(|_| Reply::status(204).into());
     let mut site = Site::embedded("");
-    site.set_environment(vec![("WEBHOOK_SECRET".to_owned(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned())]);
+    site.set_environment(vec![(
+        "WEBHOOK_SECRET".to_owned(),
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned(),
+    )]);
     site.declare(&catalog(stub.port(), "number = \"{RowKey}\""));
-    site.write("Employees", &(0..STAFF).map(|number| employee(number, Some("Ada"), 7)).collect::<Vec<_>>());
+    site.write(
+        "Employees",
+        &(0..STAFF)
+            .map(|number| employee(number, Some("Ada"), 7))
+            .collect::<Vec<_>>(),
+    );
     site.migrate();
     let backfill = || {
         let before = stub.requests().len();
@@ -68,15 +86,31 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     assert_eq!(backfill(), BTreeMap::new(), "all of it was sent");
 
     // Changed by an application that sent no job: one name, one that is gone, and a property that no event has.
-    site.write("Employees", &[employee(3, Some("Grace"), 7), employee(4, None, 7), employee(5, Some("Ada"), 8)]);
-    let expected = [("03".to_owned(), json!({"Name": "Grace", "number": "03"})), ("04".to_owned(), Value::Null)];
+    site.write(
+        "Employees",
+        &[
+            employee(3, Some("Grace"), 7),
+            employee(4, None, 7),
+            employee(5, Some("Ada"), 8),
+        ],
+    );
+    let expected = [
+        ("03".to_owned(), json!({"Name": "Grace", "number": "03"})),
+        ("04".to_owned(), Value::Null),
+    ];
     assert_eq!(backfill(), expected.into());
 
     // Another field is another document of each.
-    site.declare(&catalog(stub.port(), "number = \"{RowKey}\", team = \"{PartitionKey}\""));
+    site.declare(&catalog(
+        stub.port(),
+        "number = \"{RowKey}\", team = \"{PartitionKey}\"",
+    ));
     site.migrate();
     let second = backfill();
     assert_eq!(second.len(), STAFF - 1, "all but the one without a name");
-    assert!(second.values().all(|document| document["team"] == "Sales"), "{second:?}");
+    assert!(
+        second.values().all(|document| document["team"] == "Sales"),
+        "{second:?}"
+    );
     assert_eq!(backfill(), BTreeMap::new());
 }

@@ -13,7 +13,12 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut errors = process.stderr.take().unwrap();
         // Read all the time: a full pipe would stop the worker.
         let log = thread::spawn(move || {
@@ -21,25 +26,38 @@ impl Worker {
             let _ = errors.read_to_string(&mut log);
             log
         });
-        Self { process, log: Some(log) }
+        Self {
+            process,
+            log: Some(log),
+        }
     }
 
     /// Ends it at once, as a power cut would.
     pub(crate) fn kill(mut self) {
-        assert!(self.process.try_wait().unwrap().is_none(), "the worker ended by itself: {}", self.log());
+        assert!(
+            self.process.try_wait().unwrap().is_none(),
+            "the worker ended by itself: {}",
+            self.log()
+        );
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
-        let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.process.id())]).status().unwrap();
+        let asked = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", self.process.id())])
+            .status()
+            .unwrap();
         assert!(asked.success());
     }
 
     /// Asks it to read its configuration again.
     pub(crate) fn reload(&self) {
-        let asked = Command::new("sh").args(["-c", &format!("kill -HUP {}", self.process.id())]).status().unwrap();
+        let asked = Command::new("sh")
+            .args(["-c", &format!("kill -HUP {}", self.process.id())])
+            .status()
+            .unwrap();
         assert!(asked.success());
     }
 
@@ -66,7 +84,10 @@ impl Worker {
     }
 
     fn log(&mut self) -> String {
-        self.log.take().map(|log| log.join().unwrap()).unwrap_or_default()
+        self.log
+            .take()
+            .map(|log| log.join().unwrap())
+            .unwrap_or_default()
     }
 }
 

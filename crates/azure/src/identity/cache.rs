@@ -39,14 +39,29 @@ struct Shared {
 
 impl std::fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenCache").field("of", &self.shared.issuer.name()).finish_non_exhaustive()
+        f.debug_struct("TokenCache")
+            .field("of", &self.shared.issuer.name())
+            .finish_non_exhaustive()
     }
 }
 
 impl TokenCache {
-    pub(super) fn new(issuer: Box<dyn Issuer>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
-        let shared = Shared { issuer, renewal: Mutex::default(), requesting: tokio::sync::Mutex::new(()), clock, chance };
-        Self { shared: Arc::new(shared), renewals: Mutex::default() }
+    pub(super) fn new(
+        issuer: Box<dyn Issuer>,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+    ) -> Self {
+        let shared = Shared {
+            issuer,
+            renewal: Mutex::default(),
+            requesting: tokio::sync::Mutex::new(()),
+            clock,
+            chance,
+        };
+        Self {
+            shared: Arc::new(shared),
+            renewals: Mutex::default(),
+        }
     }
 
     /// A token that is valid now. Waits only where there is none.
@@ -68,7 +83,10 @@ impl TokenCache {
     /// Requests to other services, which may accept the refused one, go on with it meanwhile.
     pub(crate) async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
-        self.shared.renewal().held().filter(|token| token != refused)
+        self.shared
+            .renewal()
+            .held()
+            .filter(|token| token != refused)
     }
 
     fn renew_beside(&self) {
@@ -110,7 +128,11 @@ impl Shared {
 
     async fn issue(&self) {
         let outcome = self.issuer.issue().await;
-        let (now, unit, name) = (self.clock.monotonic(), self.chance.unit(), self.issuer.name());
+        let (now, unit, name) = (
+            self.clock.monotonic(),
+            self.chance.unit(),
+            self.issuer.name(),
+        );
         match outcome {
             Ok((token, life)) => {
                 if self.renewal().issued(token, life, now, unit) {
@@ -148,7 +170,11 @@ mod tests {
         async fn issue(&self) -> Result<(BearerToken, Duration), TokenError> {
             let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.away.load(Ordering::SeqCst) { Err(TokenError::credential("away")) } else { Ok((token(number), HOUR)) }
+            if self.away.load(Ordering::SeqCst) {
+                Err(TokenError::credential("away"))
+            } else {
+                Ok((token(number), HOUR))
+            }
         }
 
         fn name(&self) -> &'static str {
@@ -162,7 +188,11 @@ mod tests {
 
     fn tokens() -> (Arc<TokenCache>, Arc<Script>) {
         let script = Arc::new(Script::default());
-        let tokens = TokenCache::new(Box::new(Arc::clone(&script)), Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
+        let tokens = TokenCache::new(
+            Box::new(Arc::clone(&script)),
+            Arc::new(SystemClock::new()),
+            Arc::new(SeededChance::new(7)),
+        );
         (Arc::new(tokens), script)
     }
 
@@ -186,7 +216,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_gives_up_keeps_the_others_waiting_no_longer_than_one_request() {
         let (tokens, script) = tokens();
-        assert!(tokio::time::timeout(Duration::from_millis(500), tokens.token()).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(500), tokens.token())
+                .await
+                .is_err()
+        );
         assert_eq!(tokens.token().await, Ok(token(2)));
         assert_eq!(script.requests.load(Ordering::SeqCst), 2);
     }
@@ -229,18 +263,29 @@ mod tests {
             let began = tokio::time::Instant::now();
             (tokens.token().await, began.elapsed())
         });
-        assert_eq!((replaced, beside), (Some(token(2)), (Ok(token(1)), Duration::ZERO)));
+        assert_eq!(
+            (replaced, beside),
+            (Some(token(2)), (Ok(token(1)), Duration::ZERO))
+        );
         script.away.store(true, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(tokens.in_place_of(&token(2)).await, None);
-        assert_eq!(tokens.token().await, Ok(token(2)), "the service that refused it is alone in that");
+        assert_eq!(
+            tokens.token().await,
+            Ok(token(2)),
+            "the service that refused it is alone in that"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_token_is_replaced_once() {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
-        assert_eq!(tokens.in_place_of(&old).await, None, "a token that was just issued is not replaced");
+        assert_eq!(
+            tokens.in_place_of(&old).await,
+            None,
+            "a token that was just issued is not replaced"
+        );
         tokio::time::sleep(Duration::from_mins(1)).await;
         let all = futures::future::join_all((0..100).map(|_| tokens.in_place_of(&old))).await;
         assert!(all.iter().all(|got| *got == Some(token(2))));

@@ -39,11 +39,16 @@ impl Assertion {
         now: Timestamp,
         chance: &dyn Chance,
     ) -> Result<Self, TokenError> {
-        let unfit = |what: &str| TokenError::credential(&format!("the file {} {what}", file.display()));
-        let unreadable = |_| unfit("cannot be read, or lacks a certificate or an unencrypted private key in PEM");
+        let unfit =
+            |what: &str| TokenError::credential(&format!("the file {} {what}", file.display()));
+        let unreadable = |_| {
+            unfit("cannot be read, or lacks a certificate or an unencrypted private key in PEM")
+        };
         let certificate = CertificateDer::from_pem_file(file).map_err(unreadable)?;
         let key = PrivateKeyDer::from_pem_file(file).map_err(unreadable)?;
-        let signer = any_supported_type(&key).ok().and_then(|key| key.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]));
+        let signer = any_supported_type(&key)
+            .ok()
+            .and_then(|key| key.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]));
         let signer = signer.ok_or_else(|| unfit("has a private key that is not RSA"))?;
         let header = json!({"alg": "PS256", "typ": "JWT", "x5t#S256": BASE64URL.encode(Sha256::digest(&certificate))});
         let claims = json!({
@@ -56,8 +61,13 @@ impl Assertion {
         });
         let encoded = |part: &Value| BASE64URL.encode(part.to_string());
         let signed = format!("{}.{}", encoded(&header), encoded(&claims));
-        let signature = signer.sign(signed.as_bytes()).map_err(|_| unfit("has a private key that does not sign"))?;
-        Ok(Self(SecretString::from(format!("{signed}.{}", BASE64URL.encode(signature)))))
+        let signature = signer
+            .sign(signed.as_bytes())
+            .map_err(|_| unfit("has a private key that does not sign"))?;
+        Ok(Self(SecretString::from(format!(
+            "{signed}.{}",
+            BASE64URL.encode(signature)
+        ))))
     }
 }
 

@@ -8,10 +8,11 @@ use azure_core_v1::cloud::{CloudConfiguration, CustomConfiguration};
 use azure_core_v1::credentials::{Secret, TokenCredential};
 use azure_core_v1::http::{ClientOptions, HttpClient, RetryOptions, Transport};
 use azure_identity::{
-    AzureCliCredential, AzureCliCredentialOptions, AzureDeveloperCliCredential, AzureDeveloperCliCredentialOptions,
-    ClientAssertionCredential, ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
-    ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId, WorkloadIdentityCredential,
-    WorkloadIdentityCredentialOptions,
+    AzureCliCredential, AzureCliCredentialOptions, AzureDeveloperCliCredential,
+    AzureDeveloperCliCredentialOptions, ClientAssertionCredential,
+    ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
+    ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId,
+    WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
 use secrecy::ExposeSecret as _;
 use tracing::info;
@@ -44,9 +45,22 @@ pub(super) struct CredentialChain {
 
 impl TokenCache {
     /// Tokens for `scope`; `name` says in logs what they are for. Nothing is requested yet.
-    pub(crate) fn of(identity: &Arc<Identity>, cloud: &Cloud, scope: &'static str, name: String) -> Result<Arc<Self>, reqwest::Error> {
+    pub(crate) fn of(
+        identity: &Arc<Identity>,
+        cloud: &Cloud,
+        scope: &'static str,
+        name: String,
+    ) -> Result<Arc<Self>, reqwest::Error> {
         let http = Arc::new(TokenTransport::new()?);
-        Ok(Self::over(identity, cloud, scope, name, http, Arc::new(SystemClock::new()), Arc::new(SystemChance::new())))
+        Ok(Self::over(
+            identity,
+            cloud,
+            scope,
+            name,
+            http,
+            Arc::new(SystemClock::new()),
+            Arc::new(SystemChance::new()),
+        ))
     }
 
     /// As [`of`](Self::of), with other means.
@@ -60,7 +74,12 @@ impl TokenCache {
         chance: Arc<dyn Chance>,
     ) -> Arc<Self> {
         let source = CredentialChain {
-            authority: identity.authority.as_ref().map_or(cloud.authority, Url::as_str).trim_end_matches('/').to_owned(),
+            authority: identity
+                .authority
+                .as_ref()
+                .map_or(cloud.authority, Url::as_str)
+                .trim_end_matches('/')
+                .to_owned(),
             identity: Arc::clone(identity),
             scope,
             name,
@@ -87,20 +106,35 @@ impl CredentialChain {
 
     /// The library's credential, made for one request: the library keeps a token until five minutes before its end, whatever a service
     /// says of it, and a federated token for ten minutes.
-    fn credential(&self, credential: &EntraCredential) -> Result<Arc<dyn TokenCredential>, TokenError> {
+    fn credential(
+        &self,
+        credential: &EntraCredential,
+    ) -> Result<Arc<dyn TokenCredential>, TokenError> {
         let client_options = self.options();
         let made: azure_core_v1::Result<Arc<dyn TokenCredential>> = match credential {
-            EntraCredential::ClientSecret { application, secret } => ClientSecretCredential::new(
+            EntraCredential::ClientSecret {
+                application,
+                secret,
+            } => ClientSecretCredential::new(
                 &application.tenant,
                 application.client.clone(),
                 Secret::new(secret.expose_secret().to_owned()),
                 Some(ClientSecretCredentialOptions { client_options }),
             )
             .map(|made| made as _),
-            EntraCredential::ClientCertificate { application, certificate } => ClientAssertionCredential::new(
+            EntraCredential::ClientCertificate {
+                application,
+                certificate,
+            } => ClientAssertionCredential::new(
                 application.tenant.clone(),
                 application.client.clone(),
-                Assertion::sign(application, certificate, &self.authority, self.clock.now(), &*self.chance)?,
+                Assertion::sign(
+                    application,
+                    certificate,
+                    &self.authority,
+                    self.clock.now(),
+                    &*self.chance,
+                )?,
                 Some(ClientAssertionCredentialOptions { client_options }),
             )
             .map(|made| made as _),
@@ -113,37 +147,69 @@ impl CredentialChain {
                 }))
                 .map(|made| made as _)
             }
-            EntraCredential::ManagedIdentity { client } => ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
-                user_assigned_id: client.clone().map(UserAssignedId::ClientId),
-                client_options,
-            }))
-            .map(|made| made as _),
-            EntraCredential::AzureCli { tenant } => {
-                AzureCliCredential::new(Some(AzureCliCredentialOptions { tenant_id: tenant.clone(), ..Default::default() }))
-                    .map(|made| made as _)
+            EntraCredential::ManagedIdentity { client } => {
+                ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
+                    user_assigned_id: client.clone().map(UserAssignedId::ClientId),
+                    client_options,
+                }))
+                .map(|made| made as _)
             }
-            EntraCredential::AzureDeveloperCli { tenant } => AzureDeveloperCliCredential::new(Some(AzureDeveloperCliCredentialOptions {
-                tenant_id: tenant.clone(),
-                ..Default::default()
-            }))
-            .map(|made| made as _),
+            EntraCredential::AzureCli { tenant } => {
+                AzureCliCredential::new(Some(AzureCliCredentialOptions {
+                    tenant_id: tenant.clone(),
+                    ..Default::default()
+                }))
+                .map(|made| made as _)
+            }
+            EntraCredential::AzureDeveloperCli { tenant } => {
+                AzureDeveloperCliCredential::new(Some(AzureDeveloperCliCredentialOptions {
+                    tenant_id: tenant.clone(),
+                    ..Default::default()
+                }))
+                .map(|made| made as _)
+            }
         };
         made.map_err(|error| TokenError::of(&error))
     }
 
-    async fn ask(&self, credential: &EntraCredential) -> Result<(BearerToken, Duration), TokenError> {
-        let token = self.credential(credential)?.get_token(&[self.scope], None).await.map_err(|error| TokenError::of(&error))?;
+    async fn ask(
+        &self,
+        credential: &EntraCredential,
+    ) -> Result<(BearerToken, Duration), TokenError> {
+        let token = self
+            .credential(credential)?
+            .get_token(&[self.scope], None)
+            .await
+            .map_err(|error| TokenError::of(&error))?;
         let seconds = token.expires_on.unix_timestamp() - self.clock.now().as_second();
-        Ok((BearerToken::new(token.token.secret())?, Duration::from_secs(seconds.try_into().unwrap_or(0))))
+        Ok((
+            BearerToken::new(token.token.secret())?,
+            Duration::from_secs(seconds.try_into().unwrap_or(0)),
+        ))
     }
 
     /// Says once which credential serves, and why no other does.
     fn take(&self, place: usize, failures: Vec<(String, TokenError)>) {
         if self.taken.set(place).is_ok() {
-            let failed = failures.into_iter().map(|(name, error)| format!("{name}: {error}"));
-            let others: Vec<String> = self.identity.ruled_out.iter().cloned().chain(failed).collect();
-            let others = if others.is_empty() { String::new() } else { format!(", not {}", others.join("; ")) };
-            info!("entra: {} signs in by {}{others}", self.name, self.identity.credentials[place]);
+            let failed = failures
+                .into_iter()
+                .map(|(name, error)| format!("{name}: {error}"));
+            let others: Vec<String> = self
+                .identity
+                .ruled_out
+                .iter()
+                .cloned()
+                .chain(failed)
+                .collect();
+            let others = if others.is_empty() {
+                String::new()
+            } else {
+                format!(", not {}", others.join("; "))
+            };
+            info!(
+                "entra: {} signs in by {}{others}",
+                self.name, self.identity.credentials[place]
+            );
         }
     }
 }

@@ -30,45 +30,79 @@ impl TokenError {
             404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },
             _ => ErrorClass::Unauthorised,
         };
-        let said = said(&answer.body).map(|text| format!(": {text}")).unwrap_or_default();
+        let said = said(&answer.body)
+            .map(|text| format!(": {text}"))
+            .unwrap_or_default();
         // IMDS answers 404 where the machine has no identity, too.
         let later = class.is_transient() && answer.status != 404;
-        Self { text: format!("{host} answered {}{said}", answer.status), class, later }
+        Self {
+            text: format!("{host} answered {}{said}", answer.status),
+            class,
+            later,
+        }
     }
 
     /// There is no whole answer.
     pub(super) fn unreachable(host: &str, fault: &HttpFault) -> Self {
-        Self { text: format!("{host}: {}", fault.text()), class: ErrorClass::Transient { retry_after: None }, later: false }
+        Self {
+            text: format!("{host}: {}", fault.text()),
+            class: ErrorClass::Transient { retry_after: None },
+            later: false,
+        }
     }
 
     /// A credential gave no answer at all.
     pub(super) fn silent(limit: Duration) -> Self {
         let text = format!("no answer within {} s", limit.as_secs());
-        Self { text, class: ErrorClass::Transient { retry_after: None }, later: false }
+        Self {
+            text,
+            class: ErrorClass::Transient { retry_after: None },
+            later: false,
+        }
     }
 
     /// The token cannot be sent.
     pub(super) fn unusable() -> Self {
-        Self { text: "the token has characters that cannot be sent".to_owned(), class: ErrorClass::Unauthorised, later: false }
+        Self {
+            text: "the token has characters that cannot be sent".to_owned(),
+            class: ErrorClass::Unauthorised,
+            later: false,
+        }
     }
 
     /// Of a credential as such: its file, its tool or its settings.
     pub(super) fn credential(text: &str) -> Self {
-        Self { text: short(text), class: ErrorClass::Unauthorised, later: false }
+        Self {
+            text: short(text),
+            class: ErrorClass::Unauthorised,
+            later: false,
+        }
     }
 
     /// The error of the identity library: the one that our transport put into it, else its own words.
     pub(super) fn of(error: &azure_core_v1::Error) -> Self {
-        let own = std::iter::successors(Some(error as &dyn Error), |&error| error.source()).find_map(|cause| cause.downcast_ref::<Self>());
-        own.cloned().unwrap_or_else(|| Self::credential(&error.to_string()))
+        let own = std::iter::successors(Some(error as &dyn Error), |&error| error.source())
+            .find_map(|cause| cause.downcast_ref::<Self>());
+        own.cloned()
+            .unwrap_or_else(|| Self::credential(&error.to_string()))
     }
 
     /// Of several credentials none of which gave a token.
     pub(super) fn of_all(failures: &[(String, Self)]) -> Self {
-        let texts: Vec<String> = failures.iter().map(|(name, error)| format!("{name}: {}", error.text)).collect();
+        let texts: Vec<String> = failures
+            .iter()
+            .map(|(name, error)| format!("{name}: {}", error.text))
+            .collect();
         // One that may succeed later decides.
-        let class = failures.iter().map(|(_, error)| error.class).find(|class| class.is_transient());
-        Self { text: format!("no token by {}", texts.join("; ")), class: class.unwrap_or(ErrorClass::Unauthorised), later: false }
+        let class = failures
+            .iter()
+            .map(|(_, error)| error.class)
+            .find(|class| class.is_transient());
+        Self {
+            text: format!("no token by {}", texts.join("; ")),
+            class: class.unwrap_or(ErrorClass::Unauthorised),
+            later: false,
+        }
     }
 
     /// Whether its endpoint is there and serves later.
@@ -90,15 +124,28 @@ impl TokenError {
 /// The endpoint's words: `error_description` of Entra ID ("AADSTS700016: …") and IMDS, `message` of App Service.
 fn said(body: &[u8]) -> Option<String> {
     let json: Value = serde_json::from_slice(body).ok()?;
-    let text = ["error_description", "message", "error"].iter().find_map(|key| json.get(key)?.as_str())?;
+    let text = ["error_description", "message", "error"]
+        .iter()
+        .find_map(|key| json.get(key)?.as_str())?;
     Some(short(text))
 }
 
 /// One line, without the ids that Entra ID appends and the library's link.
 fn short(text: &str) -> String {
-    let text = text.split(" Trace ID:").next().unwrap_or_default().split("\nTo troubleshoot").next().unwrap_or_default();
+    let text = text
+        .split(" Trace ID:")
+        .next()
+        .unwrap_or_default()
+        .split("\nTo troubleshoot")
+        .next()
+        .unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect()
+    words
+        .join(" ")
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MESSAGE_CHARS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -106,40 +153,80 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &'static str) -> HttpAnswer {
-        HttpAnswer { status, headers: reqwest::header::HeaderMap::new(), body: body.into() }
+        HttpAnswer {
+            status,
+            headers: reqwest::header::HeaderMap::new(),
+            body: body.into(),
+        }
     }
 
     #[test]
     fn a_refusal_names_the_endpoint_and_its_code() {
         let body = r#"{"error":"invalid_client","error_description":"AADSTS7000215: Invalid client secret provided. Trace ID: 1 Correlation ID: 2","error_codes":[7000215]}"#;
         let error = TokenError::answered("login.microsoftonline.com", &answer(401, body));
-        assert_eq!(error.to_string(), "login.microsoftonline.com answered 401: AADSTS7000215: Invalid client secret provided.");
+        assert_eq!(
+            error.to_string(),
+            "login.microsoftonline.com answered 401: AADSTS7000215: Invalid client secret provided."
+        );
         assert_eq!(error.class(), ErrorClass::Unauthorised);
         let imds = TokenError::answered(
             "169.254.169.254",
-            &answer(400, r#"{"error":"invalid_request","error_description":"Identity not found"}"#),
+            &answer(
+                400,
+                r#"{"error":"invalid_request","error_description":"Identity not found"}"#,
+            ),
         );
-        assert_eq!(imds.text(), "169.254.169.254 answered 400: Identity not found");
-        assert_eq!(TokenError::answered("h", &answer(502, "<html>")).text(), "h answered 502");
+        assert_eq!(
+            imds.text(),
+            "169.254.169.254 answered 400: Identity not found"
+        );
+        assert_eq!(
+            TokenError::answered("h", &answer(502, "<html>")).text(),
+            "h answered 502"
+        );
     }
 
     #[test]
     fn an_endpoint_that_is_away_or_busy_may_answer_later() {
         for status in [404, 408, 410, 429, 500, 503] {
-            assert!(TokenError::answered("h", &answer(status, "")).class().is_transient(), "{status}");
+            assert!(
+                TokenError::answered("h", &answer(status, ""))
+                    .class()
+                    .is_transient(),
+                "{status}"
+            );
         }
-        assert!(TokenError::unreachable("h", &HttpFault::Refused("no connection".to_owned())).class().is_transient());
-        assert_eq!(TokenError::answered("h", &answer(400, "")).class(), ErrorClass::Unauthorised);
+        assert!(
+            TokenError::unreachable("h", &HttpFault::Refused("no connection".to_owned()))
+                .class()
+                .is_transient()
+        );
+        assert_eq!(
+            TokenError::answered("h", &answer(400, "")).class(),
+            ErrorClass::Unauthorised
+        );
     }
 
     #[test]
     fn of_several_credentials_each_has_its_reason() {
         let failures = [
-            ("managed identity".to_owned(), TokenError::unreachable("169.254.169.254", &HttpFault::Refused("no connection".to_owned()))),
-            ("Azure CLI".to_owned(), TokenError::credential("az not found on PATH\nTo troubleshoot, visit https://x")),
+            (
+                "managed identity".to_owned(),
+                TokenError::unreachable(
+                    "169.254.169.254",
+                    &HttpFault::Refused("no connection".to_owned()),
+                ),
+            ),
+            (
+                "Azure CLI".to_owned(),
+                TokenError::credential("az not found on PATH\nTo troubleshoot, visit https://x"),
+            ),
         ];
         let error = TokenError::of_all(&failures);
-        assert_eq!(error.text(), "no token by managed identity: 169.254.169.254: no connection; Azure CLI: az not found on PATH");
+        assert_eq!(
+            error.text(),
+            "no token by managed identity: 169.254.169.254: no connection; Azure CLI: az not found on PATH"
+        );
         assert!(error.class().is_transient());
     }
 }

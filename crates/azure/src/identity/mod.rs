@@ -37,7 +37,8 @@ pub(crate) struct BearerToken(reqwest::header::HeaderValue);
 impl BearerToken {
     /// The token that a credential issued.
     fn new(secret: &str) -> Result<Self, TokenError> {
-        let mut value = reqwest::header::HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| TokenError::unusable())?;
+        let mut value = reqwest::header::HeaderValue::from_str(&format!("Bearer {secret}"))
+            .map_err(|_| TokenError::unusable())?;
         value.set_sensitive(true);
         Ok(Self(value))
     }

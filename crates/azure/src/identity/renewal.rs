@@ -75,10 +75,21 @@ impl Renewal {
     }
 
     /// Takes a token that lives so long; `unit` is a random number from 0 up to 1. Whether failures end with it.
-    pub(super) fn issued(&mut self, token: BearerToken, life: Duration, now: Duration, unit: f64) -> bool {
+    pub(super) fn issued(
+        &mut self,
+        token: BearerToken,
+        life: Duration,
+        now: Duration,
+        unit: f64,
+    ) -> bool {
         let life = life.max(SHORTEST_LIFE);
         let share = RENEWED_AFTER.0 + unit * (RENEWED_AFTER.1 - RENEWED_AFTER.0);
-        self.held = Some(Held { token, issued: now, renew: now + life.mul_f64(share), over: now + life });
+        self.held = Some(Held {
+            token,
+            issued: now,
+            renew: now + life.mul_f64(share),
+            over: now + life,
+        });
         self.failure.take().is_some()
     }
 
@@ -87,8 +98,18 @@ impl Renewal {
         let last = self.failure.take();
         let changed = last.as_ref().is_none_or(|last| last.error != error);
         let times = last.map_or(0, |last| last.times).saturating_add(1);
-        let wait = PAUSES.wait(times, unit).max(error.class().retry_after().unwrap_or_default().min(LONGEST_PAUSE));
-        self.failure = Some(RenewalFailure { error, times, again: now + wait });
+        let wait = PAUSES.wait(times, unit).max(
+            error
+                .class()
+                .retry_after()
+                .unwrap_or_default()
+                .min(LONGEST_PAUSE),
+        );
+        self.failure = Some(RenewalFailure {
+            error,
+            times,
+            again: now + wait,
+        });
         changed
     }
 
@@ -96,7 +117,11 @@ impl Renewal {
     /// another to be any better, or where the last request for one has just failed.
     pub(super) fn is_replaced(&self, refused: &BearerToken, now: Duration) -> bool {
         let is_old = |held: &Held| held.token == *refused && now >= held.issued + REPLACED_FROM;
-        self.held.as_ref().is_none_or(is_old) && self.failure.as_ref().is_none_or(|failure| now >= failure.again)
+        self.held.as_ref().is_none_or(is_old)
+            && self
+                .failure
+                .as_ref()
+                .is_none_or(|failure| now >= failure.again)
     }
 
     /// The token that was issued last.
@@ -144,7 +169,9 @@ mod tests {
         let renewed = |unit| {
             let mut renewal = Renewal::default();
             renewal.issued(token("a"), HOUR, at(0), unit);
-            (0..60).find(|minute| renewal.step(at(*minute)) != TokenStep::Use(token("a"))).unwrap()
+            (0..60)
+                .find(|minute| renewal.step(at(*minute)) != TokenStep::Use(token("a")))
+                .unwrap()
         };
         assert_eq!((renewed(0.0), renewed(0.99)), (42, 48));
     }
@@ -154,9 +181,18 @@ mod tests {
         let mut renewal = holding();
         assert!(renewal.failed(away(), at(50), 0.5));
         assert_eq!(renewal.step(at(50)), TokenStep::Use(token("a")));
-        assert_eq!(renewal.step(at(50) + Duration::from_secs(1)), TokenStep::Renew(token("a")));
-        assert!(!renewal.failed(away(), at(51), 0.5), "the same failure is no news");
-        assert_eq!(renewal.step(at(51) + Duration::from_millis(1_999)), TokenStep::Use(token("a")));
+        assert_eq!(
+            renewal.step(at(50) + Duration::from_secs(1)),
+            TokenStep::Renew(token("a"))
+        );
+        assert!(
+            !renewal.failed(away(), at(51), 0.5),
+            "the same failure is no news"
+        );
+        assert_eq!(
+            renewal.step(at(51) + Duration::from_millis(1_999)),
+            TokenStep::Use(token("a"))
+        );
         assert!(renewal.failed(TokenError::credential("refused"), at(59), 0.5));
         assert_eq!(renewal.step(at(60)), TokenStep::Request);
         assert!(renewal.issued(token("b"), HOUR, at(60), 0.5));
@@ -167,7 +203,9 @@ mod tests {
     fn an_endpoint_that_asks_for_a_day_is_asked_again_within_minutes() {
         let answer = crate::http::HttpAnswer {
             status: 503,
-            headers: [(reqwest::header::RETRY_AFTER, u64::MAX.into())].into_iter().collect(),
+            headers: [(reqwest::header::RETRY_AFTER, u64::MAX.into())]
+                .into_iter()
+                .collect(),
             body: bytes::Bytes::new(),
         };
         let mut renewal = Renewal::default();
@@ -198,8 +236,14 @@ mod tests {
         assert!(!renewal.is_replaced(&token("a"), Duration::from_secs(29)));
         assert!(!renewal.is_replaced(&token("older"), at(1)));
         assert!(renewal.is_replaced(&token("a"), at(1)));
-        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")), "others go on with it");
+        assert_eq!(
+            renewal.step(at(1)),
+            TokenStep::Use(token("a")),
+            "others go on with it"
+        );
         renewal.failed(away(), at(1), 0.5);
-        assert!(!renewal.is_replaced(&token("a"), at(1)) && renewal.is_replaced(&token("a"), at(2)));
+        assert!(
+            !renewal.is_replaced(&token("a"), at(1)) && renewal.is_replaced(&token("a"), at(2))
+        );
     }
 }

@@ -1,7 +1,12 @@
 //! Identities from the token endpoint to the storage service: a local authority under the identity library, and a storage service that
 //! checks the token of every request.
 
-#[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "these tests use a part of what several test binaries share")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::pedantic,
+    reason = "these tests use a part of what several test binaries share"
+)]
 #[path = "../../../../tests/support/stub.rs"]
 mod stub;
 
@@ -29,7 +34,10 @@ use crate::http::{Authentication, HttpAnswer, HttpFault};
 use crate::search::{self, SearchService};
 use crate::settings::{AzureAccount, EndpointOverrides};
 use crate::system::{SeededChance, SystemClock};
-use evenkeel_model::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, TableName};
+use evenkeel_model::model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName,
+    TableName,
+};
 use evenkeel_model::ports::{Account, Clock, ErrorClass, StoreError};
 use evenkeel_model::settings::{Application, EntraCredential, Identity, SinkAuth};
 
@@ -90,20 +98,32 @@ impl std::fmt::Debug for TestClock {
 }
 
 fn answer(status: u16, body: &Value) -> HttpAnswer {
-    HttpAnswer { status, headers: reqwest::header::HeaderMap::new(), body: body.to_string().into() }
+    HttpAnswer {
+        status,
+        headers: reqwest::header::HeaderMap::new(),
+        body: body.to_string().into(),
+    }
 }
 
 #[async_trait]
 impl HttpClient for Authority {
     async fn execute_request(&self, request: &Request) -> azure_core_v1::Result<AsyncRawResponse> {
         let url = request.url();
-        let Body::Bytes(body) = request.body() else { panic!("a streamed body") };
+        let Body::Bytes(body) = request.body() else {
+            panic!("a streamed body")
+        };
         let pairs = url::form_urlencoded::parse(body).chain(url.query_pairs());
-        let fields = pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let fields = pairs
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
         let host = url.host_str().unwrap().to_owned();
         let number = {
             let mut asked = self.asked.lock().unwrap();
-            asked.push(Asked { host: host.clone(), path: url.path().to_owned(), fields });
+            asked.push(Asked {
+                host: host.clone(),
+                path: url.path().to_owned(),
+                fields,
+            });
             asked.len()
         };
         let refusal = self.refusal.lock().unwrap().clone();
@@ -129,7 +149,14 @@ impl Authority {
     /// A field of the latest request.
     fn field(&self, name: &str) -> String {
         let asked = self.asked.lock().unwrap();
-        asked.last().unwrap().fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone()).unwrap_or_default()
+        asked
+            .last()
+            .unwrap()
+            .fields
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default()
     }
 
     fn refuse(&self, refusal: Option<Result<HttpAnswer, HttpFault>>) {
@@ -144,12 +171,33 @@ fn signed_in(
     valid: Arc<Mutex<BTreeSet<String>>>,
     scope: &'static str,
 ) -> (Arc<Identity>, Arc<Authority>, Arc<TokenCache>) {
-    let clock = Arc::new(TestClock { start: SystemClock::new().now().as_second(), passed: Mutex::default(), wrong_by });
-    let authority = Arc::new(Authority { asked: Mutex::default(), refusal: Mutex::default(), valid, clock: Arc::clone(&clock) });
-    let identity = Arc::new(Identity { credentials, ruled_out: Vec::new(), authority: None });
+    let clock = Arc::new(TestClock {
+        start: SystemClock::new().now().as_second(),
+        passed: Mutex::default(),
+        wrong_by,
+    });
+    let authority = Arc::new(Authority {
+        asked: Mutex::default(),
+        refusal: Mutex::default(),
+        valid,
+        clock: Arc::clone(&clock),
+    });
+    let identity = Arc::new(Identity {
+        credentials,
+        ruled_out: Vec::new(),
+        authority: None,
+    });
     let cloud = Cloud::or_public(&Url::parse("http://127.0.0.1").unwrap());
     let chance = Arc::new(SeededChance::new(1));
-    let tokens = TokenCache::over(&identity, cloud, scope, "[accounts.main]".to_owned(), authority.clone(), clock, chance);
+    let tokens = TokenCache::over(
+        &identity,
+        cloud,
+        scope,
+        "[accounts.main]".to_owned(),
+        authority.clone(),
+        clock,
+        chance,
+    );
     (identity, authority, tokens)
 }
 
@@ -171,32 +219,63 @@ impl World {
         let valid: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&valid);
         let storage = Stub::start(move |request| match request.header("authorization") {
-            Some(token) if known.lock().unwrap().contains(token) => {
-                Reply::status(404).header("x-ms-error-code", "ResourceNotFound").like_azure().into()
-            }
-            _ => Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo").into(),
+            Some(token) if known.lock().unwrap().contains(token) => Reply::status(404)
+                .header("x-ms-error-code", "ResourceNotFound")
+                .like_azure()
+                .into(),
+            _ => Reply::status(401)
+                .header("x-ms-error-code", "InvalidAuthenticationInfo")
+                .into(),
         });
         Self::with_storage(credentials, wrong_by, valid, storage)
     }
 
-    fn with_storage(credentials: Vec<EntraCredential>, wrong_by: i64, valid: Arc<Mutex<BTreeSet<String>>>, storage: Stub) -> Self {
+    fn with_storage(
+        credentials: Vec<EntraCredential>,
+        wrong_by: i64,
+        valid: Arc<Mutex<BTreeSet<String>>>,
+        storage: Stub,
+    ) -> Self {
         let (identity, authority, tokens) = signed_in(credentials, wrong_by, valid, STORAGE_SCOPE);
         let endpoint = Some(format!("http://127.0.0.1:{}/contoso", storage.port()));
-        let overrides = EndpointOverrides { table: endpoint.clone(), queue: endpoint.clone(), blob: endpoint, suffix: None };
-        let settings = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides).unwrap();
+        let overrides = EndpointOverrides {
+            table: endpoint.clone(),
+            queue: endpoint.clone(),
+            blob: endpoint,
+            suffix: None,
+        };
+        let settings =
+            AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides)
+                .unwrap();
         let clock = Arc::clone(&authority.clock);
-        Self { account: connect_with(&settings, Some(tokens)).unwrap(), authority, clock, storage }
+        Self {
+            account: connect_with(&settings, Some(tokens)).unwrap(),
+            authority,
+            clock,
+            storage,
+        }
     }
 
     /// Reads an entity, which is not there.
     async fn read(&self) -> Result<(), StoreError> {
-        let (table, key) = (TableName::new("Employees").unwrap(), EntityKey::new("p", "r").unwrap());
-        self.account.tables.get(&table, &key, None).await.map(|row| assert!(row.is_none()))
+        let (table, key) = (
+            TableName::new("Employees").unwrap(),
+            EntityKey::new("p", "r").unwrap(),
+        );
+        self.account
+            .tables
+            .get(&table, &key, None)
+            .await
+            .map(|row| assert!(row.is_none()))
     }
 
     /// The tokens as the storage service saw them.
     fn sent(&self) -> Vec<String> {
-        self.storage.requests().iter().map(|request| request.header("authorization").unwrap_or("none").to_owned()).collect()
+        self.storage
+            .requests()
+            .iter()
+            .map(|request| request.header("authorization").unwrap_or("none").to_owned())
+            .collect()
     }
 
     /// From now on the storage service refuses what was issued so far.
@@ -206,15 +285,23 @@ impl World {
 }
 
 fn application() -> Application {
-    Application { tenant: "contoso.example".to_owned(), client: "c1".to_owned() }
+    Application {
+        tenant: "contoso.example".to_owned(),
+        client: "c1".to_owned(),
+    }
 }
 
 fn by_secret() -> Vec<EntraCredential> {
-    vec![EntraCredential::ClientSecret { application: application(), secret: SecretString::from(SECRET) }]
+    vec![EntraCredential::ClientSecret {
+        application: application(),
+        secret: SecretString::from(SECRET),
+    }]
 }
 
 fn by_machine() -> Vec<EntraCredential> {
-    vec![EntraCredential::ManagedIdentity { client: Some("c2".to_owned()) }]
+    vec![EntraCredential::ManagedIdentity {
+        client: Some("c2".to_owned()),
+    }]
 }
 
 fn everything(error: &StoreError) -> String {
@@ -225,15 +312,36 @@ fn everything(error: &StoreError) -> String {
 async fn the_three_services_share_one_token() {
     let world = World::of(by_secret());
     world.read().await.unwrap();
-    let _ = world.account.queues.get(&QueueName::new("jobs").unwrap(), 1, Duration::from_secs(30)).await;
-    let _ = world.account.blobs.properties(&ContainerName::new("large").unwrap(), &BlobName::new("b").unwrap()).await;
+    let _ = world
+        .account
+        .queues
+        .get(&QueueName::new("jobs").unwrap(), 1, Duration::from_secs(30))
+        .await;
+    let _ = world
+        .account
+        .blobs
+        .properties(
+            &ContainerName::new("large").unwrap(),
+            &BlobName::new("b").unwrap(),
+        )
+        .await;
     assert_eq!(world.sent(), ["Bearer token-1"; 3]);
     let asked = world.authority.asked.lock().unwrap().clone();
     assert_eq!(
         (asked.len(), asked[0].host.as_str(), asked[0].path.as_str()),
-        (1, "login.microsoftonline.com", "/contoso.example/oauth2/v2.0/token")
+        (
+            1,
+            "login.microsoftonline.com",
+            "/contoso.example/oauth2/v2.0/token"
+        )
     );
-    assert_eq!((world.authority.field("client_id").as_str(), world.authority.field("client_secret").as_str()), ("c1", SECRET));
+    assert_eq!(
+        (
+            world.authority.field("client_id").as_str(),
+            world.authority.field("client_secret").as_str()
+        ),
+        ("c1", SECRET)
+    );
     assert_eq!(world.authority.field("scope"), STORAGE_SCOPE);
 }
 
@@ -252,7 +360,10 @@ async fn a_token_that_is_over_for_the_service_is_replaced_and_the_request_sent_a
     world.clock.pass(Duration::from_mins(1));
     world.expire();
     world.read().await.unwrap();
-    assert_eq!(world.sent(), ["Bearer token-1", "Bearer token-1", "Bearer token-2"]);
+    assert_eq!(
+        world.sent(),
+        ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
+    );
 }
 
 #[tokio::test]
@@ -266,7 +377,10 @@ async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
         world.read().await.unwrap();
         assert_eq!(world.authority.requests(), 2, "{wrong_by}");
         assert_eq!(
-            (world.authority.field("client_id").as_str(), world.authority.field("resource").as_str()),
+            (
+                world.authority.field("client_id").as_str(),
+                world.authority.field("resource").as_str()
+            ),
             ("c2", "https://storage.azure.com")
         );
     }
@@ -274,35 +388,66 @@ async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
 
 #[tokio::test]
 async fn the_token_of_a_wrong_tenant_is_refused_without_asking_for_one_after_the_other() {
-    let refuse = Stub::always(Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo"));
+    let refuse =
+        Stub::always(Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo"));
     let world = World::with_storage(by_secret(), 0, Arc::default(), refuse);
     for _ in 0..20 {
         let error = world.read().await.unwrap_err();
         assert_eq!(error.class, ErrorClass::Unauthorised);
-        assert!(error.message.starts_with("the storage account contoso refused the token: its tenant must be"), "{error}");
+        assert!(
+            error
+                .message
+                .starts_with("the storage account contoso refused the token: its tenant must be"),
+            "{error}"
+        );
     }
     assert_eq!(world.authority.requests(), 1);
 }
 
 #[tokio::test]
 async fn a_missing_role_is_named_with_the_account() {
-    let refuse = Stub::always(Reply::status(403).header("x-ms-error-code", "AuthorizationPermissionMismatch"));
+    let refuse = Stub::always(
+        Reply::status(403).header("x-ms-error-code", "AuthorizationPermissionMismatch"),
+    );
     let world = World::with_storage(by_secret(), 0, Arc::default(), refuse);
     let table = world.read().await.unwrap_err();
-    let queue = world.account.queues.get(&QueueName::new("jobs").unwrap(), 1, Duration::from_secs(30)).await.unwrap_err();
-    let blob = world.account.blobs.get(&ContainerName::new("large").unwrap(), &BlobName::new("b").unwrap(), None).await.unwrap_err();
-    for (error, role) in
-        [(table, "Storage Table Data Contributor"), (queue, "Storage Queue Data Contributor"), (blob, "Storage Blob Data Contributor")]
-    {
+    let queue = world
+        .account
+        .queues
+        .get(&QueueName::new("jobs").unwrap(), 1, Duration::from_secs(30))
+        .await
+        .unwrap_err();
+    let blob = world
+        .account
+        .blobs
+        .get(
+            &ContainerName::new("large").unwrap(),
+            &BlobName::new("b").unwrap(),
+            None,
+        )
+        .await
+        .unwrap_err();
+    for (error, role) in [
+        (table, "Storage Table Data Contributor"),
+        (queue, "Storage Queue Data Contributor"),
+        (blob, "Storage Blob Data Contributor"),
+    ] {
         assert_eq!(error.class, ErrorClass::Unauthorised);
-        assert!(error.message.contains(&format!("it needs the role \"{role}\" on the storage account contoso")), "{error}");
+        assert!(
+            error.message.contains(&format!(
+                "it needs the role \"{role}\" on the storage account contoso"
+            )),
+            "{error}"
+        );
     }
 }
 
 #[tokio::test]
 async fn an_authority_that_is_away_is_named_and_asked_again_later() {
     let world = World::of(by_secret());
-    world.authority.refuse(Some(Err(HttpFault::Refused("no connection: connection refused".to_owned()))));
+    world.authority.refuse(Some(Err(HttpFault::Refused(
+        "no connection: connection refused".to_owned(),
+    ))));
     for _ in 0..10 {
         let error = world.read().await.unwrap_err();
         assert!(error.class.is_transient());
@@ -311,7 +456,11 @@ async fn an_authority_that_is_away_is_named_and_asked_again_later() {
             "no token by client secret (client c1 in tenant contoso.example): login.microsoftonline.com: no connection: connection refused"
         );
     }
-    assert_eq!((world.authority.requests(), world.sent().len()), (1, 0), "neither authority nor service is asked in vain");
+    assert_eq!(
+        (world.authority.requests(), world.sent().len()),
+        (1, 0),
+        "neither authority nor service is asked in vain"
+    );
     world.authority.refuse(None);
     world.clock.pass(Duration::from_secs(2));
     world.read().await.unwrap();
@@ -324,7 +473,12 @@ async fn a_refusal_by_the_authority_names_its_code_and_no_secret() {
     world.authority.refuse(Some(Ok(answer(401, &body))));
     let error = world.read().await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Unauthorised);
-    assert!(error.message.ends_with("login.microsoftonline.com answered 401: AADSTS7000215: Invalid client secret provided."), "{error}");
+    assert!(
+        error.message.ends_with(
+            "login.microsoftonline.com answered 401: AADSTS7000215: Invalid client secret provided."
+        ),
+        "{error}"
+    );
     assert!(!everything(&error).contains(SECRET));
 }
 
@@ -345,7 +499,10 @@ async fn a_failed_renewal_fails_nothing_while_the_token_is_valid() {
 async fn a_rotated_federated_token_is_used_at_the_next_request_for_a_token() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "first").unwrap();
-    let world = World::of(vec![EntraCredential::WorkloadIdentity { application: application(), token: file.path().to_owned() }]);
+    let world = World::of(vec![EntraCredential::WorkloadIdentity {
+        application: application(),
+        token: file.path().to_owned(),
+    }]);
     world.read().await.unwrap();
     assert_eq!(world.authority.field("client_assertion"), "first");
     std::fs::write(file.path(), "second").unwrap();
@@ -356,7 +513,10 @@ async fn a_rotated_federated_token_is_used_at_the_next_request_for_a_token() {
     world.clock.pass(Duration::from_mins(61));
     let error = world.read().await.unwrap_err();
     assert!(
-        error.message.contains("workload identity (client c1 in tenant contoso.example): ") && error.message.contains("failed to read"),
+        error
+            .message
+            .contains("workload identity (client c1 in tenant contoso.example): ")
+            && error.message.contains("failed to read"),
         "{error}"
     );
 }
@@ -364,59 +524,130 @@ async fn a_rotated_federated_token_is_used_at_the_next_request_for_a_token() {
 #[tokio::test]
 async fn a_certificate_signs_an_assertion_that_its_public_key_verifies() {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
-    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    let certificate = rcgen::CertificateParams::new(Vec::new())
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), format!("{}{}", key.serialize_pem(), certificate.pem())).unwrap();
-    let by =
-        |certificate: &Path| vec![EntraCredential::ClientCertificate { application: application(), certificate: certificate.to_owned() }];
+    std::fs::write(
+        file.path(),
+        format!("{}{}", key.serialize_pem(), certificate.pem()),
+    )
+    .unwrap();
+    let by = |certificate: &Path| {
+        vec![EntraCredential::ClientCertificate {
+            application: application(),
+            certificate: certificate.to_owned(),
+        }]
+    };
     let world = World::of(by(file.path()));
     world.read().await.unwrap();
     let assertion = world.authority.field("client_assertion");
     let (signed, signature) = assertion.rsplit_once('.').unwrap();
     let signature = BASE64URL.decode(signature).unwrap();
-    UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, key.public_key_raw()).verify(signed.as_bytes(), &signature).unwrap();
-    let claims: Value = serde_json::from_slice(&BASE64URL.decode(signed.split_once('.').unwrap().1).unwrap()).unwrap();
-    assert_eq!(claims["aud"], "https://login.microsoftonline.com/contoso.example/oauth2/v2.0/token");
-    assert_eq!((claims["iss"].as_str(), claims["exp"].as_i64()), (Some("c1"), Some(world.clock.start + 300)));
+    UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, key.public_key_raw())
+        .verify(signed.as_bytes(), &signature)
+        .unwrap();
+    let claims: Value =
+        serde_json::from_slice(&BASE64URL.decode(signed.split_once('.').unwrap().1).unwrap())
+            .unwrap();
+    assert_eq!(
+        claims["aud"],
+        "https://login.microsoftonline.com/contoso.example/oauth2/v2.0/token"
+    );
+    assert_eq!(
+        (claims["iss"].as_str(), claims["exp"].as_i64()),
+        (Some("c1"), Some(world.clock.start + 300))
+    );
 
-    let error = World::of(by(Path::new("/nonexistent.pem"))).read().await.unwrap_err();
-    assert!(error.message.contains("the file /nonexistent.pem cannot be read"), "{error}");
+    let error = World::of(by(Path::new("/nonexistent.pem")))
+        .read()
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("the file /nonexistent.pem cannot be read"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() {
     let world = World::of([by_machine(), by_secret()].concat());
-    world.authority.refuse(Some(Ok(answer(400, &json!({"error_description": "Identity not found"})))));
+    world.authority.refuse(Some(Ok(answer(
+        400,
+        &json!({"error_description": "Identity not found"}),
+    ))));
     let error = world.read().await.unwrap_err();
-    let parts = ["managed identity (client c2): 169.254.169.254 answered 400: Identity not found; client secret (client c1"];
-    assert!(parts.iter().all(|part| error.message.contains(part)), "{error}");
+    let parts = [
+        "managed identity (client c2): 169.254.169.254 answered 400: Identity not found; client secret (client c1",
+    ];
+    assert!(
+        parts.iter().all(|part| error.message.contains(part)),
+        "{error}"
+    );
     world.authority.refuse(None);
     world.clock.pass(Duration::from_mins(1));
     world.read().await.unwrap();
-    assert_eq!(world.authority.asked.lock().unwrap().last().unwrap().host, "169.254.169.254");
+    assert_eq!(
+        world.authority.asked.lock().unwrap().last().unwrap().host,
+        "169.254.169.254"
+    );
     world.authority.refuse(Some(Ok(answer(503, &json!({})))));
     world.clock.pass(Duration::from_mins(61));
     let error = world.read().await.unwrap_err();
-    assert!(!error.message.contains("client secret"), "another identity does not take its place: {error}");
+    assert!(
+        !error.message.contains("client secret"),
+        "another identity does not take its place: {error}"
+    );
 }
 
 #[tokio::test]
 async fn a_search_sink_sends_tokens_of_its_own_audience_and_names_its_roles() {
     let refuse = Stub::always(Reply::status(403));
     let endpoint = Url::parse(&format!("http://127.0.0.1:{}", refuse.port())).unwrap();
-    let (identity, authority, tokens) = signed_in(by_secret(), 0, Arc::default(), "https://search.azure.com/.default");
-    let service = SearchService { sink: AccountName::new("catalog").unwrap(), endpoint, auth: SinkAuth::Entra(identity) };
+    let (identity, authority, tokens) = signed_in(
+        by_secret(),
+        0,
+        Arc::default(),
+        "https://search.azure.com/.default",
+    );
+    let service = SearchService {
+        sink: AccountName::new("catalog").unwrap(),
+        endpoint,
+        auth: SinkAuth::Entra(identity),
+    };
     let sink = search::service::connect_with(service, Authentication::Tokens(tokens)).unwrap();
     let index = CollectionName::new("people").unwrap();
     for (error, role) in [
-        (sink.get(&index, &DocumentKey::new("a").unwrap()).await.unwrap_err(), "Search Index Data Contributor"),
-        (sink.fields(&index).await.unwrap_err(), "Search Service Contributor"),
+        (
+            sink.get(&index, &DocumentKey::new("a").unwrap())
+                .await
+                .unwrap_err(),
+            "Search Index Data Contributor",
+        ),
+        (
+            sink.fields(&index).await.unwrap_err(),
+            "Search Service Contributor",
+        ),
     ] {
         assert_eq!(error.class, ErrorClass::Unauthorised);
-        assert!(error.message.contains(&format!("{role:?} on the search service http://127.0.0.1")), "{error}");
+        assert!(
+            error
+                .message
+                .contains(&format!("{role:?} on the search service http://127.0.0.1")),
+            "{error}"
+        );
     }
-    assert_eq!(authority.field("scope"), "https://search.azure.com/.default");
+    assert_eq!(
+        authority.field("scope"),
+        "https://search.azure.com/.default"
+    );
     for request in refuse.requests() {
-        assert_eq!((request.header("authorization"), request.header("api-key")), (Some("Bearer token-1"), None));
+        assert_eq!(
+            (request.header("authorization"), request.header("api-key")),
+            (Some("Bearer token-1"), None)
+        );
     }
 }

@@ -29,20 +29,37 @@ pub(super) struct TokenTransport {
 impl TokenTransport {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
         let exchange = |far| Exchange::new(far, CONNECT, REQUEST);
-        Ok(Self { authority: exchange(Far::Azure)?, machine: exchange(Far::Local)? })
+        Ok(Self {
+            authority: exchange(Far::Azure)?,
+            machine: exchange(Far::Local)?,
+        })
     }
 
     async fn send(&self, request: &Request) -> Result<HttpAnswer, HttpFault> {
-        let unfit = || HttpFault::Unsent("the identity library made a request that cannot be sent".to_owned());
-        let Body::Bytes(body) = request.body() else { return Err(unfit()) };
-        let method = Method::from_bytes(request.method().as_str().as_bytes()).map_err(|_| unfit())?;
+        let unfit = || {
+            HttpFault::Unsent("the identity library made a request that cannot be sent".to_owned())
+        };
+        let Body::Bytes(body) = request.body() else {
+            return Err(unfit());
+        };
+        let method =
+            Method::from_bytes(request.method().as_str().as_bytes()).map_err(|_| unfit())?;
         let mut headers = HeaderMap::new();
         for (name, value) in request.headers().iter() {
             let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| unfit())?;
-            headers.insert(name, HeaderValue::from_str(value.as_str()).map_err(|_| unfit())?);
+            headers.insert(
+                name,
+                HeaderValue::from_str(value.as_str()).map_err(|_| unfit())?,
+            );
         }
-        let exchange = if request.url().scheme() == "https" { &self.authority } else { &self.machine };
-        exchange.send(method, request.url().clone(), headers, body.clone()).await
+        let exchange = if request.url().scheme() == "https" {
+            &self.authority
+        } else {
+            &self.machine
+        };
+        exchange
+            .send(method, request.url().clone(), headers, body.clone())
+            .await
     }
 }
 
@@ -51,15 +68,25 @@ impl HttpClient for TokenTransport {
     /// Every answer but a success becomes a [`TokenError`], which the library passes on: its own retries, which last over a minute for
     /// IMDS, see neither a status nor a fault of the connection.
     async fn execute_request(&self, request: &Request) -> azure_core_v1::Result<AsyncRawResponse> {
-        passed_on(request.url().host_str().unwrap_or_default(), self.send(request).await)
+        passed_on(
+            request.url().host_str().unwrap_or_default(),
+            self.send(request).await,
+        )
     }
 }
 
 /// What the library gets of an answer by `host`.
-pub(super) fn passed_on(host: &str, outcome: Result<HttpAnswer, HttpFault>) -> azure_core_v1::Result<AsyncRawResponse> {
+pub(super) fn passed_on(
+    host: &str,
+    outcome: Result<HttpAnswer, HttpFault>,
+) -> azure_core_v1::Result<AsyncRawResponse> {
     let error = match outcome {
         Ok(answer) if answer.is_success() => {
-            return Ok(AsyncRawResponse::from_bytes(StatusCode::from(answer.status), Headers::new(), answer.body));
+            return Ok(AsyncRawResponse::from_bytes(
+                StatusCode::from(answer.status),
+                Headers::new(),
+                answer.body,
+            ));
         }
         Ok(answer) => TokenError::answered(host, &answer),
         Err(fault) => TokenError::unreachable(host, &fault),

@@ -29,7 +29,9 @@ pub struct Keyring {
 
 impl std::fmt::Debug for Keyring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keyring").field("of", &self.of).finish_non_exhaustive()
+        f.debug_struct("Keyring")
+            .field("of", &self.of)
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,7 +43,10 @@ impl Keyring {
 
     /// A secret that does not change.
     pub(crate) fn fixed(signer: Signer) -> Arc<Self> {
-        Self::new("the account".to_owned(), KeySlot::fixed("the secret", Arc::new(signer)))
+        Self::new(
+            "the account".to_owned(),
+            KeySlot::fixed("the secret", Arc::new(signer)),
+        )
     }
 
     /// The signer in use.
@@ -52,7 +57,12 @@ impl Keyring {
     /// As [`new`](Self::new), with a clock.
     pub(super) fn by(of: String, slot: KeySlot, clock: Arc<dyn Clock>) -> Arc<Self> {
         let looked = tokio::sync::Mutex::new(clock.monotonic());
-        Arc::new(Self { of, slot, looked, clock })
+        Arc::new(Self {
+            of,
+            slot,
+            looked,
+            clock,
+        })
     }
 
     /// Reads the file again, whatever it looks like.
@@ -64,7 +74,9 @@ impl Keyring {
 
     /// Whether a text holds the secret, or the one before it.
     pub(crate) fn is_told_by(&self, text: &str) -> bool {
-        self.secrets().iter().any(|secret| text.contains(secret.expose_secret()))
+        self.secrets()
+            .iter()
+            .any(|secret| text.contains(secret.expose_secret()))
     }
 
     /// The texts to hide, of the secret before it too.
@@ -85,7 +97,10 @@ impl Keyring {
     }
 
     /// Another signer in place of the one that the service refused, where its file has another secret by now.
-    pub(crate) async fn in_place_of(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
+    pub(crate) async fn in_place_of(
+        self: &Arc<Self>,
+        refused: &Arc<Signer>,
+    ) -> Option<Arc<Signer>> {
         let mut looked = self.looked.lock().await;
         if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
             *looked = self.clock.monotonic();
@@ -104,8 +119,15 @@ impl Keyring {
         let looking = tokio::task::spawn_blocking(move || ring.slot.look(&ring.of, in_any_case));
         match tokio::time::timeout(LOOK_FOR, looking).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!("{}: the file of its secret was not looked at: {error}", self.of),
-            Err(_) => warn!("{}: the file of its secret was not read in {} s; the secret stays", self.of, LOOK_FOR.as_secs()),
+            Ok(Err(error)) => warn!(
+                "{}: the file of its secret was not looked at: {error}",
+                self.of
+            ),
+            Err(_) => warn!(
+                "{}: the file of its secret was not read in {} s; the secret stays",
+                self.of,
+                LOOK_FOR.as_secs()
+            ),
         }
     }
 }

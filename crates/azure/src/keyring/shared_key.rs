@@ -39,12 +39,19 @@ pub(crate) struct AccountKey {
 impl AccountKey {
     pub(crate) fn new(secret: SecretString) -> Self {
         let decoded = BASE64.decode(secret.expose_secret());
-        Self { mac: decoded.ok().map(|bytes| Arc::new(hmac::Key::new(HMAC_SHA256, &bytes))), secret }
+        Self {
+            mac: decoded
+                .ok()
+                .map(|bytes| Arc::new(hmac::Key::new(HMAC_SHA256, &bytes))),
+            secret,
+        }
     }
 
     /// A text's signature, in Base64. `None` for a key that is not Base64.
     pub(crate) fn signature(&self, text: &str) -> Option<String> {
-        self.mac.as_ref().map(|key| BASE64.encode(hmac::sign(key, text.as_bytes())))
+        self.mac
+            .as_ref()
+            .map(|key| BASE64.encode(hmac::sign(key, text.as_bytes())))
     }
 
     /// The value of `Authorization` for a request. `None` for a key that is not Base64.
@@ -66,7 +73,10 @@ impl AccountKey {
 }
 
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// The text that is signed for queues and blobs.
@@ -75,7 +85,11 @@ fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> Strin
     for name in SIGNED {
         let value = header(headers, name);
         // From version 2015-02-21 on no length stands for none.
-        text.push_str(if name == "content-length" && value == "0" { "" } else { value });
+        text.push_str(if name == "content-length" && value == "0" {
+            ""
+        } else {
+            value
+        });
         text.push('\n');
     }
     let names: BTreeMap<&str, &str> = headers
@@ -89,7 +103,10 @@ fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> Strin
     let _ = write!(text, "/{account}{}", url.path());
     let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in url.query_pairs() {
-        parameters.entry(name.to_lowercase()).or_default().push(value.into_owned());
+        parameters
+            .entry(name.to_lowercase())
+            .or_default()
+            .push(value.into_owned());
     }
     for (name, mut values) in parameters {
         values.sort_unstable();
@@ -100,8 +117,12 @@ fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> Strin
 
 /// The text that is signed for tables.
 fn text_of_table(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> String {
-    let [md5, content_type, date] = ["content-md5", "content-type", "x-ms-date"].map(|name| header(headers, name));
-    format!("{method}\n{md5}\n{content_type}\n{date}\n/{account}{}", url.path())
+    let [md5, content_type, date] =
+        ["content-md5", "content-type", "x-ms-date"].map(|name| header(headers, name));
+    format!(
+        "{method}\n{md5}\n{content_type}\n{date}\n/{account}{}",
+        url.path()
+    )
 }
 
 #[cfg(test)]
@@ -109,14 +130,24 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+            .collect()
     }
 
     /// The example of "Authorize with Shared Key", for Get Container Metadata.
     #[test]
     fn the_text_for_blobs_is_that_of_the_documentation() {
-        let url = Url::parse("http://myaccount.blob.core.windows.net/mycontainer?restype=container&comp=metadata").unwrap();
-        let headers = headers(&[("x-ms-version", "2014-02-14"), ("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT"), ("content-length", "0")]);
+        let url = Url::parse(
+            "http://myaccount.blob.core.windows.net/mycontainer?restype=container&comp=metadata",
+        )
+        .unwrap();
+        let headers = headers(&[
+            ("x-ms-version", "2014-02-14"),
+            ("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT"),
+            ("content-length", "0"),
+        ]);
         assert_eq!(
             text("myaccount", &Method::GET, &url, &headers),
             "GET\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:Fri, 26 Jun 2015 23:39:12 GMT\nx-ms-version:2014-02-14\n/myaccount/mycontainer\ncomp:metadata\nrestype:container"
@@ -125,15 +156,29 @@ mod tests {
 
     #[test]
     fn values_of_one_parameter_are_sorted_and_a_length_is_signed_where_there_is_one() {
-        let url = Url::parse("http://h/devstoreaccount1/q?include=b&include=a%2Cc&Comp=list").unwrap();
-        let text = text("devstoreaccount1", &Method::PUT, &url, &headers(&[("content-length", "7"), ("if-match", "\"1\"")]));
-        assert_eq!(text, "PUT\n\n\n7\n\n\n\n\n\"1\"\n\n\n\n/devstoreaccount1/devstoreaccount1/q\ncomp:list\ninclude:a,c,b");
+        let url =
+            Url::parse("http://h/devstoreaccount1/q?include=b&include=a%2Cc&Comp=list").unwrap();
+        let text = text(
+            "devstoreaccount1",
+            &Method::PUT,
+            &url,
+            &headers(&[("content-length", "7"), ("if-match", "\"1\"")]),
+        );
+        assert_eq!(
+            text,
+            "PUT\n\n\n7\n\n\n\n\n\"1\"\n\n\n\n/devstoreaccount1/devstoreaccount1/q\ncomp:list\ninclude:a,c,b"
+        );
     }
 
     #[test]
     fn the_text_for_tables_leaves_the_query_out() {
-        let url = Url::parse("http://h/account/Employees(PartitionKey='p%20q',RowKey='r')?timeout=3").unwrap();
-        let headers = headers(&[("content-type", "application/json"), ("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT")]);
+        let url =
+            Url::parse("http://h/account/Employees(PartitionKey='p%20q',RowKey='r')?timeout=3")
+                .unwrap();
+        let headers = headers(&[
+            ("content-type", "application/json"),
+            ("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT"),
+        ]);
         assert_eq!(
             text_of_table("account", &Method::GET, &url, &headers),
             "GET\n\napplication/json\nFri, 26 Jun 2015 23:39:12 GMT\n/account/account/Employees(PartitionKey='p%20q',RowKey='r')"

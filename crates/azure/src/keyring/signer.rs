@@ -45,26 +45,53 @@ pub(crate) enum Signer {
 
 impl Signer {
     /// The request as it is sent to `service`.
-    pub(crate) fn sign(&self, service: Service, mut request: Outgoing) -> Result<Outgoing, HttpFault> {
+    pub(crate) fn sign(
+        &self,
+        service: Service,
+        mut request: Outgoing,
+    ) -> Result<Outgoing, HttpFault> {
         match self {
             Self::SharedKey { account, key } => {
-                let Outgoing { method, url, headers, .. } = &request;
-                let value = key.authorization(account, service, (method, url, headers)).ok_or_else(unfit)?;
+                let Outgoing {
+                    method,
+                    url,
+                    headers,
+                    ..
+                } = &request;
+                let value = key
+                    .authorization(account, service, (method, url, headers))
+                    .ok_or_else(unfit)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
             Self::Sas(sas) => {
                 // As it stands: a blank in it is %20, which a form would write as a plus sign, and that means itself to the services.
-                let query = request.url.query().filter(|query| !query.is_empty()).map(|query| format!("{query}&"));
-                request.url.set_query(Some(&format!("{}{}", query.unwrap_or_default(), sas.expose_secret())));
+                let query = request
+                    .url
+                    .query()
+                    .filter(|query| !query.is_empty())
+                    .map(|query| format!("{query}&"));
+                request.url.set_query(Some(&format!(
+                    "{}{}",
+                    query.unwrap_or_default(),
+                    sas.expose_secret()
+                )));
                 if let Some(source) = request.headers.get(&COPY_SOURCE) {
                     // A key opens the source as well; a signature must be shown twice.
-                    let mut source = source.to_str().ok().and_then(|source| Url::parse(source).ok()).ok_or_else(unfit)?;
+                    let mut source = source
+                        .to_str()
+                        .ok()
+                        .and_then(|source| Url::parse(source).ok())
+                        .ok_or_else(unfit)?;
                     source.set_query(Some(sas.expose_secret()));
-                    request.headers.insert(COPY_SOURCE, secret_header(source.as_str())?);
+                    request
+                        .headers
+                        .insert(COPY_SOURCE, secret_header(source.as_str())?);
                 }
             }
             Self::ApiKey(key) => {
-                request.headers.insert(API_KEY, secret_header(key.expose_secret())?);
+                request
+                    .headers
+                    .insert(API_KEY, secret_header(key.expose_secret())?);
             }
         }
         Ok(request)
@@ -74,7 +101,9 @@ impl Signer {
     pub(crate) fn is_refused(&self, answer: &HttpAnswer) -> bool {
         match (self, answer.status) {
             (_, 401) | (Self::ApiKey(_), 403) => true,
-            (_, 403) => Refusal::of(answer).code.is_none_or(|code| UNAUTHENTICATED.contains(&code.as_str())),
+            (_, 403) => Refusal::of(answer)
+                .code
+                .is_none_or(|code| UNAUTHENTICATED.contains(&code.as_str())),
             _ => false,
         }
     }
@@ -86,7 +115,9 @@ impl Signer {
             Self::ApiKey(key) => vec![key.clone()],
             Self::Sas(sas) => {
                 let decoded = url::form_urlencoded::parse(sas.expose_secret().as_bytes());
-                let signatures = decoded.filter(|(name, _)| name == "sig").map(|(_, value)| SecretString::from(value.into_owned()));
+                let signatures = decoded
+                    .filter(|(name, _)| name == "sig")
+                    .map(|(_, value)| SecretString::from(value.into_owned()));
                 std::iter::once(sas.clone()).chain(signatures).collect()
             }
         }
@@ -101,5 +132,8 @@ pub(super) fn secret_header(text: &str) -> Result<HeaderValue, HttpFault> {
 }
 
 fn unfit() -> HttpFault {
-    HttpFault::Unsent("the credential cannot be sent: it was cut off, or something else stands in its place".to_owned())
+    HttpFault::Unsent(
+        "the credential cannot be sent: it was cut off, or something else stands in its place"
+            .to_owned(),
+    )
 }

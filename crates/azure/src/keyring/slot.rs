@@ -11,7 +11,8 @@ use super::Signer;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
 /// Makes a signer of a secret. The error says why it is none, without it.
-pub(crate) type MakeSigner<E = String> = Arc<dyn Fn(&SecretString) -> Result<Arc<Signer>, E> + Send + Sync>;
+pub(crate) type MakeSigner<E = String> =
+    Arc<dyn Fn(&SecretString) -> Result<Arc<Signer>, E> + Send + Sync>;
 
 /// The secret of a keyring.
 pub(crate) struct KeySlot {
@@ -40,17 +41,36 @@ type FileMark = (Option<SystemTime>, u64);
 
 impl KeySlot {
     /// A secret of the configuration.
-    pub(crate) fn new<E: ToString + 'static>(secret: &ConfiguredSecret, make: MakeSigner<E>) -> Result<Self, E> {
+    pub(crate) fn new<E: ToString + 'static>(
+        secret: &ConfiguredSecret,
+        make: MakeSigner<E>,
+    ) -> Result<Self, E> {
         let slot = Self::fixed(secret.setting, make(&secret.text)?);
         let make = move |text: &SecretString| make(text).map_err(|error| error.to_string());
         // Without a mark, so that a change since it was read is seen at the first look.
-        let watch = |file| Mutex::new(WatchedSecret { file, text: secret.text.clone(), make: Arc::new(make), mark: None, reported: false });
-        Ok(Self { watched: secret.file.clone().map(watch), ..slot })
+        let watch = |file| {
+            Mutex::new(WatchedSecret {
+                file,
+                text: secret.text.clone(),
+                make: Arc::new(make),
+                mark: None,
+                reported: false,
+            })
+        };
+        Ok(Self {
+            watched: secret.file.clone().map(watch),
+            ..slot
+        })
     }
 
     /// A secret of no file.
     pub(super) fn fixed(setting: &'static str, signer: Arc<Signer>) -> Self {
-        Self { setting, former: ArcSwap::new(Arc::clone(&signer)), signer: ArcSwap::new(signer), watched: None }
+        Self {
+            setting,
+            former: ArcSwap::new(Arc::clone(&signer)),
+            signer: ArcSwap::new(signer),
+            watched: None,
+        }
     }
 
     pub(super) fn signer(&self) -> Arc<Signer> {
@@ -63,7 +83,10 @@ impl KeySlot {
 
     /// The texts to hide.
     pub(super) fn secrets(&self) -> Vec<SecretString> {
-        [self.signer.load(), self.former.load()].iter().flat_map(|signer| signer.secrets()).collect()
+        [self.signer.load(), self.former.load()]
+            .iter()
+            .flat_map(|signer| signer.secrets())
+            .collect()
     }
 
     /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` is the owner, in logs.
@@ -94,7 +117,9 @@ impl KeySlot {
             }
             Err(why) => {
                 if !std::mem::replace(&mut watched.reported, true) {
-                    warn!("{of}: {setting} is not taken over: {why}; requests carry the secret that was read before");
+                    warn!(
+                        "{of}: {setting} is not taken over: {why}; requests carry the secret that was read before"
+                    );
                 }
             }
         }

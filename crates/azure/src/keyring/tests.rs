@@ -40,13 +40,21 @@ struct Keys {
 
 fn read(path: &Path) -> Result<SecretString, String> {
     let text = fs::read_to_string(path).map_err(|_| "the file cannot be read".to_owned())?;
-    if text.is_empty() { Err("the file is empty".to_owned()) } else { Ok(text.into()) }
+    if text.is_empty() {
+        Err("the file is empty".to_owned())
+    } else {
+        Ok(text.into())
+    }
 }
 
 /// A key with a blank is none.
 fn make(text: &SecretString) -> Result<Arc<Signer>, String> {
     let text = text.expose_secret();
-    if text.contains(' ') { Err("it is no key".to_owned()) } else { Ok(Arc::new(Signer::ApiKey(text.into()))) }
+    if text.contains(' ') {
+        Err("it is no key".to_owned())
+    } else {
+        Ok(Arc::new(Signer::ApiKey(text.into())))
+    }
 }
 
 impl Keys {
@@ -56,10 +64,18 @@ impl Keys {
         let clock = Arc::new(TestClock::default());
         let path = folder.path().join("key");
         fs::write(&path, "key-1").unwrap();
-        let secret = ConfiguredSecret { text: read(&path).unwrap(), setting: "key_file", file: Some(SecretFile { path, read }) };
+        let secret = ConfiguredSecret {
+            text: read(&path).unwrap(),
+            setting: "key_file",
+            file: Some(SecretFile { path, read }),
+        };
         let slot = KeySlot::new(&secret, Arc::new(make) as MakeSigner).unwrap();
         let ring = Keyring::by("[accounts.main]".to_owned(), slot, clock.clone());
-        Self { folder, clock, ring }
+        Self {
+            folder,
+            clock,
+            ring,
+        }
     }
 
     fn write(&self, text: &str) {
@@ -81,10 +97,17 @@ fn secret(signer: &Signer) -> String {
 async fn a_changed_file_is_taken_over_within_ten_seconds() {
     let keys = Keys::new();
     keys.write("key-2, which is longer".replace([',', ' '], "").as_str());
-    assert_eq!(keys.in_use().await, "key-1", "it is not looked at for every request");
+    assert_eq!(
+        keys.in_use().await,
+        "key-1",
+        "it is not looked at for every request"
+    );
     keys.clock.pass(Duration::from_secs(10));
     assert_eq!(keys.in_use().await, "key-2whichislonger");
-    assert!(keys.ring.is_told_by("a text with key-1 in it"), "requests under way may still carry it");
+    assert!(
+        keys.ring.is_told_by("a text with key-1 in it"),
+        "requests under way may still carry it"
+    );
     keys.write("key-3");
     keys.clock.pass(Duration::from_secs(10));
     assert_eq!(keys.in_use().await, "key-3");
@@ -113,7 +136,10 @@ async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
     let keys = Keys::new();
     let old = keys.ring.signer().await;
     keys.clock.pass(Duration::from_secs(1));
-    assert!(keys.ring.in_place_of(&old).await.is_none(), "it has the refused one");
+    assert!(
+        keys.ring.in_place_of(&old).await.is_none(),
+        "it has the refused one"
+    );
     keys.write("key-2");
     keys.clock.pass(Duration::from_secs(1));
     let new = keys.ring.in_place_of(&old).await.unwrap();
@@ -144,8 +170,19 @@ fn a_folder_that_hangs_takes_one_thread() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     fs::write(&path, "key-2").unwrap();
-    let file = Some(SecretFile { path, read: read_late });
-    let slot = KeySlot::new(&ConfiguredSecret { text: "key-1".into(), setting: "first", file }, Arc::new(make) as MakeSigner).unwrap();
+    let file = Some(SecretFile {
+        path,
+        read: read_late,
+    });
+    let slot = KeySlot::new(
+        &ConfiguredSecret {
+            text: "key-1".into(),
+            setting: "first",
+            file,
+        },
+        Arc::new(make) as MakeSigner,
+    )
+    .unwrap();
     let look = || slot.look("[accounts.main]", true);
     let hangs = HANGS.lock().unwrap();
     std::thread::scope(|scope| {
@@ -169,5 +206,8 @@ async fn a_signal_reads_the_file_whatever_it_looks_like() {
     keys.write("key-2");
     keys.ring.read_again().await;
     assert_eq!(keys.in_use().await, "key-2");
-    assert!(!format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("key-"), "no text for people has a secret");
+    assert!(
+        !format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("key-"),
+        "no text for people has a secret"
+    );
 }

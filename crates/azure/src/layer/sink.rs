@@ -20,9 +20,18 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         self.inner.batching()
     }
 
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
         let failed = OnceLock::new();
-        let request = Request::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len()).failing(&failed);
+        let request = Request::of_entities(
+            Op::WriteDocuments,
+            Target::Collection(collection),
+            writes.len(),
+        )
+        .failing(&failed);
         let written = async {
             let written = self.inner.write(collection, writes).await;
             if let Some(error) = written.as_ref().ok().and_then(error_of) {
@@ -33,23 +42,40 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         self.layer.call(request, written).await
     }
 
-    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
         if !self.inner.is_readable() {
             return self.inner.get(collection, key).await;
         }
         let request = Request::of_entities(Op::GetDocument, Target::Document(collection, key), 1);
-        self.layer.call(request, self.inner.get(collection, key)).await
+        self.layer
+            .call(request, self.inner.get(collection, key))
+            .await
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         if !self.inner.is_readable() {
             return self.inner.fields(collection).await;
         }
-        self.layer.call(Request::new(Op::GetFields, Target::Collection(collection)), self.inner.fields(collection)).await
+        self.layer
+            .call(
+                Request::new(Op::GetFields, Target::Collection(collection)),
+                self.inner.fields(collection),
+            )
+            .await
     }
 
-    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        fields: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
         let request = Request::new(Op::DefineCollection, Target::Collection(collection));
-        self.layer.call(request, self.inner.define(collection, fields)).await
+        self.layer
+            .call(request, self.inner.define(collection, fields))
+            .await
     }
 }

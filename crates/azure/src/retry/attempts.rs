@@ -43,7 +43,12 @@ impl<S: ?Sized> Retry<S> {
 
     /// Puts retries around a port, by a policy that may be changed meanwhile.
     pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, chance: Arc<dyn Chance>) -> Self {
-        Self { inner, policy, chance, counts: |_, _| {} }
+        Self {
+            inner,
+            policy,
+            chance,
+            counts: |_, _| {},
+        }
     }
 
     /// With a count of the repetitions.
@@ -70,7 +75,14 @@ impl<S: ?Sized> Retry<S> {
     ) -> RequestEnd<T> {
         let course = Course::default();
         let policy = **self.policy.load();
-        let waits = RetryWaits { policy, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
+        let waits = RetryWaits {
+            policy,
+            chance: self.chance.as_ref(),
+            course: &course,
+            made: 1,
+            waited: 0,
+            at_once: false,
+        };
         let try_once = || {
             let attempt = attempt();
             let course = &course;
@@ -183,7 +195,11 @@ impl Backoff for RetryWaits<'_> {
         self.waited += 1;
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
         let longest = self.policy.longest();
-        let patience = if self.course.held() { HELD_PATIENCE.min(longest) } else { longest };
+        let patience = if self.course.held() {
+            HELD_PATIENCE.min(longest)
+        } else {
+            longest
+        };
         if asked > patience {
             return None;
         }

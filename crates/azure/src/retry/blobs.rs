@@ -10,51 +10,138 @@ use super::Retry;
 use super::rules::Unanswered;
 use crate::layer::Op;
 use evenkeel_model::model::{BlobName, ContainerName, ETag};
-use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, StoreError};
+use evenkeel_model::ports::{
+    Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, StoreError,
+};
 
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        self.request(Op::CreateContainer, || self.inner.create_container(container)).await.done()
+        self.request(Op::CreateContainer, || {
+            self.inner.create_container(container)
+        })
+        .await
+        .done()
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        self.request(Op::DeleteContainer, || self.inner.delete_container(container)).await.done()
+        self.request(Op::DeleteContainer, || {
+            self.inner.delete_container(container)
+        })
+        .await
+        .done()
     }
 
-    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn put(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         let rule = Unanswered::of_upload(&upload.condition);
-        self.attempts(Op::PutBlob, rule, || self.inner.put(container, name, content.clone(), upload)).await.result
+        self.attempts(Op::PutBlob, rule, || {
+            self.inner.put(container, name, content.clone(), upload)
+        })
+        .await
+        .result
     }
 
-    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
-        self.request(Op::GetBlob, || self.inner.get(container, name, range.clone())).await.result
+    async fn get(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Blob>, StoreError> {
+        self.request(Op::GetBlob, || {
+            self.inner.get(container, name, range.clone())
+        })
+        .await
+        .result
     }
 
-    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
-        self.request(Op::GetBlob, || self.inner.get_at(container, name, range.clone(), etag)).await.result
+    async fn get_at(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Range<u64>,
+        etag: &ETag,
+    ) -> Result<Bytes, StoreError> {
+        self.request(Op::GetBlob, || {
+            self.inner.get_at(container, name, range.clone(), etag)
+        })
+        .await
+        .result
     }
 
-    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
-        self.request(Op::GetBlobProperties, || self.inner.properties(container, name)).await.result
+    async fn properties(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+    ) -> Result<Option<BlobProperties>, StoreError> {
+        self.request(Op::GetBlobProperties, || {
+            self.inner.properties(container, name)
+        })
+        .await
+        .result
     }
 
-    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        if_match: Option<&ETag>,
+    ) -> Result<bool, StoreError> {
         let rule = Unanswered::of_blob_deletion(if_match);
-        self.attempts(Op::DeleteBlob, rule, || self.inner.delete(container, name, if_match)).await.done()
+        self.attempts(Op::DeleteBlob, rule, || {
+            self.inner.delete(container, name, if_match)
+        })
+        .await
+        .done()
     }
 
-    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+    async fn create_append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
         let rule = Unanswered::of_upload(&upload.condition);
-        self.attempts(Op::CreateAppendBlob, rule, || self.inner.create_append(container, name, upload)).await.result
+        self.attempts(Op::CreateAppendBlob, rule, || {
+            self.inner.create_append(container, name, upload)
+        })
+        .await
+        .result
     }
 
-    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
-        self.request(Op::AppendBlock, || self.inner.append(container, name, content.clone(), position)).await.result
+    async fn append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        position: u64,
+    ) -> Result<ETag, StoreError> {
+        self.request(Op::AppendBlock, || {
+            self.inner
+                .append(container, name, content.clone(), position)
+        })
+        .await
+        .result
     }
 
-    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
-        self.request(Op::PutBlock, || self.inner.put_block(container, name, block, content.clone())).await.result
+    async fn put_block(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        block: BlockId,
+        content: Bytes,
+    ) -> Result<(), StoreError> {
+        self.request(Op::PutBlock, || {
+            self.inner
+                .put_block(container, name, block, content.clone())
+        })
+        .await
+        .result
     }
 
     async fn put_block_list(
@@ -65,7 +152,11 @@ impl BlobStore for Retry<dyn BlobStore> {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         let rule = Unanswered::of_upload(&upload.condition);
-        self.attempts(Op::PutBlockList, rule, || self.inner.put_block_list(container, name, blocks, upload)).await.result
+        self.attempts(Op::PutBlockList, rule, || {
+            self.inner.put_block_list(container, name, blocks, upload)
+        })
+        .await
+        .result
     }
 
     async fn set_metadata(
@@ -75,7 +166,11 @@ impl BlobStore for Retry<dyn BlobStore> {
         metadata: &BTreeMap<String, String>,
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
-        self.request(Op::SetBlobMetadata, || self.inner.set_metadata(container, name, metadata, if_match)).await.result
+        self.request(Op::SetBlobMetadata, || {
+            self.inner.set_metadata(container, name, metadata, if_match)
+        })
+        .await
+        .result
     }
 
     async fn copy(
@@ -85,10 +180,19 @@ impl BlobStore for Retry<dyn BlobStore> {
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError> {
         let rule = Unanswered::of_upload(&copying.condition);
-        self.attempts(Op::CopyBlob, rule, || self.inner.copy(from, to, copying)).await.result
+        self.attempts(Op::CopyBlob, rule, || self.inner.copy(from, to, copying))
+            .await
+            .result
     }
 
-    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
-        self.request(Op::ListBlobs, || self.inner.list(container, prefix, marker)).await.result
+    async fn list(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobPage, StoreError> {
+        self.request(Op::ListBlobs, || self.inner.list(container, prefix, marker))
+            .await
+            .result
     }
 }

@@ -53,9 +53,21 @@ pub use attempts::{Retried, Retry};
 /// An account with retries around its three services.
 pub fn around(account: &Account, policy: RetryPolicy, chance: &Arc<dyn Chance>) -> Account {
     Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), policy, chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(account.queues.clone(), policy, chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(account.blobs.clone(), policy, chance.clone())),
+        tables: Arc::new(Retry::<dyn TableStore>::new(
+            account.tables.clone(),
+            policy,
+            chance.clone(),
+        )),
+        queues: Arc::new(Retry::<dyn QueueStore>::new(
+            account.queues.clone(),
+            policy,
+            chance.clone(),
+        )),
+        blobs: Arc::new(Retry::<dyn BlobStore>::new(
+            account.blobs.clone(),
+            policy,
+            chance.clone(),
+        )),
         clocks: account.clocks.clone(),
     }
 }

@@ -91,7 +91,11 @@ impl Unanswered {
 
     /// The rule for deleting a blob.
     pub(super) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
-        if if_match.is_some() { Self::RepeatWrite } else { Self::Surface }
+        if if_match.is_some() {
+            Self::RepeatWrite
+        } else {
+            Self::Surface
+        }
     }
 
     /// The step after an attempt that failed with a class.

@@ -19,19 +19,41 @@ impl Sink for Retry<dyn Sink> {
         self.inner.batching()
     }
 
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        self.request(Op::WriteDocuments, || self.inner.write(collection, writes)).await.result
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
+        self.request(Op::WriteDocuments, || self.inner.write(collection, writes))
+            .await
+            .result
     }
 
-    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
-        self.request(Op::GetDocument, || self.inner.get(collection, key)).await.result
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
+        self.request(Op::GetDocument, || self.inner.get(collection, key))
+            .await
+            .result
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
-        self.request(Op::GetFields, || self.inner.fields(collection)).await.result
+        self.request(Op::GetFields, || self.inner.fields(collection))
+            .await
+            .result
     }
 
-    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
-        self.request(Op::DefineCollection, || self.inner.define(collection, fields)).await.result
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        fields: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
+        self.request(Op::DefineCollection, || {
+            self.inner.define(collection, fields)
+        })
+        .await
+        .result
     }
 }

@@ -82,7 +82,10 @@ pub(super) fn verdicts(body: &[u8]) -> Option<Vec<DocumentResult>> {
         Some(DocumentResult {
             key: value.get("key")?.as_str()?.to_owned(),
             status: u16::try_from(value.get("statusCode")?.as_u64()?).ok()?,
-            message: value.get("errorMessage").and_then(Value::as_str).and_then(short),
+            message: value
+                .get("errorMessage")
+                .and_then(Value::as_str)
+                .and_then(short),
         })
     };
     json.get("value")?.as_array()?.iter().map(verdict).collect()
@@ -95,14 +98,21 @@ pub(super) fn message(answer: &HttpAnswer) -> Option<String> {
 }
 
 fn short(message: &str) -> Option<String> {
-    let line = message.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let line = message
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())?;
     Some(printable(line, MESSAGE_CHARS))
 }
 
 /// `retry-after-ms`, or `Retry-After` in seconds.
 fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
-    let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
-    milliseconds.map(|wait| asked(Duration::from_millis(wait))).or_else(|| answer.retry_after())
+    let milliseconds = answer
+        .header("retry-after-ms")
+        .and_then(|text| text.trim().parse().ok());
+    milliseconds
+        .map(|wait| asked(Duration::from_millis(wait)))
+        .or_else(|| answer.retry_after())
 }
 
 #[cfg(test)]
@@ -112,22 +122,50 @@ mod tests {
     use reqwest::header::{HeaderMap, HeaderValue};
 
     fn gateway(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
-        let headers: HeaderMap = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value))).collect();
-        HttpAnswer { status, headers, body: Vec::new().into() }
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value)))
+            .collect();
+        HttpAnswer {
+            status,
+            headers,
+            body: Vec::new().into(),
+        }
     }
 
     fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
-        gateway(status, &[headers, &[("request-id", "7d6eb5c1"), ("elapsed-time", "5")]].concat())
+        gateway(
+            status,
+            &[
+                headers,
+                &[("request-id", "7d6eb5c1"), ("elapsed-time", "5")],
+            ]
+            .concat(),
+        )
     }
 
     #[test]
     fn only_a_write_whose_outcome_is_unknown_is_ambiguous() {
         for status in [500, 502, 504, 507] {
-            assert_eq!(refused(SearchEffect::Write, &answer(status, &[])), ErrorClass::Ambiguous, "{status}");
-            assert_eq!(refused(SearchEffect::Read, &answer(status, &[])), ErrorClass::Transient { retry_after: None }, "{status}");
+            assert_eq!(
+                refused(SearchEffect::Write, &answer(status, &[])),
+                ErrorClass::Ambiguous,
+                "{status}"
+            );
+            assert_eq!(
+                refused(SearchEffect::Read, &answer(status, &[])),
+                ErrorClass::Transient { retry_after: None },
+                "{status}"
+            );
         }
-        assert_eq!(HttpFault::Lost(String::new()).class(SearchEffect::Write.unknown()), ErrorClass::Ambiguous);
-        assert_eq!(HttpFault::Refused(String::new()).class(SearchEffect::Write.unknown()), ErrorClass::Refused);
+        assert_eq!(
+            HttpFault::Lost(String::new()).class(SearchEffect::Write.unknown()),
+            ErrorClass::Ambiguous
+        );
+        assert_eq!(
+            HttpFault::Refused(String::new()).class(SearchEffect::Write.unknown()),
+            ErrorClass::Refused
+        );
     }
 
     #[test]
@@ -142,24 +180,55 @@ mod tests {
             (302, ErrorClass::Permanent),
         ];
         for (status, class) in expected {
-            assert_eq!(refused(SearchEffect::Write, &answer(status, &[])), class, "{status}");
+            assert_eq!(
+                refused(SearchEffect::Write, &answer(status, &[])),
+                class,
+                "{status}"
+            );
         }
-        let busy = |wait| ErrorClass::Throttled { retry_after: Some(wait) };
-        assert_eq!(refused(SearchEffect::Write, &answer(503, &[("retry-after", "7")])), busy(Duration::from_secs(7)));
-        assert_eq!(refused(SearchEffect::Write, &answer(429, &[("retry-after-ms", "50")])), busy(Duration::from_millis(50)));
+        let busy = |wait| ErrorClass::Throttled {
+            retry_after: Some(wait),
+        };
+        assert_eq!(
+            refused(SearchEffect::Write, &answer(503, &[("retry-after", "7")])),
+            busy(Duration::from_secs(7))
+        );
+        assert_eq!(
+            refused(
+                SearchEffect::Write,
+                &answer(429, &[("retry-after-ms", "50")])
+            ),
+            busy(Duration::from_millis(50))
+        );
     }
 
     #[test]
     fn a_gateway_that_answers_for_the_service_proves_nothing() {
         let transient = ErrorClass::Transient { retry_after: None };
         for status in [404, 410] {
-            assert_eq!(refused(SearchEffect::Read, &gateway(status, &[])), transient, "{status}");
+            assert_eq!(
+                refused(SearchEffect::Read, &gateway(status, &[])),
+                transient,
+                "{status}"
+            );
         }
         for status in [404, 408, 410, 503] {
-            assert_eq!(refused(SearchEffect::Write, &gateway(status, &[("retry-after", "7")])), ErrorClass::Ambiguous, "{status}");
+            assert_eq!(
+                refused(
+                    SearchEffect::Write,
+                    &gateway(status, &[("retry-after", "7")])
+                ),
+                ErrorClass::Ambiguous,
+                "{status}"
+            );
         }
-        let busy = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
-        assert_eq!(refused(SearchEffect::Read, &gateway(503, &[("retry-after", "7")])), busy);
+        let busy = ErrorClass::Throttled {
+            retry_after: Some(Duration::from_secs(7)),
+        };
+        assert_eq!(
+            refused(SearchEffect::Read, &gateway(503, &[("retry-after", "7")])),
+            busy
+        );
     }
 
     #[test]
@@ -168,12 +237,27 @@ mod tests {
             {"key":"b","status":false,"errorMessage":"no such field\nand more","statusCode":400}]}"#;
         let found = verdicts(body).unwrap();
         assert_eq!(found[0].class(), Ok(()));
-        assert_eq!((found[1].class(), found[1].message.as_deref()), (Err(ErrorClass::Permanent), Some("no such field")));
-        let class = |status| DocumentResult { key: String::new(), status, message: None }.class();
+        assert_eq!(
+            (found[1].class(), found[1].message.as_deref()),
+            (Err(ErrorClass::Permanent), Some("no such field"))
+        );
+        let class = |status| {
+            DocumentResult {
+                key: String::new(),
+                status,
+                message: None,
+            }
+            .class()
+        };
         assert_eq!(class(409), Err(ErrorClass::Transient { retry_after: None }));
         assert_eq!(class(503), Err(ErrorClass::Throttled { retry_after: None }));
         assert_eq!(class(500), Err(ErrorClass::Ambiguous));
-        for unreadable in [&b""[..], b"[]", b"{\"value\":[{}]}", b"{\"value\":[{\"key\":\"a\",\"statusCode\":70000}]}"] {
+        for unreadable in [
+            &b""[..],
+            b"[]",
+            b"{\"value\":[{}]}",
+            b"{\"value\":[{\"key\":\"a\",\"statusCode\":70000}]}",
+        ] {
             assert_eq!(verdicts(unreadable), None);
         }
     }

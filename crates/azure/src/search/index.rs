@@ -18,7 +18,10 @@ use crate::identity::roles;
 use crate::keyring::Keyring;
 use evenkeel_model::catalog::KEY_FIELD;
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use evenkeel_model::ports::{DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{
+    DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject,
+    What, Written,
+};
 use evenkeel_model::settings::SinkAuth;
 
 /// The version of the service's interface.
@@ -51,19 +54,44 @@ impl Indexes {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
-        url.query_pairs_mut().append_pair("api-version", API_VERSION);
+        url.query_pairs_mut()
+            .append_pair("api-version", API_VERSION);
         url
     }
 
-    async fn send(&self, call: &Call, method: Method, url: Url, body: Bytes) -> Result<HttpAnswer, StoreError> {
-        let answer = self.exchange.send(method, url, self.headers.clone(), body).await;
+    async fn send(
+        &self,
+        call: &Call,
+        method: Method,
+        url: Url,
+        body: Bytes,
+    ) -> Result<HttpAnswer, StoreError> {
+        let answer = self
+            .exchange
+            .send(method, url, self.headers.clone(), body)
+            .await;
         answer.map_err(|fault| self.error(call, fault.class(call.effect.unknown()), fault.text()))
     }
 
     fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
-        let tells = self.keyring.as_ref().is_some_and(|keyring| keyring.is_told_by(message));
-        let message = if tells { "its message holds the key, and is not shown" } else { message };
-        StoreError::new(class, call.operation, Subject { account: self.service.sink.clone(), what: call.what.clone() }, message)
+        let tells = self
+            .keyring
+            .as_ref()
+            .is_some_and(|keyring| keyring.is_told_by(message));
+        let message = if tells {
+            "its message holds the key, and is not shown"
+        } else {
+            message
+        };
+        StoreError::new(
+            class,
+            call.operation,
+            Subject {
+                account: self.service.sink.clone(),
+                what: call.what.clone(),
+            },
+            message,
+        )
     }
 
     fn refused(&self, call: &Call, answer: &HttpAnswer) -> StoreError {
@@ -72,17 +100,30 @@ impl Indexes {
         let message = said.unwrap_or_else(|| match (&self.service.auth, class) {
             (SinkAuth::Entra(_), ErrorClass::Unauthorised) => {
                 // Documents are data; what describes an index is an object of the service.
-                let role = if call.operation == DESCRIBE { "Search Service Contributor" } else { roles::least(Service::Search) };
-                roles::refusal(answer.status, role, &format!("the search service {}", self.service.endpoint))
+                let role = if call.operation == DESCRIBE {
+                    "Search Service Contributor"
+                } else {
+                    roles::least(Service::Search)
+                };
+                roles::refusal(
+                    answer.status,
+                    role,
+                    &format!("the search service {}", self.service.endpoint),
+                )
             }
             _ => default_message(class, answer.status).to_owned(),
         });
-        self.error(call, class, &message).with_status(answer.status, None)
+        self.error(call, class, &message)
+            .with_status(answer.status, None)
     }
 
     fn action(&self, write: &DocumentWrite) -> Value {
         let mut action = Map::new();
-        let kind = if write.document.is_some() { "upload" } else { "delete" };
+        let kind = if write.document.is_some() {
+            "upload"
+        } else {
+            "delete"
+        };
         action.insert("@search.action".to_owned(), kind.into());
         action.insert(KEY_FIELD.to_owned(), write.key.as_str().into());
         for (name, value) in write.document.iter().flat_map(|document| &document.0) {
@@ -92,16 +133,36 @@ impl Indexes {
     }
 
     /// How each document fared, by the service's own words. One that it says nothing of may have been written.
-    fn fared(&self, collection: &CollectionName, writes: &[DocumentWrite], verdicts: Vec<DocumentResult>) -> Written {
-        let mut verdicts: BTreeMap<String, DocumentResult> = verdicts.into_iter().map(|verdict| (verdict.key.clone(), verdict)).collect();
+    fn fared(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+        verdicts: Vec<DocumentResult>,
+    ) -> Written {
+        let mut verdicts: BTreeMap<String, DocumentResult> = verdicts
+            .into_iter()
+            .map(|verdict| (verdict.key.clone(), verdict))
+            .collect();
         let one = |write: &DocumentWrite| {
-            let call = Call { operation: WRITE, effect: SearchEffect::Write, what: What::Document(collection.clone(), write.key.clone()) };
+            let call = Call {
+                operation: WRITE,
+                effect: SearchEffect::Write,
+                what: What::Document(collection.clone(), write.key.clone()),
+            };
             let Some(verdict) = verdicts.remove(write.key.as_str()) else {
-                return Err(self.error(&call, ErrorClass::Ambiguous, "the service said nothing of this document"));
+                return Err(self.error(
+                    &call,
+                    ErrorClass::Ambiguous,
+                    "the service said nothing of this document",
+                ));
             };
             verdict.class().map_err(|class| {
-                let message = verdict.message.as_deref().unwrap_or_else(|| default_message(class, verdict.status));
-                self.error(&call, class, message).with_status(verdict.status, None)
+                let message = verdict
+                    .message
+                    .as_deref()
+                    .unwrap_or_else(|| default_message(class, verdict.status));
+                self.error(&call, class, message)
+                    .with_status(verdict.status, None)
             })
         };
         writes.iter().map(one).collect()
@@ -118,14 +179,28 @@ impl Sink for Indexes {
         SinkBatching::Together
     }
 
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let call = Call { operation: WRITE, effect: SearchEffect::Write, what: What::Collection(collection.clone()) };
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
+        let call = Call {
+            operation: WRITE,
+            effect: SearchEffect::Write,
+            what: What::Collection(collection.clone()),
+        };
         if writes.is_empty() {
             return Ok(Vec::new());
         }
-        let body = json!({"value": writes.iter().map(|write| self.action(write)).collect::<Vec<_>>()}).to_string();
+        let body =
+            json!({"value": writes.iter().map(|write| self.action(write)).collect::<Vec<_>>()})
+                .to_string();
         if writes.len() > limits::BATCH_DOCUMENTS || body.len() > limits::BATCH_BYTES {
-            let message = format!("{} documents in {} bytes; at most 1,000 documents and 16 MB are allowed", writes.len(), body.len());
+            let message = format!(
+                "{} documents in {} bytes; at most 1,000 documents and 16 MB are allowed",
+                writes.len(),
+                body.len()
+            );
             return Err(self.error(&call, ErrorClass::TooLarge, &message));
         }
         let url = self.url(&["indexes", collection.as_str(), "docs", "search.index"]);
@@ -135,31 +210,59 @@ impl Sink for Indexes {
         }
         match answer::verdicts(&answer.body) {
             Some(verdicts) => Ok(self.fared(collection, writes, verdicts)),
-            None => Err(self.error(&call, ErrorClass::Ambiguous, "the answer cannot be read").with_status(answer.status, None)),
+            None => Err(self
+                .error(&call, ErrorClass::Ambiguous, "the answer cannot be read")
+                .with_status(answer.status, None)),
         }
     }
 
-    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
-        let call = Call { operation: GET, effect: SearchEffect::Read, what: What::Document(collection.clone(), key.clone()) };
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
+        let call = Call {
+            operation: GET,
+            effect: SearchEffect::Read,
+            what: What::Document(collection.clone(), key.clone()),
+        };
         let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
         let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
         if answer::refused(call.effect, &answer) == ABSENT {
             // The document, or its index: the service has one status for both.
             let missing = self.fields(collection).await?.is_none();
-            return if missing { Err(self.error(&call, ABSENT, default_message(ABSENT, 404)).with_status(404, None)) } else { Ok(None) };
+            return if missing {
+                Err(self
+                    .error(&call, ABSENT, default_message(ABSENT, 404))
+                    .with_status(404, None))
+            } else {
+                Ok(None)
+            };
         }
         if !answer.is_success() {
             return Err(self.refused(&call, &answer));
         }
         let fields: Result<BTreeMap<String, Value>, _> = serde_json::from_slice(&answer.body);
-        let mut fields = fields.map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
+        let mut fields = fields
+            .map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
         fields.retain(|name, _| !name.starts_with('@') && *name != KEY_FIELD);
         Ok(Some(SinkDocument(fields)))
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
-        let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
-        let answer = self.send(&call, Method::GET, self.url(&["indexes", collection.as_str()]), Bytes::new()).await?;
+        let call = Call {
+            operation: DESCRIBE,
+            effect: SearchEffect::Read,
+            what: What::Collection(collection.clone()),
+        };
+        let answer = self
+            .send(
+                &call,
+                Method::GET,
+                self.url(&["indexes", collection.as_str()]),
+                Bytes::new(),
+            )
+            .await?;
         if answer::refused(call.effect, &answer) == ABSENT {
             return Ok(None);
         }
@@ -168,15 +271,32 @@ impl Sink for Indexes {
         }
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let field = |field: &Value| Some((text(&field["name"])?, text(&field["type"]).unwrap_or_default()));
+        let field = |field: &Value| {
+            Some((
+                text(&field["name"])?,
+                text(&field["type"]).unwrap_or_default(),
+            ))
+        };
         match json["fields"].as_array() {
             Some(fields) => Ok(Some(fields.iter().filter_map(field).collect())),
-            None => Err(self.error(&call, call.effect.unknown(), "the answer describes no index")),
+            None => Err(self.error(
+                &call,
+                call.effect.unknown(),
+                "the answer describes no index",
+            )),
         }
     }
 
-    async fn define(&self, collection: &CollectionName, _: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
-        let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        _: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
+        let call = Call {
+            operation: DESCRIBE,
+            effect: SearchEffect::Read,
+            what: What::Collection(collection.clone()),
+        };
         Err(self.error(&call, ErrorClass::Permanent, "an index is yours to create"))
     }
 }

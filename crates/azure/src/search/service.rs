@@ -36,7 +36,11 @@ impl SearchService {
     /// The service of a sink.
     pub fn of(sink: AccountName, settings: SearchSettings) -> Self {
         let SearchSettings { endpoint, auth } = settings;
-        Self { sink, endpoint, auth }
+        Self {
+            sink,
+            endpoint,
+            auth,
+        }
     }
 }
 
@@ -47,7 +51,9 @@ pub enum SearchError {
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
     /// The key has characters that no header can carry.
-    #[error("the key of the search service has characters that cannot be sent: it was cut off, or something else stands in its place")]
+    #[error(
+        "the key of the search service has characters that cannot be sent: it was cut off, or something else stands in its place"
+    )]
     Key,
 }
 
@@ -70,15 +76,22 @@ pub fn open(service: SearchService) -> Result<OpenedSearch, SearchError> {
     let (authentication, keyring) = match &service.auth {
         SinkAuth::Key(secret) => {
             let keyring = keyring(name, secret)?;
-            (Authentication::Secrets(Arc::clone(&keyring), Service::Search), Some(keyring))
+            (
+                Authentication::Secrets(Arc::clone(&keyring), Service::Search),
+                Some(keyring),
+            )
         }
         SinkAuth::Entra(identity) => {
             let cloud = Cloud::or_public(&service.endpoint);
-            let tokens = TokenCache::of(identity, cloud, cloud.search_scope, name).map_err(SearchError::Client)?;
+            let tokens = TokenCache::of(identity, cloud, cloud.search_scope, name)
+                .map_err(SearchError::Client)?;
             (Authentication::Tokens(tokens), None)
         }
     };
-    Ok(OpenedSearch { sink: connect_with(service, authentication)?, keyring })
+    Ok(OpenedSearch {
+        sink: connect_with(service, authentication)?,
+        keyring,
+    })
 }
 
 fn keyring(name: String, secret: &ConfiguredSecret) -> Result<Arc<Keyring>, SearchError> {
@@ -92,8 +105,15 @@ fn keyring(name: String, secret: &ConfiguredSecret) -> Result<Arc<Keyring>, Sear
 }
 
 /// As [`connect`], with a credential from elsewhere.
-pub(crate) fn connect_with(service: SearchService, authentication: Authentication) -> Result<Arc<dyn Sink>, SearchError> {
-    let far = if Cloud::of(&service.endpoint).is_some() { Far::Azure } else { Far::Local };
+pub(crate) fn connect_with(
+    service: SearchService,
+    authentication: Authentication,
+) -> Result<Arc<dyn Sink>, SearchError> {
+    let far = if Cloud::of(&service.endpoint).is_some() {
+        Far::Azure
+    } else {
+        Far::Local
+    };
     let keyring = match &authentication {
         Authentication::Secrets(keyring, _) => Some(Arc::clone(keyring)),
         Authentication::Tokens(_) | Authentication::Anonymous => None,
@@ -101,7 +121,17 @@ pub(crate) fn connect_with(service: SearchService, authentication: Authenticatio
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.insert("accept", HeaderValue::from_static("application/json"));
-    headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
-    let exchange = Exchange::new(far, CONNECT, REQUEST).map_err(SearchError::Client)?.with(authentication);
-    Ok(Arc::new(Indexes { service, headers, exchange, keyring }))
+    headers.insert(
+        "user-agent",
+        HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))),
+    );
+    let exchange = Exchange::new(far, CONNECT, REQUEST)
+        .map_err(SearchError::Client)?
+        .with(authentication);
+    Ok(Arc::new(Indexes {
+        service,
+        headers,
+        exchange,
+        keyring,
+    }))
 }

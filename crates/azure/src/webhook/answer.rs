@@ -32,7 +32,9 @@ pub(super) fn message(answer: &HttpAnswer) -> String {
     let said = printable(&String::from_utf8_lossy(&answer.body), MESSAGE_CHARS);
     let status = answer.status;
     match (status, said.trim()) {
-        (300..=399, _) => format!("the receiver answered {status}, and redirects are not followed: give the address that it leads to"),
+        (300..=399, _) => format!(
+            "the receiver answered {status}, and redirects are not followed: give the address that it leads to"
+        ),
         (_, "") => format!("the receiver answered {status}"),
         (_, said) => format!("the receiver answered {status}: {said}"),
     }
@@ -46,8 +48,20 @@ mod tests {
     use reqwest::header::{HeaderMap, HeaderValue};
 
     fn answer(status: u16, wait: Option<&'static str>, body: &'static str) -> HttpAnswer {
-        let headers: HeaderMap = wait.map(|wait| ("retry-after".parse().unwrap(), HeaderValue::from_static(wait))).into_iter().collect();
-        HttpAnswer { status, headers, body: body.into() }
+        let headers: HeaderMap = wait
+            .map(|wait| {
+                (
+                    "retry-after".parse().unwrap(),
+                    HeaderValue::from_static(wait),
+                )
+            })
+            .into_iter()
+            .collect();
+        HttpAnswer {
+            status,
+            headers,
+            body: body.into(),
+        }
     }
 
     #[test]
@@ -70,20 +84,40 @@ mod tests {
         }
         for status in [429, 503] {
             let wait = Some(Duration::from_secs(7));
-            assert_eq!(refused(&answer(status, Some("7"), "")), ErrorClass::Throttled { retry_after: wait });
+            assert_eq!(
+                refused(&answer(status, Some("7"), "")),
+                ErrorClass::Throttled { retry_after: wait }
+            );
             let longest = Some(Duration::from_mins(10));
             for endless in ["18446744073709551615", "31536000"] {
-                assert_eq!(refused(&answer(status, Some(endless), "")), ErrorClass::Throttled { retry_after: longest });
+                assert_eq!(
+                    refused(&answer(status, Some(endless), "")),
+                    ErrorClass::Throttled {
+                        retry_after: longest
+                    }
+                );
             }
         }
-        assert_eq!(faulted(&HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
-        assert_eq!(faulted(&HttpFault::Refused(String::new())), ErrorClass::Refused);
+        assert_eq!(
+            faulted(&HttpFault::Lost(String::new())),
+            ErrorClass::Ambiguous
+        );
+        assert_eq!(
+            faulted(&HttpFault::Refused(String::new())),
+            ErrorClass::Refused
+        );
     }
 
     #[test]
     fn a_refusal_tells_the_beginning_of_its_body() {
-        assert_eq!(message(&answer(410, None, "gone\nfor good")), "the receiver answered 410: gone for good");
-        assert_eq!(message(&answer(404, None, " ")), "the receiver answered 404");
+        assert_eq!(
+            message(&answer(410, None, "gone\nfor good")),
+            "the receiver answered 410: gone for good"
+        );
+        assert_eq!(
+            message(&answer(404, None, " ")),
+            "the receiver answered 404"
+        );
         assert!(message(&answer(302, None, "x")).contains("redirects are not followed"));
         let long: &'static str = "x".repeat(5_000).leak();
         assert!(message(&answer(400, None, long)).len() < 300);

@@ -24,7 +24,10 @@ impl WebhookKey {
     pub(super) fn parse(secret: &SecretString) -> Result<Self, WebhookKeyError> {
         let bytes = webhook_key(secret)?;
         let text = SecretString::from(STANDARD.encode(bytes.expose_secret()));
-        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, bytes.expose_secret()), text })
+        Ok(Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, bytes.expose_secret()),
+            text,
+        })
     }
 
     /// Whether a text holds it.
@@ -53,7 +56,12 @@ pub(super) struct WebhookEvent {
 impl WebhookEvent {
     /// The event of a write.
     pub(super) fn of(sink: &AccountName, topic: &CollectionName, write: &DocumentWrite) -> Self {
-        let DocumentWrite { key, document, version, .. } = write;
+        let DocumentWrite {
+            key,
+            document,
+            version,
+            ..
+        } = write;
         let id = format!("{topic}/{key}/{version}");
         let mut event = json!({
             "specversion": "1.0",
@@ -69,7 +77,10 @@ impl WebhookEvent {
         if let Ok(time) = Timestamp::from_millisecond(*version) {
             event["time"] = time.to_string().into();
         }
-        Self { id, body: event.to_string() }
+        Self {
+            id,
+            body: event.to_string(),
+        }
     }
 
     /// The signature by a key.
@@ -81,9 +92,20 @@ impl WebhookEvent {
 /// The primary, as far as the key tells it, and the document.
 fn data(key: &DocumentKey, document: Option<&SinkDocument>) -> Value {
     // A key that was too long is a hash, and tells nothing.
-    let primary: Option<[String; 3]> = URL_SAFE_NO_PAD.decode(key.as_str()).ok().and_then(|json| serde_json::from_slice(&json).ok());
-    let [table, pk, rk] = primary.map_or([Value::Null, Value::Null, Value::Null], |parts| parts.map(Value::from));
-    let document = document.map(|document| document.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
+    let primary: Option<[String; 3]> = URL_SAFE_NO_PAD
+        .decode(key.as_str())
+        .ok()
+        .and_then(|json| serde_json::from_slice(&json).ok());
+    let [table, pk, rk] = primary.map_or([Value::Null, Value::Null, Value::Null], |parts| {
+        parts.map(Value::from)
+    });
+    let document = document.map(|document| {
+        document
+            .0
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    });
     json!({"table": table, "partition_key": pk, "row_key": rk, "document": document.map_or(Value::Null, Value::Object)})
 }
 
@@ -99,7 +121,11 @@ mod tests {
     fn the_signature_is_that_of_the_published_example() {
         // Standard Webhooks, libraries' test vector.
         let key = key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signature = key.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let signature = key.sign(
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
@@ -112,21 +138,60 @@ mod tests {
     fn an_event_names_its_primary_and_a_repetition_has_the_same_id() {
         let topic = CollectionName::new("people").unwrap();
         let key = DocumentKey::new(URL_SAFE_NO_PAD.encode(r#"["employees","Sales","7"]"#)).unwrap();
-        let document = Some(SinkDocument(serde_json::from_value(json!({"name": "Ada"})).unwrap()));
-        let write = DocumentWrite { key: key.clone(), document, version: 1_800_000_000_000, deadline: None };
+        let document = Some(SinkDocument(
+            serde_json::from_value(json!({"name": "Ada"})).unwrap(),
+        ));
+        let write = DocumentWrite {
+            key: key.clone(),
+            document,
+            version: 1_800_000_000_000,
+            deadline: None,
+        };
         let sink = AccountName::new("hooks").unwrap();
         let event = WebhookEvent::of(&sink, &topic, &write);
         assert_eq!(event, WebhookEvent::of(&sink, &topic, &write));
         let body: Value = serde_json::from_str(&event.body).unwrap();
-        assert_eq!(body["data"], json!({"table": "employees", "partition_key": "Sales", "row_key": "7", "document": {"name": "Ada"}}));
-        assert_eq!((&body["specversion"], &body["source"]), (&json!("1.0"), &json!("urn:evenkeel:hooks:people")));
-        assert_eq!((&body["type"], &body["time"]), (&json!("evenkeel.document.changed"), &json!("2027-01-15T08:00:00Z")));
-        let gone = WebhookEvent::of(&sink, &topic, &DocumentWrite { document: None, version: 1_800_000_000_001, ..write });
+        assert_eq!(
+            body["data"],
+            json!({"table": "employees", "partition_key": "Sales", "row_key": "7", "document": {"name": "Ada"}})
+        );
+        assert_eq!(
+            (&body["specversion"], &body["source"]),
+            (&json!("1.0"), &json!("urn:evenkeel:hooks:people"))
+        );
+        assert_eq!(
+            (&body["type"], &body["time"]),
+            (
+                &json!("evenkeel.document.changed"),
+                &json!("2027-01-15T08:00:00Z")
+            )
+        );
+        let gone = WebhookEvent::of(
+            &sink,
+            &topic,
+            &DocumentWrite {
+                document: None,
+                version: 1_800_000_000_001,
+                ..write
+            },
+        );
         let later: Value = serde_json::from_str(&gone.body).unwrap();
-        assert_eq!((&later["type"], &later["data"]["document"]), (&json!("evenkeel.document.deleted"), &Value::Null));
+        assert_eq!(
+            (&later["type"], &later["data"]["document"]),
+            (&json!("evenkeel.document.deleted"), &Value::Null)
+        );
         assert!(gone.id != event.id && later["sequence"].as_str() > body["sequence"].as_str());
-        let hashed = DocumentWrite { key: DocumentKey::new("sha256-00").unwrap(), document: None, version: i64::MAX, deadline: None };
-        let body: Value = serde_json::from_str(&WebhookEvent::of(&sink, &topic, &hashed).body).unwrap();
-        assert_eq!((&body["data"]["row_key"], body.get("time")), (&Value::Null, None));
+        let hashed = DocumentWrite {
+            key: DocumentKey::new("sha256-00").unwrap(),
+            document: None,
+            version: i64::MAX,
+            deadline: None,
+        };
+        let body: Value =
+            serde_json::from_str(&WebhookEvent::of(&sink, &topic, &hashed).body).unwrap();
+        assert_eq!(
+            (&body["data"]["row_key"], body.get("time")),
+            (&Value::Null, None)
+        );
     }
 }

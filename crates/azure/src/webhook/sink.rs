@@ -13,7 +13,10 @@ use super::event::{WebhookEvent, WebhookKey};
 use crate::http::{Exchange, Far, HttpFault};
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{
+    Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What,
+    Written,
+};
 use evenkeel_model::settings::{WebhookKeyError, WebhookSettings};
 
 const SEND: &str = "Send Event";
@@ -45,53 +48,118 @@ struct Webhook {
 }
 
 /// A receiver. Nothing is sent yet.
-pub fn open(sink: &AccountName, settings: WebhookSettings, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, WebhookError> {
+pub fn open(
+    sink: &AccountName,
+    settings: WebhookSettings,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Sink>, WebhookError> {
     WebhookKey::parse(&settings.secret.text)?;
-    let far = if settings.url.host_str().is_some_and(is_local_host) { Far::Local } else { Far::Azure };
-    let exchange = Exchange::new(far, CONNECT, settings.timeout).map_err(WebhookError::Client)?.reading_at_most(ANSWER_BYTES);
-    Ok(Arc::new(Webhook { sink: sink.clone(), settings, exchange, clock }))
+    let far = if settings.url.host_str().is_some_and(is_local_host) {
+        Far::Local
+    } else {
+        Far::Azure
+    };
+    let exchange = Exchange::new(far, CONNECT, settings.timeout)
+        .map_err(WebhookError::Client)?
+        .reading_at_most(ANSWER_BYTES);
+    Ok(Arc::new(Webhook {
+        sink: sink.clone(),
+        settings,
+        exchange,
+        clock,
+    }))
 }
 
 impl Webhook {
-    fn error(&self, operation: &'static str, what: What, class: ErrorClass, message: impl Into<String>) -> StoreError {
-        StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message)
+    fn error(
+        &self,
+        operation: &'static str,
+        what: What,
+        class: ErrorClass,
+        message: impl Into<String>,
+    ) -> StoreError {
+        StoreError::new(
+            class,
+            operation,
+            Subject {
+                account: self.sink.clone(),
+                what,
+            },
+            message,
+        )
     }
 
     /// The key as its file has it now: a rotated secret needs no restart.
     fn key(&self) -> Result<WebhookKey, String> {
         let secret = &self.settings.secret;
-        WebhookKey::parse(&secret.present()?).map_err(|error| format!("{}: {error}", secret.setting))
+        WebhookKey::parse(&secret.present()?)
+            .map_err(|error| format!("{}: {error}", secret.setting))
     }
 
-    async fn send(&self, topic: &CollectionName, write: &DocumentWrite, key: &WebhookKey) -> Result<(), StoreError> {
+    async fn send(
+        &self,
+        topic: &CollectionName,
+        write: &DocumentWrite,
+        key: &WebhookKey,
+    ) -> Result<(), StoreError> {
         let what = || What::Document(topic.clone(), write.key.clone());
         let event = WebhookEvent::of(&self.sink, topic, write);
         let timestamp = self.clock.now().as_second();
-        let headers = headers(&event, timestamp, key)
-            .ok_or_else(|| self.error(SEND, what(), ErrorClass::Permanent, "the event's id cannot be sent as a header"))?;
-        let sent = self.exchange.send(Method::POST, self.settings.url.clone(), headers, event.body.into()).await;
-        let answer = sent.map_err(|fault: HttpFault| self.error(SEND, what(), answer::faulted(&fault), fault.text()))?;
+        let headers = headers(&event, timestamp, key).ok_or_else(|| {
+            self.error(
+                SEND,
+                what(),
+                ErrorClass::Permanent,
+                "the event's id cannot be sent as a header",
+            )
+        })?;
+        let sent = self
+            .exchange
+            .send(
+                Method::POST,
+                self.settings.url.clone(),
+                headers,
+                event.body.into(),
+            )
+            .await;
+        let answer = sent.map_err(|fault: HttpFault| {
+            self.error(SEND, what(), answer::faulted(&fault), fault.text())
+        })?;
         if answer.is_success() {
             return Ok(());
         }
         // Of the whole answer that was read: its beginning could end within the secret.
         let body = String::from_utf8_lossy(&answer.body);
         let message = if key.is_told_by(&body) {
-            format!("the receiver answered {}, and its message holds the secret, and is not shown", answer.status)
+            format!(
+                "the receiver answered {}, and its message holds the secret, and is not shown",
+                answer.status
+            )
         } else {
             answer::message(&answer)
         };
-        Err(self.error(SEND, what(), answer::refused(&answer), message).with_status(answer.status, None))
+        Err(self
+            .error(SEND, what(), answer::refused(&answer), message)
+            .with_status(answer.status, None))
     }
 }
 
 fn headers(event: &WebhookEvent, timestamp: i64, key: &WebhookKey) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
-    headers.insert("content-type", HeaderValue::from_static("application/cloudevents+json; charset=utf-8"));
-    headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        "content-type",
+        HeaderValue::from_static("application/cloudevents+json; charset=utf-8"),
+    );
+    headers.insert(
+        "user-agent",
+        HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))),
+    );
     headers.insert("webhook-id", HeaderValue::from_str(&event.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
-    headers.insert("webhook-signature", HeaderValue::from_str(&event.signature(key, timestamp)).ok()?);
+    headers.insert(
+        "webhook-signature",
+        HeaderValue::from_str(&event.signature(key, timestamp)).ok()?,
+    );
     Some(headers)
 }
 
@@ -107,9 +175,19 @@ impl Sink for Webhook {
     }
 
     /// Sends events, one after another. The failure of a single one is the request's own.
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let key =
-            self.key().map_err(|problem| self.error(SEND, What::Collection(collection.clone()), ErrorClass::Unauthorised, problem))?;
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
+        let key = self.key().map_err(|problem| {
+            self.error(
+                SEND,
+                What::Collection(collection.clone()),
+                ErrorClass::Unauthorised,
+                problem,
+            )
+        })?;
         if let [event] = writes {
             self.send(collection, event, &key).await?;
             return Ok(vec![Ok(())]);
@@ -122,7 +200,11 @@ impl Sink for Webhook {
     }
 
     /// Nothing can be read back: a document of which no field is known.
-    async fn get(&self, _: &CollectionName, _: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+    async fn get(
+        &self,
+        _: &CollectionName,
+        _: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
         Ok(Some(SinkDocument::default()))
     }
 
@@ -131,8 +213,17 @@ impl Sink for Webhook {
         Ok(Some(Fields::new()))
     }
 
-    async fn define(&self, collection: &CollectionName, _: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        _: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
         let message = "a receiver has no collections to define";
-        Err(self.error(DEFINE, What::Collection(collection.clone()), ErrorClass::Permanent, message))
+        Err(self.error(
+            DEFINE,
+            What::Collection(collection.clone()),
+            ErrorClass::Permanent,
+            message,
+        ))
     }
 }

@@ -36,12 +36,22 @@ impl Reading<'_> {
     /// or not deleted yet.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
-        at_home && self.what.has(row) && self.condition.is_none_or(|condition| condition.holds(&row.entity))
+        at_home
+            && self.what.has(row)
+            && self
+                .condition
+                .is_none_or(|condition| condition.holds(&row.entity))
     }
 
     /// The filter of a query of a range.
     fn filter(&self, range: &KeyRange) -> Option<Filter> {
-        [range.filter(), self.condition.and_then(Condition::prefilter)].into_iter().flatten().reduce(Filter::and)
+        [
+            range.filter(),
+            self.condition.and_then(Condition::prefilter),
+        ]
+        .into_iter()
+        .flatten()
+        .reduce(Filter::and)
     }
 }
 
@@ -94,18 +104,33 @@ impl<'a> Cursor<'a> {
             (false, None) => Some(NextPage::First),
             (false, Some(page)) => Some(NextPage::At(page)),
         };
-        Self { range, account, rows: VecDeque::new(), taken: position.after.clone(), position, next, requests: 0 }
+        Self {
+            range,
+            account,
+            rows: VecDeque::new(),
+            taken: position.after.clone(),
+            position,
+            next,
+            requests: 0,
+        }
     }
 
     /// Reads pages until there is a row, or the end, or many without any.
     pub(super) async fn fill(&mut self, reading: &Reading<'_>) -> Result<(), StoreError> {
         let most = self.requests + reading.pages;
         while self.rows.is_empty() && self.requests < most {
-            let Some(next) = self.next.take() else { return Ok(()) };
+            let Some(next) = self.next.take() else {
+                return Ok(());
+            };
             self.requests += 1;
             if let Some(key) = self.range.point() {
-                let row = self.account.tables.get(&reading.table.table, &key, reading.select.as_deref()).await?;
-                self.rows.extend(row.filter(|row| reading.wants(row, self.range)));
+                let row = self
+                    .account
+                    .tables
+                    .get(&reading.table.table, &key, reading.select.as_deref())
+                    .await?;
+                self.rows
+                    .extend(row.filter(|row| reading.wants(row, self.range)));
                 continue;
             }
             let page = match next {
@@ -113,12 +138,27 @@ impl<'a> Cursor<'a> {
                 NextPage::At(page) => Some(page),
             };
             let filter = reading.filter(self.range);
-            let query = Query { filter, select: reading.select.clone(), top: Some(reading.page), continuation: page.clone() };
-            let read = self.account.tables.query(&reading.table.table, &query).await?;
+            let query = Query {
+                filter,
+                select: reading.select.clone(),
+                top: Some(reading.page),
+                continuation: page.clone(),
+            };
+            let read = self
+                .account
+                .tables
+                .query(&reading.table.table, &query)
+                .await?;
             let after = self.taken.clone();
             let rows = self.not_taken(read.rows);
-            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.wants(row, self.range)));
-            self.position = Position { ended: false, page, after };
+            self.rows.extend(rows.into_iter().filter(|row| {
+                self.range.accepts(&row.entity.key) && reading.wants(row, self.range)
+            }));
+            self.position = Position {
+                ended: false,
+                page,
+                after,
+            };
             self.next = read.continuation.map(NextPage::At);
         }
         Ok(())
@@ -127,11 +167,16 @@ impl<'a> Cursor<'a> {
     /// The rows of a page that no earlier lookup took. Told by the last one that was, and where that one is gone
     /// since, by the order of keys.
     fn not_taken(&mut self, mut rows: Vec<Row>) -> Vec<Row> {
-        let Some(taken) = &self.taken else { return rows };
+        let Some(taken) = &self.taken else {
+            return rows;
+        };
         let before = match rows.iter().position(|row| row.entity.key == *taken) {
             Some(last) => last + 1,
             // Stores differ in the order of rare characters. What is behind it in one of them comes again.
-            None => rows.iter().rposition(|row| row.entity.key.sorts_before_everywhere(taken)).map_or(0, |last| last + 1),
+            None => rows
+                .iter()
+                .rposition(|row| row.entity.key.sorts_before_everywhere(taken))
+                .map_or(0, |last| last + 1),
         };
         let past = before < rows.len() || rows.last().is_some_and(|row| row.entity.key == *taken);
         rows.drain(..before);
@@ -148,7 +193,9 @@ impl<'a> Cursor<'a> {
 
     /// The key by which the next row is merged with those of other ranges.
     pub(super) fn merge_key(&self) -> Option<(&str, &str)> {
-        self.rows.front().map(|row| self.range.merge_key(&row.entity.key))
+        self.rows
+            .front()
+            .map(|row| self.range.merge_key(&row.entity.key))
     }
 
     /// The next row.
@@ -161,8 +208,15 @@ impl<'a> Cursor<'a> {
     /// Where to go on from.
     pub(super) fn position(&self) -> Position {
         match (&self.next, self.rows.is_empty()) {
-            (None, true) => Position { ended: true, ..Position::default() },
-            (Some(NextPage::At(page)), true) => Position { ended: false, page: Some(page.clone()), after: self.taken.clone() },
+            (None, true) => Position {
+                ended: true,
+                ..Position::default()
+            },
+            (Some(NextPage::At(page)), true) => Position {
+                ended: false,
+                page: Some(page.clone()),
+                after: self.taken.clone(),
+            },
             (_, _) => self.position.clone(),
         }
     }
@@ -174,14 +228,22 @@ impl LookupTarget<'_> {
         let view = match self {
             Self::View(view) => view,
             // Further rows of wide entities are read with their first.
-            Self::Own(table) => return !is_derived_within(table, &row.entity) && !wide::is_continuation_of_any(row),
+            Self::Own(table) => {
+                return !is_derived_within(table, &row.entity)
+                    && !wide::is_continuation_of_any(row);
+            }
         };
         match view.form() {
-            Form::Copies { .. } => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
+            Form::Copies { .. } => {
+                Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name)
+            }
             Form::Lists { .. } => shared::is_list_of(&view.name, &row.entity),
             Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => false,
             // One that says nonsense is shown where its owner is asked for.
-            Form::Properties { .. } | Form::Claims(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
+            Form::Properties { .. } | Form::Claims(_) => row
+                .entity
+                .get(&shared::owner_property(&view.name))
+                .is_some(),
         }
     }
 }

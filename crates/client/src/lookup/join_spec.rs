@@ -32,7 +32,9 @@ pub struct JoinSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinSpecError {
     /// Not of the form of a join.
-    #[error("{text:?} is not a join: {problem}; expected TABLE={{PartitionKey}}/{{RowKey}}, each key a template")]
+    #[error(
+        "{text:?} is not a join: {problem}; expected TABLE={{PartitionKey}}/{{RowKey}}, each key a template"
+    )]
     Form {
         /// The text.
         text: String,
@@ -47,7 +49,11 @@ pub enum JoinSpecError {
 impl JoinSpec {
     /// A join to this table.
     pub const fn new(table: TableName, partition_key: Template, row_key: Template) -> Self {
-        Self { table, partition_key, row_key }
+        Self {
+            table,
+            partition_key,
+            row_key,
+        }
     }
 
     /// The table that is joined.
@@ -57,19 +63,33 @@ impl JoinSpec {
 
     /// Names of the properties that the keys are made of, apart from `PartitionKey` and `RowKey`; some may come twice.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
-        let all = self.partition_key.properties().into_iter().chain(self.row_key.properties());
+        let all = self
+            .partition_key
+            .properties()
+            .into_iter()
+            .chain(self.row_key.properties());
         all.filter(|name| !matches!(*name, "PartitionKey" | "RowKey"))
     }
 
     /// The key of the entity joined to a row, in which values stand so; `None` where the row lacks a value for it. A sealed value, and one in
     /// a blob, count as absent.
-    pub(super) fn key(&self, escaping: Escaping, row: &Entity) -> Result<Option<EntityKey>, RenderError> {
+    pub(super) fn key(
+        &self,
+        escaping: Escaping,
+        row: &Entity,
+    ) -> Result<Option<EntityKey>, RenderError> {
         let value = |property: &str| match property {
             "PartitionKey" => Some(EdmValue::from(row.key.pk.as_str())),
             "RowKey" => Some(EdmValue::from(row.key.rk.as_str())),
-            name => row.get(name).filter(|value| !is_sealed(value) && Pointer::of(value).is_none()).cloned(),
+            name => row
+                .get(name)
+                .filter(|value| !is_sealed(value) && Pointer::of(value).is_none())
+                .cloned(),
         };
-        let (pk, rk) = (self.partition_key.render_with(escaping, value)?, self.row_key.render_with(escaping, value)?);
+        let (pk, rk) = (
+            self.partition_key.render_with(escaping, value)?,
+            self.row_key.render_with(escaping, value)?,
+        );
         Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
     }
 }
@@ -78,7 +98,10 @@ impl FromStr for JoinSpec {
     type Err = JoinSpecError;
 
     fn from_str(text: &str) -> Result<Self, JoinSpecError> {
-        let form = |problem: &str| JoinSpecError::Form { text: text.to_owned(), problem: problem.to_owned() };
+        let form = |problem: &str| JoinSpecError::Form {
+            text: text.to_owned(),
+            problem: problem.to_owned(),
+        };
         let (table, keys) = text.split_once('=').ok_or_else(|| form("there is no ="))?;
         let table = TableName::new(table).map_err(|error| form(&error.to_string()))?;
         let slash = slash_between(keys).ok_or_else(|| form("there is no / between its keys"))?;
@@ -98,7 +121,11 @@ impl FromStr for JoinSpec {
         };
         let partition_key = template(begins, begins + slash)?;
         let row_key = template(begins + slash + 1, text.len())?;
-        Ok(Self { table, partition_key, row_key })
+        Ok(Self {
+            table,
+            partition_key,
+            row_key,
+        })
     }
 }
 
@@ -149,31 +176,58 @@ mod tests {
 
     fn key_of(escaping: Escaping, join: &str) -> Option<String> {
         let join: JoinSpec = join.parse().unwrap();
-        join.key(escaping, &row()).unwrap().map(|key| format!("{}/{}", key.pk, key.rk))
+        join.key(escaping, &row())
+            .unwrap()
+            .map(|key| format!("{}/{}", key.pk, key.rk))
     }
 
     #[test]
     fn both_keys_are_made_of_a_rows_properties_or_there_is_none() {
-        assert_eq!(key("Departments={PartitionKey}/{Department|lower}").as_deref(), Some("Sales/east"));
-        assert_eq!(key("Offices=office/{Office|pad:3}_{RowKey}").as_deref(), Some("office/007_000223"));
-        assert_eq!(key("Odd={{}}/a{{{Department}").as_deref(), Some("{}/a{East"));
+        assert_eq!(
+            key("Departments={PartitionKey}/{Department|lower}").as_deref(),
+            Some("Sales/east")
+        );
+        assert_eq!(
+            key("Offices=office/{Office|pad:3}_{RowKey}").as_deref(),
+            Some("office/007_000223")
+        );
+        assert_eq!(
+            key("Odd={{}}/a{{{Department}").as_deref(),
+            Some("{}/a{East")
+        );
         assert_eq!(key("Departments={Nowhere}/{Department}"), None);
         assert_eq!(key("Departments={PartitionKey}/{Nowhere}"), None);
         assert_eq!(key("Departments={PartitionKey}/{Secret}"), None, "sealed");
         let double: JoinSpec = "Seats={PartitionKey}/{Seat}".parse().unwrap();
-        assert!(double.key(Escaping::WhereForbidden, &row()).unwrap_err().to_string().contains("Seat"));
+        assert!(
+            double
+                .key(Escaping::WhereForbidden, &row())
+                .unwrap_err()
+                .to_string()
+                .contains("Seat")
+        );
     }
 
     #[test]
     fn a_key_with_a_percent_sign_is_joined_as_it_is_and_as_a_view_escapes_it() {
-        for (escaping, expected) in [(Escaping::WhereForbidden, "R%2FD/a%2Fb"), (Escaping::Always, "R%252FD/a%2Fb")] {
-            assert_eq!(key_of(escaping, "Departments={Unit}/{Path}").as_deref(), Some(expected));
+        for (escaping, expected) in [
+            (Escaping::WhereForbidden, "R%2FD/a%2Fb"),
+            (Escaping::Always, "R%252FD/a%2Fb"),
+        ] {
+            assert_eq!(
+                key_of(escaping, "Departments={Unit}/{Path}").as_deref(),
+                Some(expected)
+            );
         }
     }
 
     #[test]
     fn a_join_reads_as_it_is_written_and_names_what_it_needs() {
-        for text in ["Departments={PartitionKey}/{DepartmentId|lower}", "Days={Day|date:%Y/%m}/x{RowKey}", "Odd={{/}}"] {
+        for text in [
+            "Departments={PartitionKey}/{DepartmentId|lower}",
+            "Days={Day|date:%Y/%m}/x{RowKey}",
+            "Odd={{/}}",
+        ] {
             let join: JoinSpec = text.parse().unwrap();
             assert_eq!(join.to_string(), text);
         }
@@ -195,7 +249,10 @@ mod tests {
             let error = text.parse::<JoinSpec>().unwrap_err().to_string();
             assert!(error.contains(problem), "{text}: {error}");
         }
-        let error = "Departments={A}/{B|lwoer}".parse::<JoinSpec>().unwrap_err().to_string();
+        let error = "Departments={A}/{B|lwoer}"
+            .parse::<JoinSpec>()
+            .unwrap_err()
+            .to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert!(lines[0].contains("lower"), "{error}");
         let (shown, carets) = (lines[1], lines[2]);

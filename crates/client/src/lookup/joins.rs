@@ -32,7 +32,10 @@ impl Join<'_> {
     /// The key of the entity for each row.
     fn keys(&self, rows: &[Row]) -> Result<Vec<Option<EntityKey>>, ClientError> {
         let key = |row: &Row| {
-            let failed = |source| ClientError::Join { doing: format!("joining {} to {}", self.table.table, row.entity.key), source };
+            let failed = |source| ClientError::Join {
+                doing: format!("joining {} to {}", self.table.table, row.entity.key),
+                source,
+            };
             self.spec.key(self.escaping, &row.entity).map_err(failed)
         };
         rows.iter().map(key).collect()
@@ -46,11 +49,26 @@ impl Lookup<'_> {
         let mut join = |spec| {
             let table = self.client.target(JoinSpec::table(spec))?;
             if !seen.insert(table.clone()) {
-                return Err(ClientError::Unknown(format!("the table {} is joined twice; give it once", table.table)));
+                return Err(ClientError::Unknown(format!(
+                    "the table {} is joined twice; give it once",
+                    table.table
+                )));
             }
-            let is_made = self.client.catalog().refuse_view_table(&table.first()).is_err();
-            let escaping = if is_made { Escaping::Always } else { Escaping::WhereForbidden };
-            Ok(Join { spec, table, escaping })
+            let is_made = self
+                .client
+                .catalog()
+                .refuse_view_table(&table.first())
+                .is_err();
+            let escaping = if is_made {
+                Escaping::Always
+            } else {
+                Escaping::WhereForbidden
+            };
+            Ok(Join {
+                spec,
+                table,
+                escaping,
+            })
         };
         self.joins.iter().map(&mut join).collect()
     }
@@ -61,12 +79,21 @@ impl Lookup<'_> {
     }
 
     /// Reads what the rows are joined to.
-    pub(super) async fn join(&self, joins: &[Join<'_>], found: &mut LookupResult) -> Result<(), ClientError> {
+    pub(super) async fn join(
+        &self,
+        joins: &[Join<'_>],
+        found: &mut LookupResult,
+    ) -> Result<(), ClientError> {
         let rows = found.rows.as_slice();
         let joined = try_join_all(joins.iter().map(async |join| {
             let keys = join.keys(rows)?;
-            let (entities, requests) = self.read_joined(&join.table, keys.iter().flatten().collect()).await?;
-            let of_rows: Vec<Option<Arc<Row>>> = keys.iter().map(|key| entities.get(key.as_ref()?).cloned()).collect();
+            let (entities, requests) = self
+                .read_joined(&join.table, keys.iter().flatten().collect())
+                .await?;
+            let of_rows: Vec<Option<Arc<Row>>> = keys
+                .iter()
+                .map(|key| entities.get(key.as_ref()?).cloned())
+                .collect();
             Ok::<_, ClientError>((join.table.table.clone(), of_rows, requests))
         }));
         for (table, of_rows, requests) in joined.await? {
@@ -82,13 +109,25 @@ impl Lookup<'_> {
         table: &TargetRef,
         keys: BTreeSet<&EntityKey>,
     ) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
-        let read = iter(keys).map(async |key| self.client.cached(&table.at(&key.pk), key).await).buffered(PARALLEL);
+        let read = iter(keys)
+            .map(async |key| self.client.cached(&table.at(&key.pk), key).await)
+            .buffered(PARALLEL);
         let read: Vec<_> = read.try_collect().await?;
         let mut requests = read.iter().map(|(_, requests)| requests).sum();
         let mut entities: Vec<Row> = read.into_iter().filter_map(|(row, _)| row).collect();
         if self.decrypted {
-            requests += self.client.open(&table.first(), &mut entities).await?.requests;
+            requests += self
+                .client
+                .open(&table.first(), &mut entities)
+                .await?
+                .requests;
         }
-        Ok((entities.into_iter().map(|row| (row.entity.key.clone(), Arc::new(row))).collect(), requests))
+        Ok((
+            entities
+                .into_iter()
+                .map(|row| (row.entity.key.clone(), Arc::new(row)))
+                .collect(),
+            requests,
+        ))
     }
 }

@@ -9,17 +9,47 @@ use evenkeel_model::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member,
 use evenkeel_model::ports::Account;
 
 /// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
-pub(super) fn of_list(member: &Member, list: &Row, table: &TableName, templates: &[Template]) -> Result<Row, ClientError> {
-    let entity = row(member, Some(&list.entity.key), templates)
-        .ok_or_else(|| broken(format!("{table}{} has the member {member}, which is none of this view", list.entity.key)))?;
-    Ok(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp })
+pub(super) fn of_list(
+    member: &Member,
+    list: &Row,
+    table: &TableName,
+    templates: &[Template],
+) -> Result<Row, ClientError> {
+    let entity = row(member, Some(&list.entity.key), templates).ok_or_else(|| {
+        broken(format!(
+            "{table}{} has the member {member}, which is none of this view",
+            list.entity.key
+        ))
+    })?;
+    Ok(Row {
+        entity,
+        etag: list.etag.clone(),
+        timestamp: list.timestamp,
+    })
 }
 
 /// The primary of a contribution to a group, as a row of nothing but its keys: they are the first two texts.
-pub(super) fn of_group(member: &Member, group: &Row, table: &TableName) -> Result<Row, ClientError> {
-    let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
-    let key = key.ok_or_else(|| broken(format!("{table}{} has the member {member}, which tells no primary", group.entity.key)))?;
-    Ok(Row { entity: Entity::new(key), etag: group.etag.clone(), timestamp: group.timestamp })
+pub(super) fn of_group(
+    member: &Member,
+    group: &Row,
+    table: &TableName,
+) -> Result<Row, ClientError> {
+    let key = if let [pk, rk, ..] = member.0.as_slice() {
+        EntityKey::new(pk.as_str(), rk.as_str()).ok()
+    } else {
+        None
+    };
+    let key = key.ok_or_else(|| {
+        broken(format!(
+            "{table}{} has the member {member}, which tells no primary",
+            group.entity.key
+        ))
+    })?;
+    Ok(Row {
+        entity: Entity::new(key),
+        etag: group.etag.clone(),
+        timestamp: group.timestamp,
+    })
 }
 
 /// Up to `top` members of the lists in some blobs after this one, each as a row, and the last of them where there are more. Their
@@ -34,17 +64,32 @@ pub(super) async fn in_blobs(
     let container = &lists.container;
     let mut members = BTreeMap::new();
     for (name, account) in blobs {
-        let Some(list) = lists::in_blob(account, container, name).await? else { continue };
+        let Some(list) = lists::in_blob(account, container, name).await? else {
+            continue;
+        };
         if *list.view() != view.name {
-            return Err(broken(format!("{container}/{name} is a list of the view {}, and not of {}", list.view(), view.name)));
+            return Err(broken(format!(
+                "{container}/{name} is a list of the view {}, and not of {}",
+                list.view(),
+                view.name
+            )));
         }
         members.extend(list.to_list().members);
     }
     let row = |(member, token): (&Member, ETag)| match row(member, None, &lists.member) {
-        Some(entity) => Ok(Row { entity, etag: token, timestamp: None }),
-        None => Err(broken(format!("a list of {} in {container} has the member {member}, which is none of this view", view.name))),
+        Some(entity) => Ok(Row {
+            entity,
+            etag: token,
+            timestamp: None,
+        }),
+        None => Err(broken(format!(
+            "a list of {} in {container} has the member {member}, which is none of this view",
+            view.name
+        ))),
     };
-    let mut left = members.into_iter().filter(|(member, _)| after.is_none_or(|after| member > after));
+    let mut left = members
+        .into_iter()
+        .filter(|(member, _)| after.is_none_or(|after| member > after));
     let (mut rows, mut last) = (Vec::new(), None);
     for (member, token) in left.by_ref().take(top) {
         rows.push(row((&member, token))?);
@@ -69,9 +114,14 @@ fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Opt
         match template.bare_property() {
             Some("PartitionKey") => pk = Some(text.clone()),
             Some("RowKey") => rk = Some(text.as_str()),
-            Some(property) => drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str()))),
+            Some(property) => {
+                drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str())))
+            }
             None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),
         }
     }
-    Some(Entity { key: EntityKey::new(pk?, rk?).ok()?, properties })
+    Some(Entity {
+        key: EntityKey::new(pk?, rk?).ok()?,
+        properties,
+    })
 }

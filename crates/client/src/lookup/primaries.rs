@@ -17,19 +17,37 @@ type Read = (Option<Row>, u64);
 
 impl Lookup<'_> {
     /// The entities with these keys, in their order, and the requests that it took. One that is gone meanwhile is left out.
-    pub(super) async fn read_all(&self, table: &TableRef, keys: &[EntityKey]) -> Result<(Vec<Row>, u64), ClientError> {
-        let read: Vec<Read> = iter(keys).map(async |key| self.read_one(table, key).await).buffered(PARALLEL).try_collect().await?;
+    pub(super) async fn read_all(
+        &self,
+        table: &TableRef,
+        keys: &[EntityKey],
+    ) -> Result<(Vec<Row>, u64), ClientError> {
+        let read: Vec<Read> = iter(keys)
+            .map(async |key| self.read_one(table, key).await)
+            .buffered(PARALLEL)
+            .try_collect()
+            .await?;
         Ok(present(read))
     }
 
     /// The entities that rows of a table are, as far as they satisfy the condition, in their order, and the requests that it took. Of each
     /// only the properties that are asked for are kept, and no more than some entities are whole at a time.
-    pub(super) async fn complete_all(&self, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, u64), ClientError> {
+    pub(super) async fn complete_all(
+        &self,
+        table: &TableRef,
+        rows: Vec<Row>,
+    ) -> Result<(Vec<Row>, u64), ClientError> {
         let selected = (!self.select.is_empty()).then(|| self.selected());
-        let satisfies = |row: &Row| self.condition.as_ref().is_none_or(|condition| condition.holds(&row.entity));
+        let satisfies = |row: &Row| {
+            self.condition
+                .as_ref()
+                .is_none_or(|condition| condition.holds(&row.entity))
+        };
         let kept = |mut row: Row| {
             if let Some(selected) = &selected {
-                row.entity.properties.retain(|name, _| selected.contains(name));
+                row.entity
+                    .properties
+                    .retain(|name, _| selected.contains(name));
             }
             row
         };
@@ -37,7 +55,11 @@ impl Lookup<'_> {
             let (row, requests) = self.complete(table, row).await?;
             Ok::<Read, ClientError>((row.filter(satisfies).map(kept), requests))
         };
-        let read: Vec<Read> = iter(rows).map(complete).buffered(PARALLEL).try_collect().await?;
+        let read: Vec<Read> = iter(rows)
+            .map(complete)
+            .buffered(PARALLEL)
+            .try_collect()
+            .await?;
         Ok(present(read))
     }
 
@@ -49,13 +71,17 @@ impl Lookup<'_> {
         let properties: Vec<String> = self.properties().map(str::to_owned).collect();
         let select = (!self.select.is_empty()).then_some(properties.as_slice());
         let tables = self.client.account(&table.account)?.tables.as_ref();
-        let row = tables.get(&table.table, key, select).await.map_err(ClientError::store(format!("reading {table}{key}")))?;
+        let row = tables
+            .get(&table.table, key, select)
+            .await
+            .map_err(ClientError::store(format!("reading {table}{key}")))?;
         Ok((row, 1))
     }
 
     /// The entity that a row is: with the other rows of a wide one.
     async fn complete(&self, table: &TableRef, row: Row) -> Result<Read, ClientError> {
-        if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some() {
+        if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some()
+        {
             return Ok(whole(self.client.whole(table, &row.entity.key).await?));
         }
         Ok((Some(row), 0))
@@ -64,8 +90,17 @@ impl Lookup<'_> {
     /// Names of the properties that a row needs: the requested ones, and those of the condition, of joins, and of what says which are sealed; some may come twice.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         let conditions = self.condition.iter().flat_map(Condition::selected);
-        let sealing = self.client.catalog().sealing_conditions().filter(|_| self.decrypted);
-        self.select.iter().map(String::as_str).chain(conditions).chain(self.join_properties()).chain(sealing)
+        let sealing = self
+            .client
+            .catalog()
+            .sealing_conditions()
+            .filter(|_| self.decrypted);
+        self.select
+            .iter()
+            .map(String::as_str)
+            .chain(conditions)
+            .chain(self.join_properties())
+            .chain(sealing)
     }
 }
 
@@ -76,5 +111,8 @@ fn whole(read: Option<Whole>) -> Read {
 /// Those that are there, and the requests of all.
 fn present(read: Vec<Read>) -> (Vec<Row>, u64) {
     let requests = read.iter().map(|(_, requests)| requests).sum();
-    (read.into_iter().filter_map(|(row, _)| row).collect(), requests)
+    (
+        read.into_iter().filter_map(|(row, _)| row).collect(),
+        requests,
+    )
 }

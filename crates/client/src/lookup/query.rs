@@ -55,8 +55,19 @@ pub struct LookupResult {
 }
 
 impl LookupResult {
-    pub(super) const fn new(rows: Vec<Row>, class: QueryClass, requests: u64, continuation: Option<String>) -> Self {
-        Self { rows, joined: BTreeMap::new(), class, requests, continuation }
+    pub(super) const fn new(
+        rows: Vec<Row>,
+        class: QueryClass,
+        requests: u64,
+        continuation: Option<String>,
+    ) -> Self {
+        Self {
+            rows,
+            joined: BTreeMap::new(),
+            class,
+            requests,
+            continuation,
+        }
     }
 }
 
@@ -88,19 +99,34 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lookup(&self, view: &ViewName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
+    pub fn lookup(
+        &self,
+        view: &ViewName,
+        terms: &[impl AsRef<str>],
+    ) -> Result<Lookup<'_>, ClientError> {
         Lookup::of(self, LookupSubject::View(view.clone()), terms)
     }
 
     /// Looks up the entities of a table of the catalog by their own keys: `PartitionKey=Sales`, `RowKey>=0002`.
-    pub fn lookup_table(&self, table: &TableName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
+    pub fn lookup_table(
+        &self,
+        table: &TableName,
+        terms: &[impl AsRef<str>],
+    ) -> Result<Lookup<'_>, ClientError> {
         Lookup::of(self, LookupSubject::Table(table.clone()), terms)
     }
 }
 
 impl<'c> Lookup<'c> {
-    fn of(client: &'c Client, subject: LookupSubject, terms: &[impl AsRef<str>]) -> Result<Self, ClientError> {
-        let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
+    fn of(
+        client: &'c Client,
+        subject: LookupSubject,
+        terms: &[impl AsRef<str>],
+    ) -> Result<Self, ClientError> {
+        let terms = terms
+            .iter()
+            .map(|term| term.as_ref().parse())
+            .collect::<Result<_, _>>()?;
         let (select, top) = (Vec::new(), TOP);
         Ok(Self {
             client,

@@ -11,13 +11,17 @@ use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Figure, Form, Members, TableRef, TargetRef, View};
+use evenkeel_model::catalog::{
+    Archive, ArchiveTarget, Documents, Figure, Form, Members, TableRef, TargetRef, View,
+};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::sink;
 use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits};
+use evenkeel_model::model::{
+    BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits,
+};
 use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, Meaning, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::Owned;
@@ -34,12 +38,22 @@ impl Lookup<'_> {
         }
         let joins = self.joins()?;
         let mut found = match &self.subject {
-            LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), &self.client.target(table)?).await?,
+            LookupSubject::Table(table) => {
+                self.in_own_keys(format!("table {table}"), &self.client.target(table)?)
+                    .await?
+            }
             LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
                 (Some(view), _) => self.in_view(&view).await?,
                 (None, Some(archive)) => self.in_archive(archive).await?,
                 (None, None) => {
-                    return Err(ClientError::unknown("view", name, catalog.declared().into_keys().chain(catalog.archives.keys())));
+                    return Err(ClientError::unknown(
+                        "view",
+                        name,
+                        catalog
+                            .declared()
+                            .into_keys()
+                            .chain(catalog.archives.keys()),
+                    ));
                 }
             },
         };
@@ -52,7 +66,9 @@ impl Lookup<'_> {
         // Without evenkeel's own properties and those of joins, where certain ones were asked for.
         if !self.select.is_empty() {
             for row in &mut found.rows {
-                row.entity.properties.retain(|name, _| self.select.contains(name));
+                row.entity
+                    .properties
+                    .retain(|name, _| self.select.contains(name));
             }
         }
         Ok(found)
@@ -64,9 +80,17 @@ impl Lookup<'_> {
         match (catalog.dated_views.get(name), &self.table) {
             (None, None) => Ok(catalog.views.get(name).cloned()),
             (None, Some(table)) => {
-                let view = catalog.views.get(name).filter(|view| view.source.table == *table).cloned();
+                let view = catalog
+                    .views
+                    .get(name)
+                    .filter(|view| view.source.table == *table)
+                    .cloned();
                 let message = || format!("{name} is not of tables by date: give no table");
-                if view.is_none() { Err(ClientError::Unknown(message())) } else { Ok(view) }
+                if view.is_none() {
+                    Err(ClientError::Unknown(message()))
+                } else {
+                    Ok(view)
+                }
             }
             (Some(view), None) => {
                 let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
@@ -76,7 +100,10 @@ impl Lookup<'_> {
             }
             (Some(view), Some(table)) => match view.source.tables.period(table) {
                 Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
-                None => Err(ClientError::Unknown(format!("{table} is none of the tables {} that the view {name} is of", view.source))),
+                None => Err(ClientError::Unknown(format!(
+                    "{table} is none of the tables {} that the view {name} is of",
+                    view.source
+                ))),
             },
         }
     }
@@ -89,22 +116,37 @@ impl Lookup<'_> {
             Form::BlobLists(lists) => {
                 let names = lookup::blobs(view, lists, &self.terms)?;
                 let after = self.from(0)?.inside.pop().map(|inside| inside.member);
-                let account = |name: &BlobName| self.client.account(lists.accounts.holder(name.as_str()));
-                let blobs = names.iter().map(|name| Ok((name, account(name)?))).collect::<Result<Vec<_>, ClientError>>()?;
-                let (rows, more) = members::in_blobs(view, lists, &blobs, after.as_ref(), self.top as usize).await?;
+                let account =
+                    |name: &BlobName| self.client.account(lists.accounts.holder(name.as_str()));
+                let blobs = names
+                    .iter()
+                    .map(|name| Ok((name, account(name)?)))
+                    .collect::<Result<Vec<_>, ClientError>>()?;
+                let (rows, more) =
+                    members::in_blobs(view, lists, &blobs, after.as_ref(), self.top as usize)
+                        .await?;
                 let requests = names.len() as u64;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-                let continuation = more.map(|member| self.token(Vec::new()).inside(vec![Inside { list: None, member }]).encode());
-                (LookupResult::new(rows, QueryClass::Point, requests, continuation), keys)
+                let continuation = more.map(|member| {
+                    self.token(Vec::new())
+                        .inside(vec![Inside { list: None, member }])
+                        .encode()
+                });
+                (
+                    LookupResult::new(rows, QueryClass::Point, requests, continuation),
+                    keys,
+                )
             }
             Form::Documents(documents) => {
                 let rows: Vec<Row> = self.in_sink(view, documents).await?.into_iter().collect();
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 (LookupResult::new(rows, QueryClass::Point, 1, None), keys)
             }
-            Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Values(_) => {
-                self.in_rows(view).await?
-            }
+            Form::Copies { .. }
+            | Form::Lists { .. }
+            | Form::Properties { .. }
+            | Form::Claims(_)
+            | Form::Values(_) => self.in_rows(view).await?,
         };
         if self.entities && !planted(Bug::EntitiesFromCopies) {
             let (read, requests) = self.read_all(&view.source, &keys).await?;
@@ -115,28 +157,61 @@ impl Lookup<'_> {
     }
 
     /// The document of a primary, as a row under the primary's keys.
-    async fn in_sink(&self, view: &View, documents: &Documents) -> Result<Option<Row>, ClientError> {
+    async fn in_sink(
+        &self,
+        view: &View,
+        documents: &Documents,
+    ) -> Result<Option<Row>, ClientError> {
         let what = format!("a document of [views.{}]", view.name);
         let key = self.both_keys(&what, "in its sink by the keys of its primary")?;
-        let primary = Primary { table: view.source.table.clone(), key };
-        let Documents { sink, collection, .. } = documents;
-        let sink = self.client.stores.sink(sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let primary = Primary {
+            table: view.source.table.clone(),
+            key,
+        };
+        let Documents {
+            sink, collection, ..
+        } = documents;
+        let sink = self
+            .client
+            .stores
+            .sink(sink)
+            .map_err(|error| ClientError::Unknown(error.to_string()))?;
         let found = sink.get(collection, &sink::key(&primary)).await;
-        let found = found.map_err(ClientError::store(format!("reading the document of {primary} in {collection}")))?;
+        let found = found.map_err(ClientError::store(format!(
+            "reading the document of {primary} in {collection}"
+        )))?;
         if found.as_ref().is_some_and(|document| document.0.is_empty()) {
-            return Err(ClientError::Unknown(format!("{what} was sent to a receiver, which cannot be asked for it: look up the primary")));
+            return Err(ClientError::Unknown(format!(
+                "{what} was sent to a receiver, which cannot be asked for it: look up the primary"
+            )));
         }
         Ok(found.map(|document| {
             let etag = document.token();
-            let fields = document.0.into_iter().filter_map(|(name, value)| Some((name, sink::property(value)?)));
-            Row { entity: Entity { key: primary.key, properties: fields.collect() }, etag, timestamp: None }
+            let fields = document
+                .0
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, sink::property(value)?)));
+            Row {
+                entity: Entity {
+                    key: primary.key,
+                    properties: fields.collect(),
+                },
+                etag,
+                timestamp: None,
+            }
         }))
     }
 
     /// The two keys, where nothing else is asked for.
     fn both_keys(&self, what: &str, place: &str) -> Result<EntityKey, ClientError> {
-        let (Some(pk), Some(rk), 2) = (self.value("PartitionKey"), self.value("RowKey"), self.terms.len()) else {
-            return Err(ClientError::Unknown(format!("{what} is found {place} and nothing else: give PartitionKey=… and RowKey=…")));
+        let (Some(pk), Some(rk), 2) = (
+            self.value("PartitionKey"),
+            self.value("RowKey"),
+            self.terms.len(),
+        ) else {
+            return Err(ClientError::Unknown(format!(
+                "{what} is found {place} and nothing else: give PartitionKey=… and RowKey=…"
+            )));
         };
         EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))
     }
@@ -146,13 +221,28 @@ impl Lookup<'_> {
         let plan = lookup::plan(view, &self.terms)?;
         let table = &plan.table.table;
         let found = match view.form() {
-            Form::Lists { members: Members::Rendered { templates, .. }, .. } => {
-                self.in_lists(view, &plan, |member, list| members::of_list(member, list, table, templates)).await?
+            Form::Lists {
+                members: Members::Rendered { templates, .. },
+                ..
+            } => {
+                self.in_lists(view, &plan, |member, list| {
+                    members::of_list(member, list, table, templates)
+                })
+                .await?
             }
-            Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
-                self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
+            Form::Lists {
+                members: Members::Contributions(_),
+                ..
+            } if self.entities => {
+                self.in_lists(view, &plan, |member, group| {
+                    members::of_group(member, group, table)
+                })
+                .await?
             }
-            Form::Lists { members: Members::Contributions(figures), .. } if plan.ranges.iter().any(KeyRange::is_bucket) => {
+            Form::Lists {
+                members: Members::Contributions(figures),
+                ..
+            } if plan.ranges.iter().any(KeyRange::is_bucket) => {
                 self.over_buckets(view, &plan, figures).await?
             }
             _ => self.read(&plan, view).await?,
@@ -168,7 +258,11 @@ impl Lookup<'_> {
         plan: &LookupPlan,
         as_row: impl Fn(&Member, &Row) -> Result<Row, ClientError>,
     ) -> Result<LookupResult, ClientError> {
-        let Token { ranges: from, mut inside, .. } = self.from(plan.ranges.len())?;
+        let Token {
+            ranges: from,
+            mut inside,
+            ..
+        } = self.from(plan.ranges.len())?;
         let (asked, top) = (self.asked(plan)?, self.top as usize);
         let reading = Reading {
             what: LookupTarget::View(view),
@@ -182,13 +276,23 @@ impl Lookup<'_> {
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut rows, mut rest) = (Vec::new(), None);
         while rows.len() < top && rest.is_none() {
-            let Some((list, _)) = merge.next(&reading).await.map_err(failed)? else { break };
+            let Some((list, _)) = merge.next(&reading).await.map_err(failed)? else {
+                break;
+            };
             let key = &list.entity.key;
-            let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
+            let site = Site::Row {
+                table: plan.table.table.clone(),
+                key: key.clone(),
+            };
             let found = lists::of_row(&site, &list.entity)?;
-            let mark = inside.iter().position(|inside| inside.list.as_ref() == Some(key));
+            let mark = inside
+                .iter()
+                .position(|inside| inside.list.as_ref() == Some(key));
             let after = mark.map(|mark| inside.swap_remove(mark).member);
-            let mut left = found.members.into_keys().filter(|member| after.as_ref().is_none_or(|after| member > after));
+            let mut left = found
+                .members
+                .into_keys()
+                .filter(|member| after.as_ref().is_none_or(|after| member > after));
             let mut last = None;
             for member in left.by_ref().take(top - rows.len()) {
                 rows.push(as_row(&member, &list)?);
@@ -196,15 +300,25 @@ impl Lookup<'_> {
             }
             if let (Some(member), Some(_)) = (last, left.next()) {
                 rest = Some(merge.positions_before_last());
-                inside.push(Inside { list: Some(key.clone()), member });
+                inside.push(Inside {
+                    list: Some(key.clone()),
+                    member,
+                });
             }
         }
-        let rest = rest.or_else(|| merge.positions()).map(|positions| self.token(positions).inside(inside).encode());
+        let rest = rest
+            .or_else(|| merge.positions())
+            .map(|positions| self.token(positions).inside(inside).encode());
         Ok(LookupResult::new(rows, plan.class, merge.requests(), rest))
     }
 
     /// The groups in the ranges of a plan, in order, each with its figures over all of its buckets, under its key without them.
-    async fn over_buckets(&self, view: &View, plan: &LookupPlan, figures: &BTreeMap<String, Figure>) -> Result<LookupResult, ClientError> {
+    async fn over_buckets(
+        &self,
+        view: &View,
+        plan: &LookupPlan,
+        figures: &BTreeMap<String, Figure>,
+    ) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
         let (asked, top) = (self.asked(plan)?, self.top as usize);
         let reading = Reading {
@@ -219,7 +333,9 @@ impl Lookup<'_> {
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut groups, mut rest): (Vec<Row>, _) = (Vec::new(), None);
         while let Some((row, range)) = merge.next(&reading).await.map_err(failed)? {
-            let Some(key) = range.without_buckets(&row.entity.key) else { continue };
+            let Some(key) = range.without_buckets(&row.entity.key) else {
+                continue;
+            };
             if let Some(group) = groups.last_mut().filter(|group| group.entity.key == key) {
                 group.entity = added(figures, &group.entity, &row.entity);
                 continue;
@@ -228,35 +344,65 @@ impl Lookup<'_> {
                 rest = Some(merge.positions_before_last());
                 break;
             }
-            groups.push(Row { entity: added(figures, &Entity::new(key), &row.entity), ..row });
+            groups.push(Row {
+                entity: added(figures, &Entity::new(key), &row.entity),
+                ..row
+            });
         }
         if rest.is_none() && merge.positions().is_some() {
-            let problem = format!("there are too many rows of others between the groups of {}", view.name);
-            return Err(ClientError::Unknown(format!("{problem}, so that its buckets cannot be added: give more values with =")));
+            let problem = format!(
+                "there are too many rows of others between the groups of {}",
+                view.name
+            );
+            return Err(ClientError::Unknown(format!(
+                "{problem}, so that its buckets cannot be added: give more values with ="
+            )));
         }
         let continuation = rest.map(|positions| self.token(positions).encode());
-        Ok(LookupResult::new(groups, plan.class, merge.requests(), continuation))
+        Ok(LookupResult::new(
+            groups,
+            plan.class,
+            merge.requests(),
+            continuation,
+        ))
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
         match &archive.target {
-            ArchiveTarget::Table(table) => self.in_own_keys(format!("archive {}", archive.name), &table.clone().into()).await,
+            ArchiveTarget::Table(table) => {
+                self.in_own_keys(format!("archive {}", archive.name), &table.clone().into())
+                    .await
+            }
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
                 self.refuse_condition(&archive.name)?;
-                let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
+                let key = self.both_keys(
+                    &format!("a document of [archives.{}]", archive.name),
+                    "in its archive by both keys",
+                )?;
                 let (row, requests) = self.client.in_archive(archive, &key).await?;
-                Ok(LookupResult::new(row.into_iter().collect(), QueryClass::Point, requests, None))
+                Ok(LookupResult::new(
+                    row.into_iter().collect(),
+                    QueryClass::Point,
+                    requests,
+                    None,
+                ))
             }
             ArchiveTarget::Log(_) => {
                 let name = &archive.name;
-                Err(ClientError::Unknown(format!("[archives.{name}] is a log: read it with `evenkeel logs {name}`")))
+                Err(ClientError::Unknown(format!(
+                    "[archives.{name}] is a log: read it with `evenkeel logs {name}`"
+                )))
             }
         }
     }
 
     /// The entities of a table, by their own keys. One that is more than its row is judged when it is whole: further rows make up for
     /// those that are left out.
-    async fn in_own_keys(&self, what: String, table: &TargetRef) -> Result<LookupResult, ClientError> {
+    async fn in_own_keys(
+        &self,
+        what: String,
+        table: &TargetRef,
+    ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
         // Nothing in several accounts is more than its row.
         let whole_in = table.first();
@@ -272,7 +418,11 @@ impl Lookup<'_> {
             pages: PAGES,
             condition,
         };
-        let (from, asked, top) = (self.from(plan.ranges.len())?.ranges, self.asked(&plan)?, self.top as usize);
+        let (from, asked, top) = (
+            self.from(plan.ranges.len())?.ranges,
+            self.asked(&plan)?,
+            self.top as usize,
+        );
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut rows, mut requests) = (Vec::new(), 0);
@@ -287,41 +437,67 @@ impl Lookup<'_> {
                 break;
             }
         }
-        let continuation = merge.positions().map(|positions| self.token(positions).encode());
-        Ok(LookupResult::new(rows, plan.class, requests + merge.requests(), continuation))
+        let continuation = merge
+            .positions()
+            .map(|positions| self.token(positions).encode());
+        Ok(LookupResult::new(
+            rows,
+            plan.class,
+            requests + merge.requests(),
+            continuation,
+        ))
     }
 
     /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others. Of several
     /// accounts the first.
     fn lies_in(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
-            LookupSubject::Table(table) => return self.client.target(table).map(|table| Some(table.first())),
+            LookupSubject::Table(table) => {
+                return self.client.target(table).map(|table| Some(table.first()));
+            }
             LookupSubject::View(name) => name,
         };
-        Ok(match (self.view(name)?, self.client.catalog().archives.get(name)) {
-            (Some(view), _) if self.entities => Some(view.source.clone()),
-            (Some(view), _) => view.rows().map(|rows| rows.target.first()),
-            (None, Some(archive)) => Some(archive.target.table().unwrap_or(&archive.source).clone()),
-            (None, None) => None,
-        })
+        Ok(
+            match (self.view(name)?, self.client.catalog().archives.get(name)) {
+                (Some(view), _) if self.entities => Some(view.source.clone()),
+                (Some(view), _) => view.rows().map(|rows| rows.target.first()),
+                (None, Some(archive)) => {
+                    Some(archive.target.table().unwrap_or(&archive.source).clone())
+                }
+                (None, None) => None,
+            },
+        )
     }
 
     /// The lookup by keyed hashes in the place of the encrypted properties that its terms name, and the requests that it took; nothing
     /// where they name none.
     async fn hashed(&self) -> Result<Option<(Self, u64)>, ClientError> {
-        let LookupSubject::View(name) = &self.subject else { return Ok(None) };
-        let Some(view) = self.view(name)? else { return Ok(None) };
+        let LookupSubject::View(name) = &self.subject else {
+            return Ok(None);
+        };
+        let Some(view) = self.view(name)? else {
+            return Ok(None);
+        };
         let catalog = self.client.catalog();
-        let Some(encrypted) = catalog.encrypted.get(&view.source) else { return Ok(None) };
+        let Some(encrypted) = catalog.encrypted.get(&view.source) else {
+            return Ok(None);
+        };
         let (mut lookup, mut requests) = (self.clone(), 0);
-        for term in lookup.terms.iter_mut().filter(|term| encrypted.contains(&term.property)) {
+        for term in lookup
+            .terms
+            .iter_mut()
+            .filter(|term| encrypted.contains(&term.property))
+        {
             let property = term.property.clone();
             let hashes = catalog.hashed.get(&view.source).into_iter().flatten();
             let in_keys = view.properties();
             let of_it = |(name, template): &(&String, &Template)| {
                 in_keys.contains(name.as_str()) && template.properties().contains(property.as_str())
             };
-            let hash = hashes.clone().find(of_it).filter(|_| term.op == TermOp::Equal);
+            let hash = hashes
+                .clone()
+                .find(of_it)
+                .filter(|_| term.op == TermOp::Equal);
             let Some((name, template)) = hash else {
                 return Err(ClientError::Unknown(format!(
                     "{property} is encrypted: it is looked up by its whole value (`{property}=…`), in a view whose keys have a keyed hash of it (`hash` of [tables.{}])",
@@ -351,20 +527,37 @@ impl Lookup<'_> {
             LookupSubject::Table(table) => Some(self.client.target(table)?.table),
             LookupSubject::View(name) => {
                 let of_a_view = self.view(name)?.map(|view| view.source.clone());
-                let of_an_archive = |archive: &Arc<Archive>| archive.target.table().unwrap_or(&archive.source).clone();
-                of_a_view.or_else(|| catalog.archives.get(name).map(of_an_archive)).map(|table| table.table)
+                let of_an_archive = |archive: &Arc<Archive>| {
+                    archive.target.table().unwrap_or(&archive.source).clone()
+                };
+                of_a_view
+                    .or_else(|| catalog.archives.get(name).map(of_an_archive))
+                    .map(|table| table.table)
             }
         };
         let everywhere = catalog.sealed_properties();
-        let Some(encrypted) = table.and_then(|table| everywhere.get(&table)) else { return Ok(()) };
+        let Some(encrypted) = table.and_then(|table| everywhere.get(&table)) else {
+            return Ok(());
+        };
         let sealed = |property: &&str| encrypted.contains(*property);
-        if let Some(property) = self.condition.iter().flat_map(Condition::properties).find(sealed) {
-            return Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values satisfy no condition")));
+        if let Some(property) = self
+            .condition
+            .iter()
+            .flat_map(Condition::properties)
+            .find(sealed)
+        {
+            return Err(ClientError::Unknown(format!(
+                "{property} is encrypted, and sealed values satisfy no condition"
+            )));
         }
-        match self.join_properties().find(sealed).filter(|_| !self.decrypted) {
-            Some(property) => {
-                Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values make no keys: have it opened (--decrypt)")))
-            }
+        match self
+            .join_properties()
+            .find(sealed)
+            .filter(|_| !self.decrypted)
+        {
+            Some(property) => Err(ClientError::Unknown(format!(
+                "{property} is encrypted, and sealed values make no keys: have it opened (--decrypt)"
+            ))),
             None => Ok(()),
         }
     }
@@ -393,18 +586,37 @@ impl Lookup<'_> {
         };
         let found = merge::read(&reading, &asked, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
-        let continuation = found.positions.map(|positions| self.token(positions).encode());
-        Ok(LookupResult::new(found.rows, plan.class, found.requests, continuation))
+        let continuation = found
+            .positions
+            .map(|positions| self.token(positions).encode());
+        Ok(LookupResult::new(
+            found.rows,
+            plan.class,
+            found.requests,
+            continuation,
+        ))
     }
 
     /// Most rows of a page. How many of them satisfy a condition is not known beforehand.
     fn page(&self, condition: Option<&Condition>) -> u32 {
-        page_rows(if condition.is_some() { u32::MAX } else { self.top })
+        page_rows(if condition.is_some() {
+            u32::MAX
+        } else {
+            self.top
+        })
     }
 
     /// The ranges of a plan, each with its account.
     fn asked<'p>(&'p self, plan: &'p LookupPlan) -> Result<Vec<AskedRange<'p>>, ClientError> {
-        plan.ranges.iter().map(|range| Ok(AskedRange { range, account: self.client.account(&range.account)? })).collect()
+        plan.ranges
+            .iter()
+            .map(|range| {
+                Ok(AskedRange {
+                    range,
+                    account: self.client.account(&range.account)?,
+                })
+            })
+            .collect()
     }
 
     /// Where to begin: where an earlier lookup ended, else at the start of each range.
@@ -451,13 +663,20 @@ impl Lookup<'_> {
     }
 
     fn value(&self, property: &str) -> Option<&str> {
-        let term = self.terms.iter().find(|term| term.property == property && term.op == TermOp::Equal);
+        let term = self
+            .terms
+            .iter()
+            .find(|term| term.property == property && term.op == TermOp::Equal);
         term.map(|term| term.value.as_str())
     }
 }
 
 /// The texts that a template makes of one of these values of a property each, without those that it can make none of.
-fn texts(template: &Template, property: &str, values: Vec<EdmValue>) -> Result<Vec<String>, ClientError> {
+fn texts(
+    template: &Template,
+    property: &str,
+    values: Vec<EdmValue>,
+) -> Result<Vec<String>, ClientError> {
     let (mut texts, mut problem) = (Vec::new(), None);
     for value in values {
         match template.render_text_with(|name| (name == property).then(|| value.clone())) {
@@ -476,10 +695,15 @@ fn texts(template: &Template, property: &str, values: Vec<EdmValue>) -> Result<V
 /// A group with the figures of one more of its buckets.
 fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) -> Entity {
     let over = |(name, figure): (&String, &Figure)| {
-        let values = [group, bucket].into_iter().filter_map(|entity| entity.get(name).cloned());
+        let values = [group, bucket]
+            .into_iter()
+            .filter_map(|entity| entity.get(name).cloned());
         Some((name.clone(), figure.over(values)?))
     };
-    Entity { key: group.key.clone(), properties: figures.iter().filter_map(over).collect() }
+    Entity {
+        key: group.key.clone(),
+        properties: figures.iter().filter_map(over).collect(),
+    }
 }
 
 fn own() -> [String; 2] {
@@ -489,12 +713,27 @@ fn own() -> [String; 2] {
 /// The keys of the primaries that the rows of a view belong to.
 fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityKey>, ClientError> {
     Ok(match view.form() {
-        Form::Copies { .. } => rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect(),
+        Form::Copies { .. } => rows
+            .iter()
+            .filter_map(|copy| Owner::of(&copy.entity))
+            .map(|owner| owner.primary.key)
+            .collect(),
         Form::Properties { .. } | Form::Claims(_) => {
-            let site = |key: &EntityKey| Site::Row { table: table.clone(), key: key.clone() };
-            let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
-            let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
-            owned.into_iter().flatten().map(|owned| owned.primary.key).collect()
+            let site = |key: &EntityKey| Site::Row {
+                table: table.clone(),
+                key: key.clone(),
+            };
+            let owned = rows
+                .iter()
+                .map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
+            let owned = owned
+                .collect::<Result<Vec<Option<Owned>>, _>>()
+                .map_err(|error| ClientError::Broken(error.to_string()))?;
+            owned
+                .into_iter()
+                .flatten()
+                .map(|owned| owned.primary.key)
+                .collect()
         }
         // Members, under their primaries' keys.
         Form::Lists { .. } => rows.iter().map(|row| row.entity.key.clone()).collect(),

@@ -49,7 +49,11 @@ pub(super) struct Position {
 
 impl Token {
     pub(super) fn new(place: &str, terms: &[Term], ranges: Vec<Position>) -> Self {
-        Self { lookup: fingerprint(place, terms), ranges, inside: Vec::new() }
+        Self {
+            lookup: fingerprint(place, terms),
+            ranges,
+            inside: Vec::new(),
+        }
     }
 
     /// As a token that goes on inside lists.
@@ -63,12 +67,20 @@ impl Token {
     }
 
     /// Reads a token, which must belong to this lookup.
-    pub(super) fn decode(text: &str, place: &str, terms: &[Term], ranges: usize) -> Result<Self, ClientError> {
+    pub(super) fn decode(
+        text: &str,
+        place: &str,
+        terms: &[Term],
+        ranges: usize,
+    ) -> Result<Self, ClientError> {
         let bytes = BASE64.decode(text).ok();
         let token: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let token = token.ok_or_else(|| ClientError::Continuation("is not what an earlier lookup gave"))?;
+        let token =
+            token.ok_or_else(|| ClientError::Continuation("is not what an earlier lookup gave"))?;
         if token.lookup != fingerprint(place, terms) || token.ranges.len() != ranges {
-            return Err(ClientError::Continuation("belongs to a lookup of another view or with other terms"));
+            return Err(ClientError::Continuation(
+                "belongs to a lookup of another view or with other terms",
+            ));
         }
         Ok(token)
     }
@@ -91,15 +103,33 @@ mod tests {
     fn a_token_goes_on_with_its_own_lookup_only() {
         let view = "by_name";
         let terms = ["LastName^=K".parse().unwrap()];
-        let page = Continuation { next_partition_key: "1!8!cGFy".to_owned(), next_row_key: None };
-        let position = Position { ended: false, page: Some(page), after: Some(EntityKey::new("p", "한 r").unwrap()) };
+        let page = Continuation {
+            next_partition_key: "1!8!cGFy".to_owned(),
+            next_row_key: None,
+        };
+        let position = Position {
+            ended: false,
+            page: Some(page),
+            after: Some(EntityKey::new("p", "한 r").unwrap()),
+        };
         let token = Token::new(view, &terms, vec![position, Position::default()]);
-        assert_eq!(Token::decode(&token.encode(), view, &terms, 2).unwrap(), token);
-        assert!(Token::decode(&token.encode(), view, &["LastName^=L".parse().unwrap()], 2).is_err());
+        assert_eq!(
+            Token::decode(&token.encode(), view, &terms, 2).unwrap(),
+            token
+        );
+        assert!(
+            Token::decode(&token.encode(), view, &["LastName^=L".parse().unwrap()], 2).is_err()
+        );
         assert!(Token::decode(&token.encode(), view, &terms, 3).is_err());
         assert!(Token::decode("nonsense", view, &terms, 2).is_err());
-        let inside = Inside { list: Some(EntityKey::new("p", "r").unwrap()), member: Member(vec!["한".to_owned()]) };
+        let inside = Inside {
+            list: Some(EntityKey::new("p", "r").unwrap()),
+            member: Member(vec!["한".to_owned()]),
+        };
         let token = token.inside(vec![inside]);
-        assert_eq!(Token::decode(&token.encode(), view, &terms, 2).unwrap(), token);
+        assert_eq!(
+            Token::decode(&token.encode(), view, &terms, 2).unwrap(),
+            token
+        );
     }
 }

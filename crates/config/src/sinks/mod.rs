@@ -17,11 +17,18 @@ pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
 
 /// Every kind, by the value of `kind`.
-const KINDS: [(&str, ReadSink); 4] =
-    [("search", search::read), ("postgresql", postgresql::read), ("sqlite", sqlite::read), ("webhook", webhook::read)];
+const KINDS: [(&str, ReadSink); 4] = [
+    ("search", search::read),
+    ("postgresql", postgresql::read),
+    ("sqlite", sqlite::read),
+    ("webhook", webhook::read),
+];
 
 /// Reads every sink. `None` in place of one with a mistake.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {
+pub(super) fn read(
+    root: &Section<'_>,
+    accounts: &[AccountName],
+) -> Vec<(AccountName, Option<SinkSettings>)> {
     let mut sinks = Vec::new();
     for (name, section) in root.named("sinks") {
         match AccountName::new(name) {
@@ -57,7 +64,11 @@ pub(super) fn named<S>(
     (wanted, declare): (&str, &str),
     of: impl Fn(&SinkKind) -> Option<S>,
 ) -> Option<(AccountName, Option<S>)> {
-    let name = section.required("sink", &format!("the name of {wanted}, declared as [sinks.NAME]"), str::parse::<AccountName>)?;
+    let name = section.required(
+        "sink",
+        &format!("the name of {wanted}, declared as [sinks.NAME]"),
+        str::parse::<AccountName>,
+    )?;
     let Some((_, settings)) = sinks.iter().find(|(known, _)| *known == name) else {
         let hint = match nearest(name.as_str(), sinks.iter().map(|(name, _)| name.as_str())) {
             Some(known) => format!("did you mean {known:?}?"),
@@ -66,10 +77,15 @@ pub(super) fn named<S>(
         section.error("sink", format!("unknown sink {:?}; {hint}", name.as_str()));
         return None;
     };
-    let Some(settings) = settings else { return Some((name, None)) };
+    let Some(settings) = settings else {
+        return Some((name, None));
+    };
     let found = of(&settings.kind);
     if found.is_none() {
-        section.error("sink", format!("[sinks.{name}] is another kind of sink; expected {wanted}"));
+        section.error(
+            "sink",
+            format!("[sinks.{name}] is another kind of sink; expected {wanted}"),
+        );
     }
     found.map(|found| (name, Some(found)))
 }

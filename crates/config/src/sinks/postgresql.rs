@@ -8,36 +8,67 @@ use crate::section::Section;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{PostgresSettings, SinkKind, SqlSettings, SqlTls};
 
-const PASSWORD: SecretKeys = SecretKeys { env: "password_env", file: "password_file" };
+const PASSWORD: SecretKeys = SecretKeys {
+    env: "password_env",
+    file: "password_file",
+};
 const PORT: u16 = 5_432;
 
 pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
-    let host = section.required("host", "the name of a server, or the folder of its socket, such as \"/run/postgresql\"", server);
-    let port = if section.has("port") { section.integer("port", 1..=65_535).and_then(|port| u16::try_from(port).ok()) } else { Some(PORT) };
+    let host = section.required(
+        "host",
+        "the name of a server, or the folder of its socket, such as \"/run/postgresql\"",
+        server,
+    );
+    let port = if section.has("port") {
+        section
+            .integer("port", 1..=65_535)
+            .and_then(|port| u16::try_from(port).ok())
+    } else {
+        Some(PORT)
+    };
     let database = section.required("database", "the name of a database", named);
     let user = section.required("user", "the role to sign in as", named);
     let password = PASSWORD.given(section);
     let socket = host.as_deref().is_some_and(|host| host.starts_with('/'));
-    let ca_file = section.optional("ca_file", |section| section.text("ca_file").map(PathBuf::from));
+    let ca_file = section.optional("ca_file", |section| {
+        section.text("ca_file").map(PathBuf::from)
+    });
     let host = host?;
     // Nobody listens on the way to this machine.
     let tls = match ca_file.ok()? {
         Some(_) if socket => {
-            section.error("ca_file", "a socket is on this machine, and has no TLS; expected no such key");
+            section.error(
+                "ca_file",
+                "a socket is on this machine, and has no TLS; expected no such key",
+            );
             return None;
         }
         None if socket || is_local_host(&host) => SqlTls::Off,
         ca_file => SqlTls::Verify { ca_file },
     };
-    let settings = PostgresSettings { host, port: port?, database: database?, user: user?, password: password.ok()?, tls };
+    let settings = PostgresSettings {
+        host,
+        port: port?,
+        database: database?,
+        user: user?,
+        password: password.ok()?,
+        tls,
+    };
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
 }
 
 /// A name, an address or a folder. The error does not repeat it: whole connection strings are pasted here.
 fn server(text: &str) -> Result<String, String> {
     let host = named(text)?;
-    let is_host = host.starts_with('/') || host.parse::<IpAddr>().is_ok() || !host.contains(['/', '@', ':', '=', ' ']);
-    if is_host { Ok(host) } else { Err("expected the name of a server alone, without port, user or password".to_owned()) }
+    let is_host = host.starts_with('/')
+        || host.parse::<IpAddr>().is_ok()
+        || !host.contains(['/', '@', ':', '=', ' ']);
+    if is_host {
+        Ok(host)
+    } else {
+        Err("expected the name of a server alone, without port, user or password".to_owned())
+    }
 }
 
 fn named(text: &str) -> Result<String, String> {

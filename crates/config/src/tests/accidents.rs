@@ -6,20 +6,37 @@ use super::*;
 fn warned(files: &[(&str, &str)]) -> Vec<String> {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());
-    load(&request(folder.path())).unwrap().warnings.iter().map(|warning| warning.to_string().replace(&prefix, "")).collect()
+    load(&request(folder.path()))
+        .unwrap()
+        .warnings
+        .iter()
+        .map(|warning| warning.to_string().replace(&prefix, ""))
+        .collect()
 }
 
 fn has(findings: &[String], parts: &[&str]) {
-    assert!(findings.iter().any(|finding| parts.iter().all(|part| finding.contains(part))), "{parts:?} is not in {findings:#?}");
+    assert!(
+        findings
+            .iter()
+            .any(|finding| parts.iter().all(|part| finding.contains(part))),
+        "{parts:?} is not in {findings:#?}"
+    );
 }
 
 #[test]
 fn a_date_format_without_a_directive_is_refused_with_the_one_that_was_meant() {
-    for (format, meant) in
-        [("yyyy-MM-dd", "date:%Y-%m-%d?"), ("yyyyMMddHHmmss", "date:%Y%m%d%H%M%S?"), ("today", "\"today\""), ("%%", "\"%\"")]
-    {
-        let found = mistakes(&VIEW.replace("{RowKey}", &format!("{{At|date:{format}}}_{{RowKey}}")));
-        has(&found, &["default.toml:7: views.v.row_key: ", "no directive", meant]);
+    for (format, meant) in [
+        ("yyyy-MM-dd", "date:%Y-%m-%d?"),
+        ("yyyyMMddHHmmss", "date:%Y%m%d%H%M%S?"),
+        ("today", "\"today\""),
+        ("%%", "\"%\""),
+    ] {
+        let found =
+            mistakes(&VIEW.replace("{RowKey}", &format!("{{At|date:{format}}}_{{RowKey}}")));
+        has(
+            &found,
+            &["default.toml:7: views.v.row_key: ", "no directive", meant],
+        );
     }
     assert!(load_text(&VIEW.replace("{RowKey}", "{At|date:%S%Y%m%d}_{RowKey}")).is_ok());
 }
@@ -29,17 +46,24 @@ fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
     let lease = mistakes("[worker]\nlease = 60\n");
     assert_eq!(
         lease,
-        ["default.toml:2: worker.lease: expected a duration such as \"60s\", found the number 60 without a unit; did you mean \"60s\"?"]
+        [
+            "default.toml:2: worker.lease: expected a duration such as \"60s\", found the number 60 without a unit; did you mean \"60s\"?"
+        ]
     );
     has(
-        &mistakes("[worker]\nstorage_retry = { min = 50, base = \"100ms\", max = \"5s\", attempts = 6 }"),
+        &mistakes(
+            "[worker]\nstorage_retry = { min = 50, base = \"100ms\", max = \"5s\", attempts = 6 }",
+        ),
         &["worker.storage_retry.min", "50s"],
     );
 }
 
 #[test]
 fn a_view_declared_twice_in_one_file_is_one_mistake_that_names_both_places() {
-    assert_eq!(mistakes(&format!("{VIEW}{VIEW}")), ["default.toml:9: views.v: declared before, in default.toml:2"]);
+    assert_eq!(
+        mistakes(&format!("{VIEW}{VIEW}")),
+        ["default.toml:9: views.v: declared before, in default.toml:2"]
+    );
     let once_more = format!("{VIEW}[worker]\nlease = \"60s\"\nlease = \"70s\"\n{VIEW}");
     assert_eq!(
         mistakes(&once_more),
@@ -56,7 +80,10 @@ fn a_view_declared_in_the_default_file_and_in_the_catalog_is_one_mistake_too() {
     let error = load(&request(folder.path())).unwrap_err();
     assert_eq!(error.errors.len(), 1, "{error}");
     assert!(
-        error.to_string().contains("a.toml:2: views.v: declared before, in ") && error.to_string().ends_with("default.toml:2"),
+        error
+            .to_string()
+            .contains("a.toml:2: views.v: declared before, in ")
+            && error.to_string().ends_with("default.toml:2"),
         "{error}"
     );
 }
@@ -76,9 +103,18 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
     ]);
     assert_eq!(found.len(), 4, "{found:#?}");
     for (file, place) in [
-        ("bookings.toml: ", "expected it at catalog/bookings.toml (or give --profile bookings"),
-        ("catalogue/guests.toml: ", "expected it at catalog/guests.toml"),
-        ("catalog/sub/rooms.toml: ", "expected it at catalog/rooms.toml"),
+        (
+            "bookings.toml: ",
+            "expected it at catalog/bookings.toml (or give --profile bookings",
+        ),
+        (
+            "catalogue/guests.toml: ",
+            "expected it at catalog/guests.toml",
+        ),
+        (
+            "catalog/sub/rooms.toml: ",
+            "expected it at catalog/rooms.toml",
+        ),
         ("catalog/menus.tml: ", "expected it at catalog/menus.toml"),
     ] {
         has(&found, &[file, "is not read and declares [", place]);
@@ -87,37 +123,97 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
 
 #[test]
 fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
-    let read = folder(&[("default.toml", ""), ("bookings.toml", VIEW), ("catalog/a.toml", "[tables.Rooms]")]);
-    let profile = Request { profile: Some("bookings".to_owned()), ..request(read.path()) };
+    let read = folder(&[
+        ("default.toml", ""),
+        ("bookings.toml", VIEW),
+        ("catalog/a.toml", "[tables.Rooms]"),
+    ]);
+    let profile = Request {
+        profile: Some("bookings".to_owned()),
+        ..request(read.path())
+    };
     assert_eq!(load(&profile).unwrap().warnings, []);
     let misspelt = folder(&[("default.tml", "[worker]")]);
     let error = load(&request(misspelt.path())).unwrap_err();
-    assert!(error.errors[0].to_string().contains("has no default.toml"), "{error}");
+    assert!(
+        error.errors[0].to_string().contains("has no default.toml"),
+        "{error}"
+    );
     let warnings: Vec<String> = error.warnings.iter().map(ToString::to_string).collect();
-    assert!(warnings[0].contains("default.tml: is not read") && warnings[0].ends_with("default.toml"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("default.tml: is not read") && warnings[0].ends_with("default.toml"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
 fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is() {
-    let found = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{Email}"))]);
-    has(&found, &["it lacks their PartitionKey and RowKey. Set on_conflict, or add PartitionKey and RowKey to a key"]);
-    let cut = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey}_{PartitionKey}"))]);
-    has(&cut, &["`{RowKey}_{PartitionKey}` is ambiguous (`a_b`+`c`, `a`+`b_c`). Set on_conflict, or write {PartitionKey|hash:64}"]);
-    assert!(!cut.iter().any(|warning| warning.contains("to a key") || warning.contains("lacks")), "{cut:#?}");
-    let both = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey|lower}"))]);
-    has(&both, &["it lacks their PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}"]);
+    let found = warned(&[(
+        "default.toml",
+        &VIEW
+            .replace("{PartitionKey}", "all")
+            .replace("{RowKey}", "{Email}"),
+    )]);
+    has(
+        &found,
+        &[
+            "it lacks their PartitionKey and RowKey. Set on_conflict, or add PartitionKey and RowKey to a key",
+        ],
+    );
+    let cut = warned(&[(
+        "default.toml",
+        &VIEW
+            .replace("{PartitionKey}", "all")
+            .replace("{RowKey}", "{RowKey}_{PartitionKey}"),
+    )]);
+    has(
+        &cut,
+        &[
+            "`{RowKey}_{PartitionKey}` is ambiguous (`a_b`+`c`, `a`+`b_c`). Set on_conflict, or write {PartitionKey|hash:64}",
+        ],
+    );
+    assert!(
+        !cut.iter()
+            .any(|warning| warning.contains("to a key") || warning.contains("lacks")),
+        "{cut:#?}"
+    );
+    let both = warned(&[(
+        "default.toml",
+        &VIEW
+            .replace("{PartitionKey}", "all")
+            .replace("{RowKey}", "{RowKey|lower}"),
+    )]);
+    has(
+        &both,
+        &[
+            "it lacks their PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}",
+        ],
+    );
 }
 
 #[test]
 fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way() {
     let archive = |name: &str, from: &str, to: &str| {
-        format!("[archives.{name}]\nsource = \"{from}\"\nto = {{ kind = \"table\", table = \"{to}\" }}\n")
+        format!(
+            "[archives.{name}]\nsource = \"{from}\"\nto = {{ kind = \"table\", table = \"{to}\" }}\n"
+        )
     };
     let two = mistakes(&(archive("out", "Aaa", "Bbb") + &archive("back", "Bbb", "Aaa")));
     assert_eq!(two.len(), 2, "{two:#?}");
-    has(&two, &["archives.out.to.table", "what leaves Aaa comes back into it by \"back\"", "restore job"]);
-    let three =
-        mistakes(&(archive("a", "Aaa", "Bbb") + &archive("b", "Bbb", "Ccc") + &archive("c", "Ccc", "Aaa") + &archive("d", "Ddd", "Eee")));
+    has(
+        &two,
+        &[
+            "archives.out.to.table",
+            "what leaves Aaa comes back into it by \"back\"",
+            "restore job",
+        ],
+    );
+    let three = mistakes(
+        &(archive("a", "Aaa", "Bbb")
+            + &archive("b", "Bbb", "Ccc")
+            + &archive("c", "Ccc", "Aaa")
+            + &archive("d", "Ddd", "Eee")),
+    );
     assert_eq!(three.len(), 3, "{three:#?}");
     has(&three, &["archives.a.to.table", "\"b\", then \"c\""]);
     let chain = load_text(&(archive("a", "Aaa", "Bbb") + &archive("b", "Bbb", "Ccc")));
@@ -126,8 +222,16 @@ fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way(
 
 #[test]
 fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
-    let text = format!("{VIEW}[archives.v]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"Former\" }}\n");
-    has(&warnings(&text), &["archives.v: a view is called v as well", "`evenkeel lookup v`"]);
+    let text = format!(
+        "{VIEW}[archives.v]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"Former\" }}\n"
+    );
+    has(
+        &warnings(&text),
+        &[
+            "archives.v: a view is called v as well",
+            "`evenkeel lookup v`",
+        ],
+    );
 }
 
 #[test]
@@ -138,9 +242,20 @@ fn credentials_are_checked_by_the_one_who_opens_the_account() {
             AzureAuth::Key { .. } | AzureAuth::Sas { .. } | AzureAuth::Entra { .. } => Ok(()),
         }
     }
-    let folder = folder(&[("default.toml", "[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"C\"\n")]);
+    let folder = folder(&[(
+        "default.toml",
+        "[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"C\"\n",
+    )]);
     let environment = with_environment(request(folder.path()), &[("C", "AccountName=contoso")]);
     assert!(load(&environment).is_ok());
-    let error = load(&Request { account_check: Some(refuse), ..environment }).unwrap_err().to_string();
-    assert!(error.contains("default.toml:3: accounts.main.connection_string_env: no key"), "{error}");
+    let error = load(&Request {
+        account_check: Some(refuse),
+        ..environment
+    })
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("default.toml:3: accounts.main.connection_string_env: no key"),
+        "{error}"
+    );
 }

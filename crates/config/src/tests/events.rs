@@ -13,8 +13,18 @@ job = { op = "put", table = "Portraits", entity = { PartitionKey = "{subject|aft
 fn a_mapping_is_read_and_shown() {
     let loaded = load_text(&format!("{TABLE}{MAPPING}")).unwrap();
     assert_eq!(loaded.settings.events.0.len(), 1);
-    assert_eq!((loaded.settings.events.0[0].name.as_str(), loaded.settings.events.0[0].op()), ("portraits", "put"));
-    assert!(show_text(&loaded).contains("{subject|after:/blobs/|before:/}"), "{}", show_text(&loaded));
+    assert_eq!(
+        (
+            loaded.settings.events.0[0].name.as_str(),
+            loaded.settings.events.0[0].op()
+        ),
+        ("portraits", "put")
+    );
+    assert!(
+        show_text(&loaded).contains("{subject|after:/blobs/|before:/}"),
+        "{}",
+        show_text(&loaded)
+    );
 }
 
 #[test]
@@ -36,14 +46,24 @@ fn mistakes_of_mappings_are_found_where_they_stand() {
 fn an_encrypted_property_is_not_taken_from_an_event() {
     let keys = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n";
     let found = mistakes(&format!("{keys}{TABLE}encrypt = [\"Created\"]\n{MAPPING}"));
-    assert!(found.iter().any(|found| found.contains("\"Created\" is encrypted in Portraits")), "{found:#?}");
+    assert!(
+        found
+            .iter()
+            .any(|found| found.contains("\"Created\" is encrypted in Portraits")),
+        "{found:#?}"
+    );
 }
 
 #[test]
 fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
-    let loaded = load_text(&format!("[[queues]]\nname = \"jobs\"\nallow = [\"sync\"]\n{TABLE}{MAPPING}")).unwrap();
+    let loaded = load_text(&format!(
+        "[[queues]]\nname = \"jobs\"\nallow = [\"sync\"]\n{TABLE}{MAPPING}"
+    ))
+    .unwrap();
     assert!(
-        loaded.warnings.iter().any(|warning| warning.to_string().contains("no declared queue carries put jobs")),
+        loaded.warnings.iter().any(|warning| warning
+            .to_string()
+            .contains("no declared queue carries put jobs")),
         "{:?}",
         loaded.warnings
     );
@@ -53,16 +73,25 @@ fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
 fn keys_that_events_about_two_things_can_make_are_warned_about() {
     let warned = |when: &str, pk: &str, rk: &str| {
         let entity = format!("{{ PartitionKey = \"{pk}\", RowKey = \"{rk}\" }}");
-        let put = format!("{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"put\", table = \"Portraits\", entity = {entity} }}\n");
-        let sync =
-            format!("{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"sync\", table = \"Portraits\", pk = \"{pk}\", rk = \"{rk}\" }}\n");
-        let [put, sync] =
-            [put, sync].map(|text| warnings(&text).into_iter().filter(|one| one.contains("events about two things")).collect::<Vec<_>>());
+        let put = format!(
+            "{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"put\", table = \"Portraits\", entity = {entity} }}\n"
+        );
+        let sync = format!(
+            "{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"sync\", table = \"Portraits\", pk = \"{pk}\", rk = \"{rk}\" }}\n"
+        );
+        let [put, sync] = [put, sync].map(|text| {
+            warnings(&text)
+                .into_iter()
+                .filter(|one| one.contains("events about two things"))
+                .collect::<Vec<_>>()
+        });
         assert_eq!(put.len(), sync.len(), "{put:?} {sync:?}");
         put.into_iter().chain(sync).next()
     };
     let created = r#"type == "Microsoft.Storage.BlobCreated""#;
-    let in_container = format!(r#"{created} and startsWith(subject, "/blobServices/default/containers/portraits/blobs/")"#);
+    let in_container = format!(
+        r#"{created} and startsWith(subject, "/blobServices/default/containers/portraits/blobs/")"#
+    );
     for (when, pk, rk, place) in [
         (
             in_container.as_str(),
@@ -70,10 +99,30 @@ fn keys_that_events_about_two_things_can_make_are_warned_about() {
             "{subject|after:/blobs/|after:/|before:.}",
             Some("m.job.entity.RowKey: "),
         ),
-        (created, "{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}", Some("m.job.entity.RowKey: ")),
-        (created, "{subject|slug}", "", Some("m.job.entity.PartitionKey: ")),
-        (created, "p", "{data.name}_{data.id}", Some("m.job.entity.RowKey: ")),
-        (in_container.as_str(), "{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}", None),
+        (
+            created,
+            "{subject|after:/blobs/|before:/}",
+            "{subject|after:/blobs/|after:/}",
+            Some("m.job.entity.RowKey: "),
+        ),
+        (
+            created,
+            "{subject|slug}",
+            "",
+            Some("m.job.entity.PartitionKey: "),
+        ),
+        (
+            created,
+            "p",
+            "{data.name}_{data.id}",
+            Some("m.job.entity.RowKey: "),
+        ),
+        (
+            in_container.as_str(),
+            "{subject|after:/blobs/|before:/}",
+            "{subject|after:/blobs/|after:/}",
+            None,
+        ),
         (created, "{time|date:%Y%m}", "{id}", None),
         (created, "{subject|before:/}", "{subject|after:/}", None),
         (created, "{data.department}", "{data.number|pad:8}", None),
@@ -81,7 +130,17 @@ fn keys_that_events_about_two_things_can_make_are_warned_about() {
         (created, "p", "latest", None),
     ] {
         let warning = warned(when, pk, rk);
-        assert_eq!(warning.is_some(), place.is_some(), "{when} {pk} {rk}: {warning:?}");
-        assert!(warning.iter().zip(place).all(|(warning, place)| warning.contains(place)), "{warning:?}");
+        assert_eq!(
+            warning.is_some(),
+            place.is_some(),
+            "{when} {pk} {rk}: {warning:?}"
+        );
+        assert!(
+            warning
+                .iter()
+                .zip(place)
+                .all(|(warning, place)| warning.contains(place)),
+            "{warning:?}"
+        );
     }
 }

@@ -15,16 +15,23 @@ fn a_view_or_its_table_names_several_accounts_and_the_order_means_nothing() {
     let of = |text: &str| load_text(&format!("{ACCOUNTS}{text}")).unwrap().catalog;
     let definition = |catalog: &Catalog| catalog.views[&ViewName::new("v").unwrap()].definition();
     let by_view = of(&format!("{VIEW}accounts = [\"main\", \"b\"]\n"));
-    let by_table = of(&format!("{VIEW}[tables.ByEmail]\naccounts = [\"b\", \"main\"]\n"));
+    let by_table = of(&format!(
+        "{VIEW}[tables.ByEmail]\naccounts = [\"b\", \"main\"]\n"
+    ));
     assert_eq!(by_view.spread[&table].to_string(), "b+main:ByEmail");
     assert_eq!(by_view.spread, by_table.spread);
     assert_eq!(definition(&by_view), definition(&by_table));
     for catalog in [&by_view, &by_table] {
-        assert!(!catalog.tables.contains_key(&table) && catalog.table(&table).is_none(), "nothing takes it for a table in one account");
+        assert!(
+            !catalog.tables.contains_key(&table) && catalog.table(&table).is_none(),
+            "nothing takes it for a table in one account"
+        );
         assert_eq!(catalog.target(&table).unwrap(), catalog.spread[&table]);
         assert!(catalog.declared.is_empty());
     }
-    let ViewKind::BlobLists(lists) = &of(&format!("{LIST}accounts = [\"c\", \"b\"]\n")).views[&ViewName::new("l").unwrap()].kind else {
+    let ViewKind::BlobLists(lists) =
+        &of(&format!("{LIST}accounts = [\"c\", \"b\"]\n")).views[&ViewName::new("l").unwrap()].kind
+    else {
         panic!("no list")
     };
     assert_eq!(lists.accounts.to_string(), "b+c");
@@ -32,7 +39,11 @@ fn a_view_or_its_table_names_several_accounts_and_the_order_means_nothing() {
 
 #[test]
 fn one_account_in_a_list_is_that_account() {
-    let one = |text: &str| load_text(&format!("{ACCOUNTS}{VIEW}{text}")).unwrap().catalog;
+    let one = |text: &str| {
+        load_text(&format!("{ACCOUNTS}{VIEW}{text}"))
+            .unwrap()
+            .catalog
+    };
     let (list, name) = (one("accounts = [\"b\"]\n"), one("account = \"b\"\n"));
     assert_eq!((&list.tables, list.spread.len()), (&name.tables, 0));
     let v = ViewName::new("v").unwrap();
@@ -43,15 +54,25 @@ fn one_account_in_a_list_is_that_account() {
 fn what_cannot_be_spread_is_refused_with_the_reason() {
     let both = "accounts = [\"main\", \"b\"]\n";
     let spread = format!("{VIEW}{both}");
-    let archive = |source: &str, to: &str| format!("[archives.a]\nsource = \"{source}\"\nto = {{ {to} }}\n");
+    let archive =
+        |source: &str, to: &str| format!("[archives.a]\nsource = \"{source}\"\nto = {{ {to} }}\n");
     let cases = [
-        (format!("{VIEW}account = \"b\"\n{both}"), "views.v.accounts: account is there as well; expected one of the two"),
+        (
+            format!("{VIEW}account = \"b\"\n{both}"),
+            "views.v.accounts: account is there as well; expected one of the two",
+        ),
         (
             format!("{VIEW}accounts = []\n"),
             "views.v.accounts: expected the names of the accounts, such as [\"main\", \"second\"], found an empty list",
         ),
-        (format!("{VIEW}accounts = [\"main\", \"bb\"]\n"), "views.v.accounts: unknown account \"bb\"; known are b, c, main"),
-        (format!("{VIEW}accounts = [\"b\", \"b\"]\n"), "views.v.accounts: \"b\" is named twice"),
+        (
+            format!("{VIEW}accounts = [\"main\", \"bb\"]\n"),
+            "views.v.accounts: unknown account \"bb\"; known are b, c, main",
+        ),
+        (
+            format!("{VIEW}accounts = [\"b\", \"b\"]\n"),
+            "views.v.accounts: \"b\" is named twice",
+        ),
         (
             format!("{spread}[tables.ByEmail]\naccounts = [\"b\", \"c\"]\n"),
             "a table name belongs to one account, or to the same ones everywhere",
@@ -64,24 +85,38 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
             format!("[tables.Notes]\n{both}"),
             "tables.Notes.accounts: no view writes into Notes, and an application's entities lie where it writes them",
         ),
-        (format!("{VIEW}[tables.ByEmail]\nwide = true\n{both}"), "tables.ByEmail.wide: is for entities of your own"),
+        (
+            format!("{VIEW}[tables.ByEmail]\nwide = true\n{both}"),
+            "tables.ByEmail.wide: is for entities of your own",
+        ),
         (
             format!(
                 "{spread}{}",
-                VIEW.replace("views.v", "views.w").replace("Employees", "ByEmail").replace("\"ByEmail\"\npart", "\"Copies\"\npart")
+                VIEW.replace("views.v", "views.w")
+                    .replace("Employees", "ByEmail")
+                    .replace("\"ByEmail\"\npart", "\"Copies\"\npart")
             ),
             "views.w.source: ByEmail lies in several accounts",
         ),
         (
-            format!("{spread}{}", archive("ByEmail", "kind = \"table\", table = \"Old\"")),
+            format!(
+                "{spread}{}",
+                archive("ByEmail", "kind = \"table\", table = \"Old\"")
+            ),
             "archives.a.source: ByEmail lies in several accounts",
         ),
         (
-            archive("Employees", "kind = \"table\", table = \"Old\", accounts = [\"main\", \"b\"]"),
+            archive(
+                "Employees",
+                "kind = \"table\", table = \"Old\", accounts = [\"main\", \"b\"]",
+            ),
             "archives.a.to.accounts: what is archived stays where it was written, and is not derived anew when an account is added",
         ),
         (
-            archive("Employees", "kind = \"blob\", container = \"old\", accounts = [\"b\"]"),
+            archive(
+                "Employees",
+                "kind = \"blob\", container = \"old\", accounts = [\"b\"]",
+            ),
             "archives.a.to.accounts: what is archived stays",
         ),
         (
@@ -97,19 +132,25 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
             "views.p.accounts: its properties are set on entities of your own, which lie in one account; expected account, with one name",
         ),
         (
-            format!("[views.p]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"large\"\n{both}"),
+            format!(
+                "[views.p]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"large\"\n{both}"
+            ),
             "views.p.accounts: a value is written by the job that brings it and stays where it was written",
         ),
         (
             format!(
                 "[retention.r]\ntables = \"Logins%Y%m%d\"\nkeep = \"2d\"\n{}{both}",
-                VIEW.replace("Employees", "Logins%Y%m%d").replace("ByEmail", "ByEmail%Y%m%d")
+                VIEW.replace("Employees", "Logins%Y%m%d")
+                    .replace("ByEmail", "ByEmail%Y%m%d")
             ),
             "views.v.accounts: tables by date lie in one account, from which they are dropped",
         ),
     ];
     for (text, expected) in cases {
         let found = mistakes(&format!("{ACCOUNTS}{text}"));
-        assert!(found.iter().any(|mistake| mistake.contains(expected)), "{text}\nexpected {expected}\nfound {found:#?}");
+        assert!(
+            found.iter().any(|mistake| mistake.contains(expected)),
+            "{text}\nexpected {expected}\nfound {found:#?}"
+        );
     }
 }

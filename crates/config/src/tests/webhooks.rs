@@ -19,21 +19,39 @@ select = ["Salary"]
 
 fn read(text: &str) -> Result<Loaded, ConfigErrors> {
     let folder = folder(&[("default.toml", text)]);
-    load(&with_environment(request(folder.path()), &[("WEBHOOK_SECRET", KEY), ("SHORT", "whsec_c2hvcnQ=")]))
+    load(&with_environment(
+        request(folder.path()),
+        &[("WEBHOOK_SECRET", KEY), ("SHORT", "whsec_c2hvcnQ=")],
+    ))
 }
 
 #[test]
 fn a_receiver_and_its_view_are_read_and_the_secret_is_shown_nowhere() {
     let loaded = read(TEXT).unwrap();
     assert_eq!(loaded.warnings, []);
-    let SinkKind::Webhook(settings) = &loaded.settings.sinks[0].kind else { panic!("no receiver") };
-    assert_eq!((settings.url.as_str(), settings.timeout), ("https://example.com/hooks/staff", Duration::from_secs(10)));
-    let ViewKind::WebhookEvents(events) = &loaded.catalog.views[&ViewName::new("staff").unwrap()].kind else { panic!("no events") };
-    assert_eq!((events.0.sink.as_str(), events.0.collection.as_str()), ("hooks", "staff"));
+    let SinkKind::Webhook(settings) = &loaded.settings.sinks[0].kind else {
+        panic!("no receiver")
+    };
+    assert_eq!(
+        (settings.url.as_str(), settings.timeout),
+        ("https://example.com/hooks/staff", Duration::from_secs(10))
+    );
+    let ViewKind::WebhookEvents(events) =
+        &loaded.catalog.views[&ViewName::new("staff").unwrap()].kind
+    else {
+        panic!("no events")
+    };
+    assert_eq!(
+        (events.0.sink.as_str(), events.0.collection.as_str()),
+        ("hooks", "staff")
+    );
     let everything = format!("{loaded:?} {} {}", show_text(&loaded), show_json(&loaded));
     assert!(!everything.contains("MfKQ"), "{everything}");
     let local = TEXT.replace("https://example.com", "http://receiver.localhost:8080");
-    assert!(read(&local).is_ok(), "nobody stands between this machine and itself");
+    assert!(
+        read(&local).is_ok(),
+        "nobody stands between this machine and itself"
+    );
 }
 
 #[test]
@@ -74,16 +92,27 @@ fn each_mistake_is_told_at_its_key_with_what_was_expected() {
 fn a_secret_file_that_is_missing_empty_or_no_key_is_told_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
-    let text = TEXT.replace("secret_env = \"WEBHOOK_SECRET\"", &format!("secret_file = '{}'", file.display()));
+    let text = TEXT.replace(
+        "secret_env = \"WEBHOOK_SECRET\"",
+        &format!("secret_file = '{}'", file.display()),
+    );
     for (content, expected) in [
         (None, "cannot be read"),
         (Some(""), "is empty; expected a secret"),
-        (Some("topsecret"), "sinks.hooks.secret_file: expected whsec_"),
+        (
+            Some("topsecret"),
+            "sinks.hooks.secret_file: expected whsec_",
+        ),
     ] {
         if let Some(content) = content {
             std::fs::write(&file, content).unwrap();
         }
-        let errors: Vec<String> = read(&text).unwrap_err().errors.iter().map(ToString::to_string).collect();
+        let errors: Vec<String> = read(&text)
+            .unwrap_err()
+            .errors
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert!(
             matches!(&errors[..], [one] if one.contains(expected) && one.contains("default.toml:5") && !one.contains("topsecret")),
             "{errors:?}"

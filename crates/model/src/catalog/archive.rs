@@ -81,7 +81,11 @@ impl ArchiveTarget {
     pub fn properties(&self) -> BTreeSet<&str> {
         match self {
             Self::Table(_) | Self::File(_) => BTreeSet::new(),
-            Self::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
+            Self::Blob(target) => target
+                .metadata
+                .values()
+                .flat_map(Template::properties)
+                .collect(),
             Self::Log(target) => target.time.iter().map(String::as_str).collect(),
         }
     }
@@ -91,12 +95,17 @@ impl ArchiveTarget {
     pub fn may_meet(&self, other: &Self, key: &EntityKey) -> bool {
         match (self, other) {
             (Self::Blob(one), Self::Blob(other)) => {
-                one.container == other.container && matches!((one.path.of(key), other.path.of(key)), (Ok(one), Ok(other)) if one == other)
+                one.container == other.container
+                    && matches!((one.path.of(key), other.path.of(key)), (Ok(one), Ok(other)) if one == other)
             }
             // One may name in its folder what the other has in its path.
             (Self::File(one), Self::File(other)) => match (one.path.of(key), other.path.of(key)) {
                 (Ok(one), Ok(other)) => {
-                    let ends = |whole: &str, end: &str| whole.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+                    let ends = |whole: &str, end: &str| {
+                        whole
+                            .strip_suffix(end)
+                            .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+                    };
                     ends(one.as_str(), other.as_str()) || ends(other.as_str(), one.as_str())
                 }
                 _ => false,

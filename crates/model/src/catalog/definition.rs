@@ -42,7 +42,11 @@ impl Definition {
 
     /// With a list of texts at a key.
     #[must_use]
-    pub(super) fn with_list<T: Display>(mut self, key: &str, texts: impl IntoIterator<Item = T>) -> Self {
+    pub(super) fn with_list<T: Display>(
+        mut self,
+        key: &str,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Self {
         let texts: Vec<String> = texts.into_iter().map(|text| text.to_string()).collect();
         self.0.insert(key.to_owned(), json!(texts));
         self
@@ -51,7 +55,10 @@ impl Definition {
     /// With texts by name at a key.
     #[must_use]
     pub(super) fn with_map<T: Display>(mut self, key: &str, texts: &BTreeMap<String, T>) -> Self {
-        let texts: BTreeMap<&String, String> = texts.iter().map(|(name, text)| (name, text.to_string())).collect();
+        let texts: BTreeMap<&String, String> = texts
+            .iter()
+            .map(|(name, text)| (name, text.to_string()))
+            .collect();
         self.0.insert(key.to_owned(), json!(texts));
         self
     }
@@ -73,13 +80,23 @@ impl Definition {
     pub fn changes(&self, to: &Self) -> Vec<KeyChange> {
         let (from, to) = (self.flat(), to.flat());
         let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
-        let change = |key: &String| KeyChange { key: key.clone(), from: from.get(key).cloned(), to: to.get(key).cloned() };
-        keys.into_iter().map(change).filter(|change| change.from != change.to).collect()
+        let change = |key: &String| KeyChange {
+            key: key.clone(),
+            from: from.get(key).cloned(),
+            to: to.get(key).cloned(),
+        };
+        keys.into_iter()
+            .map(change)
+            .filter(|change| change.from != change.to)
+            .collect()
     }
 
     fn flat(&self) -> BTreeMap<String, Value> {
         let named = |(key, value): (&String, &Value)| match value {
-            Value::Object(texts) => texts.iter().map(|(name, text)| (format!("{key}.{name}"), text.clone())).collect(),
+            Value::Object(texts) => texts
+                .iter()
+                .map(|(name, text)| (format!("{key}.{name}"), text.clone()))
+                .collect(),
             value => vec![(key.clone(), value.clone())],
         };
         self.0.iter().flat_map(named).collect()
@@ -108,8 +125,18 @@ pub struct KeyChange {
 
 impl Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |value: &Option<Value>| value.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-        write!(f, "{}: {} -> {}", self.key, shown(&self.from), shown(&self.to))
+        let shown = |value: &Option<Value>| {
+            value
+                .as_ref()
+                .map_or_else(|| "nothing".to_owned(), ToString::to_string)
+        };
+        write!(
+            f,
+            "{}: {} -> {}",
+            self.key,
+            shown(&self.from),
+            shown(&self.to)
+        )
     }
 }
 
@@ -129,7 +156,10 @@ impl RecordedSource for TableRef {
 
     fn target(text: &str) -> Option<TargetRef> {
         let (accounts, table) = text.split_once('/')?;
-        Some(TargetRef { accounts: accounts_of(accounts)?, table: TableName::new(table).ok()? })
+        Some(TargetRef {
+            accounts: accounts_of(accounts)?,
+            table: TableName::new(table).ok()?,
+        })
     }
 
     fn beside(&self) -> TargetRef {
@@ -142,7 +172,10 @@ impl RecordedSource for DatedRef {
 
     fn target(text: &str) -> Option<Self> {
         let (account, tables) = text.split_once('/')?;
-        Some(Self { account: AccountName::new(account).ok()?, tables: DatedTables::parse(tables).ok()? })
+        Some(Self {
+            account: AccountName::new(account).ok()?,
+            tables: DatedTables::parse(tables).ok()?,
+        })
     }
 
     fn beside(&self) -> Self {
@@ -151,24 +184,38 @@ impl RecordedSource for DatedRef {
 }
 
 fn accounts_of(text: &str) -> Option<AccountSet> {
-    let names: Option<Vec<AccountName>> = text.split('+').map(|name| AccountName::new(name).ok()).collect();
+    let names: Option<Vec<AccountName>> = text
+        .split('+')
+        .map(|name| AccountName::new(name).ok())
+        .collect();
     AccountSet::of(names?)
 }
 
 impl<P: RecordedSource + Clone> View<P> {
     /// The view that a definition was made of; nothing where it is no definition, as after an edit by hand.
     pub fn recorded(name: &ViewName, source: &P, definition: &Definition) -> Option<Self> {
-        let section = RecordedSection { name, source, definition };
+        let section = RecordedSection {
+            name,
+            source,
+            definition,
+        };
         let kinds = declared_kinds::<RecordedSection<'_, P>>();
         let kind = definition.text("kind")?;
-        let read: ReadKind<RecordedSection<'_, P>> = kinds.into_iter().find(|(word, _)| *word == kind)?.1;
+        let read: ReadKind<RecordedSection<'_, P>> =
+            kinds.into_iter().find(|(word, _)| *word == kind)?.1;
         let declared = read(&section)?;
         let when = match definition.text("when") {
             Some(when) => Some(Condition::parse(when).ok()?),
             None => None,
         };
         let on_conflict = declared.on_conflict.unwrap_or_default();
-        Some(Self { name: name.clone(), source: source.clone(), when, kind: declared.kind, on_conflict })
+        Some(Self {
+            name: name.clone(),
+            source: source.clone(),
+            when,
+            kind: declared.kind,
+            on_conflict,
+        })
     }
 }
 
@@ -200,36 +247,71 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
 
     fn abandon(&self) {}
 
-    fn required<T, E: Display>(&self, key: &'static str, _: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+    fn required<T, E: Display>(
+        &self,
+        key: &'static str,
+        _: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         self.parsed(key, parse)
     }
 
-    fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+    fn parsed<T, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         parse(self.definition.text(key)?).ok()
     }
 
-    fn measure<T>(&self, key: &'static str, _: &str, _: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    fn measure<T>(
+        &self,
+        key: &'static str,
+        _: &str,
+        _: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         self.parsed(key, parse)
     }
 
     fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.definition.text(key)?;
-        words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
+        words
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value)
     }
 
-    fn each<T>(&self, key: &'static str, read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {
+    fn each<T>(
+        &self,
+        key: &'static str,
+        read: impl FnMut(String) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
         let texts = self.definition.0.get(key)?.as_array()?;
-        let texts: Option<Vec<String>> = texts.iter().map(|text| text.as_str().map(str::to_owned)).collect();
+        let texts: Option<Vec<String>> = texts
+            .iter()
+            .map(|text| text.as_str().map(str::to_owned))
+            .collect();
         texts?.into_iter().map(read).collect::<Result<_, _>>().ok()
     }
 
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>> {
-        self.definition.0.get(key)?.as_object()?.iter().map(|(name, text)| Some((name.as_str(), text.as_str()?))).collect()
+        self.definition
+            .0
+            .get(key)?
+            .as_object()?
+            .iter()
+            .map(|(name, text)| Some((name.as_str(), text.as_str()?)))
+            .collect()
     }
 
     fn place(&self, key: &'static str) -> Option<P::Target> {
         // Each kind has its own word for it.
-        P::target(self.definition.text(key).or_else(|| self.definition.text("table"))?)
+        P::target(
+            self.definition
+                .text(key)
+                .or_else(|| self.definition.text("table"))?,
+        )
     }
 
     fn place_in_one(&self, key: &'static str, _: &str) -> Option<P::Target> {
@@ -248,7 +330,11 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         Ok(self.definition.text("accounts").and_then(accounts_of))
     }
 
-    fn sink<R>(&self, _: (&str, &str), _: impl Fn(&SinkKind) -> Option<R>) -> Option<(AccountName, Option<R>)> {
+    fn sink<R>(
+        &self,
+        _: (&str, &str),
+        _: impl Fn(&SinkKind) -> Option<R>,
+    ) -> Option<(AccountName, Option<R>)> {
         // Its settings are wanted for looking for mistakes alone.
         Some((self.parsed("sink", str::parse)?, None))
     }

@@ -24,7 +24,9 @@ pub enum Figure {
 
 /// Why a text is no figure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)")]
+#[error(
+    "{text:?} is no figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
+)]
 pub struct FigureError {
     /// The text.
     pub text: String,
@@ -49,10 +51,20 @@ impl Figure {
     /// The figure for these members; nothing where there is none.
     pub fn of<'m>(&self, members: impl Iterator<Item = &'m Member>) -> Option<EdmValue> {
         match self {
-            Self::Count => Some(EdmValue::Int64(i64::try_from(members.count()).unwrap_or(i64::MAX))),
-            Self::Sum(property) => Some(sum(members.filter_map(|member| contribution(member, property)))),
-            Self::Min(property) => extreme(members.filter_map(|member| contribution(member, property)), Ordering::Less),
-            Self::Max(property) => extreme(members.filter_map(|member| contribution(member, property)), Ordering::Greater),
+            Self::Count => Some(EdmValue::Int64(
+                i64::try_from(members.count()).unwrap_or(i64::MAX),
+            )),
+            Self::Sum(property) => Some(sum(
+                members.filter_map(|member| contribution(member, property))
+            )),
+            Self::Min(property) => extreme(
+                members.filter_map(|member| contribution(member, property)),
+                Ordering::Less,
+            ),
+            Self::Max(property) => extreme(
+                members.filter_map(|member| contribution(member, property)),
+                Ordering::Greater,
+            ),
         }
     }
 
@@ -70,12 +82,24 @@ impl FromStr for Figure {
     type Err = FigureError;
 
     fn from_str(text: &str) -> Result<Self, FigureError> {
-        let error = |problem: String| FigureError { text: text.to_owned(), problem };
-        let inner = text.trim().strip_suffix(')').and_then(|text| text.split_once('('));
-        let Some((name, argument)) = inner else { return Err(error("it is no call".to_owned())) };
+        let error = |problem: String| FigureError {
+            text: text.to_owned(),
+            problem,
+        };
+        let inner = text
+            .trim()
+            .strip_suffix(')')
+            .and_then(|text| text.split_once('('));
+        let Some((name, argument)) = inner else {
+            return Err(error("it is no call".to_owned()));
+        };
         let (name, argument) = (name.trim(), argument.trim());
         if name == "count" {
-            return if argument.is_empty() { Ok(Self::Count) } else { Err(error("count takes nothing: every member counts".to_owned())) };
+            return if argument.is_empty() {
+                Ok(Self::Count)
+            } else {
+                Err(error("count takes nothing: every member counts".to_owned()))
+            };
         }
         let make: fn(String) -> Self = match name {
             "sum" => Self::Sum,
@@ -117,7 +141,11 @@ pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'
 
 /// The contribution of a member from a property. The first two texts of a member are its primary's keys.
 fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
-    let text = member.0.iter().skip(2).find_map(|text| text.strip_prefix(property)?.strip_prefix('='))?;
+    let text = member
+        .0
+        .iter()
+        .skip(2)
+        .find_map(|text| text.strip_prefix(property)?.strip_prefix('='))?;
     let value = text.get(1..)?;
     match text.get(..1)? {
         "i" => value.parse().ok().map(EdmValue::Int64),
@@ -150,7 +178,10 @@ fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a sum with a Double in it is a Double, as precise as those are")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a sum with a Double in it is a Double, as precise as those are"
+)]
 const fn float(number: i64) -> f64 {
     number as f64
 }
@@ -161,7 +192,9 @@ const fn float(number: i64) -> f64 {
 fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
     let is_nan = |value: &EdmValue| matches!(value, EdmValue::Double(number) if number.is_nan());
     let better = |value: &EdmValue, best: &EdmValue| compare_by_value(value, best) == Some(wanted);
-    values.filter(|value| !is_nan(value)).reduce(|best, value| if better(&value, &best) { value } else { best })
+    values
+        .filter(|value| !is_nan(value))
+        .reduce(|best, value| if better(&value, &best) { value } else { best })
 }
 
 #[cfg(test)]
@@ -170,7 +203,13 @@ mod tests {
     use crate::model::EntityKey;
 
     fn member(texts: &[&str]) -> Member {
-        Member(["Sales", "7"].iter().chain(texts).map(|text| (*text).to_owned()).collect())
+        Member(
+            ["Sales", "7"]
+                .iter()
+                .chain(texts)
+                .map(|text| (*text).to_owned())
+                .collect(),
+        )
     }
 
     #[test]
@@ -178,9 +217,25 @@ mod tests {
         for text in ["count()", "sum(Salary)", "min(Hired)", "max(Hired)"] {
             assert_eq!(text.parse::<Figure>().unwrap().to_string(), text);
         }
-        assert_eq!(" sum( Salary ) ".parse(), Ok(Figure::Sum("Salary".to_owned())));
-        for text in ["count", "count(Salary)", "sum()", "sum(a b)", "avg(Salary)", "sum(Salary"] {
-            assert!(text.parse::<Figure>().unwrap_err().to_string().contains("expected count()"), "{text}");
+        assert_eq!(
+            " sum( Salary ) ".parse(),
+            Ok(Figure::Sum("Salary".to_owned()))
+        );
+        for text in [
+            "count",
+            "count(Salary)",
+            "sum()",
+            "sum(a b)",
+            "avg(Salary)",
+            "sum(Salary",
+        ] {
+            assert!(
+                text.parse::<Figure>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("expected count()"),
+                "{text}"
+            );
         }
     }
 
@@ -195,52 +250,110 @@ mod tests {
             .with("Name", "Ada");
         assert_eq!(contributed(&entity, "Name"), Err("Edm.String"));
         assert_eq!(contributed(&entity, "Nothing"), Ok(None));
-        let texts: Vec<String> =
-            ["Age", "Salary", "Big", "Hired"].iter().map(|name| contributed(&entity, name).unwrap().unwrap()).collect();
-        let members = [member(&texts.iter().map(String::as_str).collect::<Vec<_>>()), member(&["Age=i-2", "Big=i1"]), member(&[])];
+        let texts: Vec<String> = ["Age", "Salary", "Big", "Hired"]
+            .iter()
+            .map(|name| contributed(&entity, name).unwrap().unwrap())
+            .collect();
+        let members = [
+            member(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
+            member(&["Age=i-2", "Big=i1"]),
+            member(&[]),
+        ];
         let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
         assert_eq!(figure("count()"), Some(3_i64.into()));
         assert_eq!(figure("sum(Age)"), Some(40_i64.into()));
         assert_eq!(figure("sum(Salary)"), Some(1.5.into()));
-        assert_eq!(figure("sum(Big)"), Some(9_223_372_036_854_775_808.0.into()), "what no Int64 holds is a Double");
+        assert_eq!(
+            figure("sum(Big)"),
+            Some(9_223_372_036_854_775_808.0.into()),
+            "what no Int64 holds is a Double"
+        );
         assert_eq!(figure("sum(Nothing)"), Some(0_i64.into()));
-        assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some((-2_i64).into()), Some(42_i64.into())));
-        assert_eq!((figure("min(Hired)"), figure("max(Nothing)")), (Some(moment.into()), None));
+        assert_eq!(
+            (figure("min(Age)"), figure("max(Age)")),
+            (Some((-2_i64).into()), Some(42_i64.into()))
+        );
+        assert_eq!(
+            (figure("min(Hired)"), figure("max(Nothing)")),
+            (Some(moment.into()), None)
+        );
     }
 
     #[test]
     fn figures_of_groups_are_added_to_those_of_all() {
-        let over = |figure: &str, groups: &[EdmValue]| figure.parse::<Figure>().unwrap().over(groups.iter().cloned());
-        assert_eq!(over("count()", &[2_i64.into(), 3_i64.into()]), Some(5_i64.into()));
-        assert_eq!(over("sum(a)", &[2_i64.into(), 0.5.into()]), Some(2.5.into()));
+        let over = |figure: &str, groups: &[EdmValue]| {
+            figure
+                .parse::<Figure>()
+                .unwrap()
+                .over(groups.iter().cloned())
+        };
         assert_eq!(
-            (over("min(a)", &[2_i64.into(), 1.5.into()]), over("max(a)", &[2_i64.into(), 1.5.into()])),
+            over("count()", &[2_i64.into(), 3_i64.into()]),
+            Some(5_i64.into())
+        );
+        assert_eq!(
+            over("sum(a)", &[2_i64.into(), 0.5.into()]),
+            Some(2.5.into())
+        );
+        assert_eq!(
+            (
+                over("min(a)", &[2_i64.into(), 1.5.into()]),
+                over("max(a)", &[2_i64.into(), 1.5.into()])
+            ),
             (Some(1.5.into()), Some(2_i64.into()))
         );
-        assert_eq!((over("sum(a)", &[]), over("min(a)", &[])), (Some(0_i64.into()), None));
+        assert_eq!(
+            (over("sum(a)", &[]), over("min(a)", &[])),
+            (Some(0_i64.into()), None)
+        );
     }
 
     #[test]
     fn the_least_and_the_greatest_are_the_same_in_any_order_of_the_members() {
         let texts = ["Age=dNaN", "Age=d1.0", "Age=i5"];
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
             let members = order.map(|at| member(&[texts[at]]));
             let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
-            assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some(1.0.into()), Some(5_i64.into())), "{order:?}");
+            assert_eq!(
+                (figure("min(Age)"), figure("max(Age)")),
+                (Some(1.0.into()), Some(5_i64.into())),
+                "{order:?}"
+            );
         }
-        assert_eq!(Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()), None);
+        assert_eq!(
+            Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()),
+            None
+        );
         // 2^53 and the integer behind it, which is none of the Doubles.
         for order in [[0, 1], [1, 0]] {
-            let members = order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));
+            let members =
+                order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));
             let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
-            let (least, greatest) = (9_007_199_254_740_992.0.into(), 9_007_199_254_740_993_i64.into());
-            assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some(least), Some(greatest)), "{order:?}");
+            let (least, greatest) = (
+                9_007_199_254_740_992.0.into(),
+                9_007_199_254_740_993_i64.into(),
+            );
+            assert_eq!(
+                (figure("min(Age)"), figure("max(Age)")),
+                (Some(least), Some(greatest)),
+                "{order:?}"
+            );
         }
     }
 
     #[test]
     fn a_name_that_another_one_begins_with_is_told_apart() {
         let members = [member(&["SalaryMax=i9", "Salary=i1"])];
-        assert_eq!(Figure::Sum("Salary".to_owned()).of(members.iter()), Some(1_i64.into()));
+        assert_eq!(
+            Figure::Sum("Salary".to_owned()).of(members.iter()),
+            Some(1_i64.into())
+        );
     }
 }

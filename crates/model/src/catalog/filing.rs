@@ -57,9 +57,17 @@ impl Shelf {
     }
 
     /// The pointer to a content there.
-    pub fn pointer(&self, folder: &ValueFolder, property: &str, bytes: u64, sha256: String) -> Result<Pointer, NameError> {
+    pub fn pointer(
+        &self,
+        folder: &ValueFolder,
+        property: &str,
+        bytes: u64,
+        sha256: String,
+    ) -> Result<Pointer, NameError> {
         match self {
-            Self::Blobs { container, .. } => Pointer::to(folder, container, property, bytes, sha256),
+            Self::Blobs { container, .. } => {
+                Pointer::to(folder, container, property, bytes, sha256)
+            }
             Self::Files { .. } => Pointer::to_file(folder, property, bytes, sha256),
         }
     }
@@ -68,8 +76,14 @@ impl Shelf {
     pub fn site(&self, pointer: &Pointer) -> Option<Site> {
         let name = pointer.name.clone();
         match (self, &pointer.container) {
-            (Self::Blobs { .. }, Some(container)) => Some(Site::Blob { container: container.clone(), name }),
-            (Self::Files { dir, .. }, None) => Some(Site::File { dir: dir.clone(), name }),
+            (Self::Blobs { .. }, Some(container)) => Some(Site::Blob {
+                container: container.clone(),
+                name,
+            }),
+            (Self::Files { dir, .. }, None) => Some(Site::File {
+                dir: dir.clone(),
+                name,
+            }),
             (Self::Blobs { .. }, None) | (Self::Files { .. }, Some(_)) => None,
         }
     }
@@ -82,27 +96,53 @@ impl Filing {
         views: &BTreeMap<ViewName, Arc<View>>,
     ) -> BTreeMap<TableName, Self> {
         let filings = archives.filter_map(|archive| Self::of(archive, views.values()));
-        filings.map(|filing| (filing.table.table.clone(), filing)).collect()
+        filings
+            .map(|filing| (filing.table.table.clone(), filing))
+            .collect()
     }
 
     fn of<'a>(archive: &Archive, mut views: impl Iterator<Item = &'a Arc<View>>) -> Option<Self> {
         let shelf = match &archive.target {
-            ArchiveTarget::Blob(target) => Shelf::Blobs { account: target.account.clone(), container: target.container.clone() },
-            ArchiveTarget::File(target) => Shelf::Files { account: archive.source.account.clone(), dir: target.dir.clone() },
+            ArchiveTarget::Blob(target) => Shelf::Blobs {
+                account: target.account.clone(),
+                container: target.container.clone(),
+            },
+            ArchiveTarget::File(target) => Shelf::Files {
+                account: archive.source.account.clone(),
+                dir: target.dir.clone(),
+            },
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => return None,
         };
         let large = |view: &&Arc<View>| view.source == archive.source && view.large().is_some();
         let view = views.find(large)?.name.clone();
-        let table = TableRef { account: archive.source.account.clone(), table: table(&archive.name)? };
-        Some(Self { archive: archive.name.clone(), table, view, shelf })
+        let table = TableRef {
+            account: archive.source.account.clone(),
+            table: table(&archive.name)?,
+        };
+        Some(Self {
+            archive: archive.name.clone(),
+            table,
+            view,
+            shelf,
+        })
     }
 }
 
 /// The name that people recognise, and a hash so that no two archives share it.
 fn table(archive: &ViewName) -> Option<TableName> {
     let words = archive.as_str().split(|c: char| !c.is_ascii_alphanumeric());
-    let capital = |word: &str| word.chars().enumerate().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect::<String>();
-    let name: String = words.map(capital).collect::<String>().chars().take(NAME_KEPT).collect();
+    let capital = |word: &str| {
+        word.chars()
+            .enumerate()
+            .map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c })
+            .collect::<String>()
+    };
+    let name: String = words
+        .map(capital)
+        .collect::<String>()
+        .chars()
+        .take(NAME_KEPT)
+        .collect();
     let hash = hex::encode(&Sha256::digest(archive.as_str())[..4]);
     TableName::new(format!("{FILING_PREFIX}{name}{hash}")).ok()
 }

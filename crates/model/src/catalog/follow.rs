@@ -32,7 +32,10 @@ impl Followers {
 
     /// All of them, in the order in which they are dropped: the footprints tell of the others until these are gone.
     pub fn all(&self) -> impl Iterator<Item = &DatedRef> {
-        self.targets.iter().chain(&self.former).chain(&self.footprints)
+        self.targets
+            .iter()
+            .chain(&self.former)
+            .chain(&self.footprints)
     }
 }
 
@@ -40,25 +43,61 @@ impl Catalog {
     /// The tables by date that follow those of a retention.
     pub fn followers(&self, retention: &Retention) -> Followers {
         let source = retention.source();
-        let targets: BTreeSet<DatedRef> = self.targets_of(&source).map(|(_, target)| target.clone()).collect();
-        let recorded = self.generations.followed.iter().filter(|(of, _)| *of == source).flat_map(|(_, followed)| followed);
+        let targets: BTreeSet<DatedRef> = self
+            .targets_of(&source)
+            .map(|(_, target)| target.clone())
+            .collect();
+        let recorded = self
+            .generations
+            .followed
+            .iter()
+            .filter(|(of, _)| *of == source)
+            .flat_map(|(_, followed)| followed);
         // What the catalog knows as something else by now is not this retention's to drop.
-        let former = recorded.filter(|former| !targets.contains(former) && !self.is_of_another(former, &source)).cloned().collect();
+        let former = recorded
+            .filter(|former| !targets.contains(former) && !self.is_of_another(former, &source))
+            .cloned()
+            .collect();
         let sample = source.at(jiff::Timestamp::UNIX_EPOCH);
-        let footprints = if self.has_views(&sample) { retention.footprints() } else { None };
-        Followers { targets, former, footprints }
+        let footprints = if self.has_views(&sample) {
+            retention.footprints()
+        } else {
+            None
+        };
+        Followers {
+            targets,
+            former,
+            footprints,
+        }
     }
 
     /// The views of tables by date that write into other tables than their source, and into which.
-    fn targets_of<'a>(&'a self, source: &'a DatedRef) -> impl Iterator<Item = (&'a ViewName, &'a DatedRef)> {
-        let views = self.dated_views.values().filter(move |view| view.source == *source);
-        views.filter_map(move |view| Some((&view.name, target(view)?))).filter(move |(_, target)| *target != source)
+    fn targets_of<'a>(
+        &'a self,
+        source: &'a DatedRef,
+    ) -> impl Iterator<Item = (&'a ViewName, &'a DatedRef)> {
+        let views = self
+            .dated_views
+            .values()
+            .filter(move |view| view.source == *source);
+        views
+            .filter_map(move |view| Some((&view.name, target(view)?)))
+            .filter(move |(_, target)| *target != source)
     }
 
     fn is_of_another(&self, tables: &DatedRef, source: &DatedRef) -> bool {
-        let kept = self.retentions.values().any(|retention| retention.tables == tables.tables);
-        let followed = self.dated_views.values().any(|view| view.source != *source && target(view).is_some_and(|target| target == tables));
-        let named = self.tables.keys().chain(self.spread.keys()).any(|name| tables.tables.period(name).is_some());
+        let kept = self
+            .retentions
+            .values()
+            .any(|retention| retention.tables == tables.tables);
+        let followed = self.dated_views.values().any(|view| {
+            view.source != *source && target(view).is_some_and(|target| target == tables)
+        });
+        let named = self
+            .tables
+            .keys()
+            .chain(self.spread.keys())
+            .any(|name| tables.tables.period(name).is_some());
         kept || followed || named
     }
 }
@@ -79,7 +118,10 @@ mod tests {
     use std::time::Duration;
 
     fn dated(pattern: &str) -> DatedRef {
-        DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+        DatedRef {
+            account: AccountName::main(),
+            tables: DatedTables::parse(pattern).unwrap(),
+        }
     }
 
     /// Retentions of these tables, each with its views: name, source and target.
@@ -88,7 +130,14 @@ mod tests {
         for tables in retentions {
             let DatedRef { account, tables } = dated(tables);
             let name = ViewName::new(tables.prefix().to_ascii_lowercase()).unwrap();
-            let retention = Retention { name: name.clone(), account, tables, keep: Duration::from_hours(24), ahead: 1, archive_to: None };
+            let retention = Retention {
+                name: name.clone(),
+                account,
+                tables,
+                keep: Duration::from_hours(24),
+                ahead: 1,
+                archive_to: None,
+            };
             catalog.retentions.insert(name, Arc::new(retention));
         }
         for (name, source, target) in views {
@@ -100,7 +149,13 @@ mod tests {
                 select: None,
             });
             let name = ViewName::new(*name).unwrap();
-            let view = View { name: name.clone(), source: dated(source), when: None, kind, on_conflict: OnConflict::Reject };
+            let view = View {
+                name: name.clone(),
+                source: dated(source),
+                when: None,
+                kind,
+                on_conflict: OnConflict::Reject,
+            };
             catalog.dated_views.insert(name, Arc::new(view));
         }
         catalog
@@ -108,32 +163,73 @@ mod tests {
 
     fn followers(catalog: &Catalog) -> Vec<String> {
         let retention = catalog.retentions.values().next().unwrap();
-        catalog.followers(retention).all().map(ToString::to_string).collect()
+        catalog
+            .followers(retention)
+            .all()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn what_views_write_follows_and_the_source_itself_does_not() {
-        let views = [("a", "Logins%Y%m%d", "ByUser%Y%m%d"), ("b", "Logins%Y%m%d", "Logins%Y%m%d"), ("c", "Logins%Y%m%d", "ByUser%Y%m%d")];
-        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views)), ["ByUser%Y%m%d", "EvenkeelFootprintsLogins%Y%m%d"]);
-        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views[1..2])), ["EvenkeelFootprintsLogins%Y%m%d"]);
+        let views = [
+            ("a", "Logins%Y%m%d", "ByUser%Y%m%d"),
+            ("b", "Logins%Y%m%d", "Logins%Y%m%d"),
+            ("c", "Logins%Y%m%d", "ByUser%Y%m%d"),
+        ];
+        assert_eq!(
+            followers(&catalog(&["Logins%Y%m%d"], &views)),
+            ["ByUser%Y%m%d", "EvenkeelFootprintsLogins%Y%m%d"]
+        );
+        assert_eq!(
+            followers(&catalog(&["Logins%Y%m%d"], &views[1..2])),
+            ["EvenkeelFootprintsLogins%Y%m%d"]
+        );
         assert!(followers(&catalog(&["Logins%Y%m%d"], &[])).is_empty());
     }
 
     #[test]
     fn what_was_once_written_is_dropped_with_its_table_unless_it_is_something_else_by_now() {
         let once = |catalog: &mut Catalog| {
-            let former = ["Old%Y%m%d", "Kept%Y%m%d", "Named%Y%m%d", "Other%Y%m%d"].map(dated).into();
-            catalog.generations.followed.push((dated("Logins%Y%m%d"), former));
+            let former = ["Old%Y%m%d", "Kept%Y%m%d", "Named%Y%m%d", "Other%Y%m%d"]
+                .map(dated)
+                .into();
+            catalog
+                .generations
+                .followed
+                .push((dated("Logins%Y%m%d"), former));
         };
         let mut alone = catalog(&["Logins%Y%m%d"], &[]);
         once(&mut alone);
-        assert_eq!(followers(&alone), ["Kept%Y%m%d", "Named%Y%m%d", "Old%Y%m%d", "Other%Y%m%d"]);
-        let mut taken = catalog(&["Logins%Y%m%d", "Kept%Y%m%d", "Visits%Y%m%d"], &[("v", "Visits%Y%m%d", "Other%Y%m%d")]);
+        assert_eq!(
+            followers(&alone),
+            ["Kept%Y%m%d", "Named%Y%m%d", "Old%Y%m%d", "Other%Y%m%d"]
+        );
+        let mut taken = catalog(
+            &["Logins%Y%m%d", "Kept%Y%m%d", "Visits%Y%m%d"],
+            &[("v", "Visits%Y%m%d", "Other%Y%m%d")],
+        );
         let named = TableName::new("Named20261120").unwrap();
-        taken.tables.insert(named.clone(), TableRef { account: AccountName::main(), table: named });
+        taken.tables.insert(
+            named.clone(),
+            TableRef {
+                account: AccountName::main(),
+                table: named,
+            },
+        );
         once(&mut taken);
         let logins = taken.retentions[&ViewName::new("logins").unwrap()].clone();
-        assert_eq!(taken.followers(&logins).all().map(ToString::to_string).collect::<Vec<_>>(), ["Old%Y%m%d"]);
-        assert!(taken.followers(&logins).wanted().next().is_none(), "nobody writes there any more");
+        assert_eq!(
+            taken
+                .followers(&logins)
+                .all()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+            ["Old%Y%m%d"]
+        );
+        assert!(
+            taken.followers(&logins).wanted().next().is_none(),
+            "nobody writes there any more"
+        );
     }
 }

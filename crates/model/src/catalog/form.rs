@@ -70,13 +70,31 @@ pub struct RowForm<'v, P = TargetRef> {
 }
 
 impl<'v, P> RowForm<'v, P> {
-    pub(super) const fn new(target: &'v P, partition_key: &'v Template, row_key: &'v Template) -> Self {
-        Self { target, partition_key, row_key, escaping: Escaping::Always }
+    pub(super) const fn new(
+        target: &'v P,
+        partition_key: &'v Template,
+        row_key: &'v Template,
+    ) -> Self {
+        Self {
+            target,
+            partition_key,
+            row_key,
+            escaping: Escaping::Always,
+        }
     }
 
     /// Rows that others have made.
-    pub(super) const fn of_others(target: &'v P, partition_key: &'v Template, row_key: &'v Template) -> Self {
-        Self { target, partition_key, row_key, escaping: Escaping::WhereForbidden }
+    pub(super) const fn of_others(
+        target: &'v P,
+        partition_key: &'v Template,
+        row_key: &'v Template,
+    ) -> Self {
+        Self {
+            target,
+            partition_key,
+            row_key,
+            escaping: Escaping::WhereForbidden,
+        }
     }
 }
 
@@ -98,7 +116,9 @@ impl<'v, P> Form<'v, P> {
     /// The rows that the items are, or are part of; nothing where they are blobs, documents or claims.
     pub fn rows(self) -> Option<RowForm<'v, P>> {
         match self {
-            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => Some(rows),
+            Self::Copies { rows, .. }
+            | Self::Lists { rows, .. }
+            | Self::Properties { rows, .. } => Some(rows),
             Self::BlobLists(_) | Self::Values(_) | Self::Claims(_) | Self::Documents(_) => None,
         }
     }
@@ -113,15 +133,38 @@ impl<'v, P> Form<'v, P> {
 
     /// The properties of the primary that the items are made of beside those of their keys. May repeat those.
     pub fn properties(self) -> BTreeSet<&'v str> {
-        let all = |templates: Vec<&'v Template>| templates.into_iter().flat_map(Template::properties).collect();
+        let all = |templates: Vec<&'v Template>| {
+            templates
+                .into_iter()
+                .flat_map(Template::properties)
+                .collect()
+        };
         match self {
-            Self::Copies { select, .. } => select.into_iter().flatten().map(String::as_str).collect(),
-            Self::Lists { members: Members::Rendered { templates, .. }, .. } => all(templates.iter().collect()),
-            Self::Lists { members: Members::Contributions(set), .. } => figure::properties(set),
-            Self::BlobLists(lists) => lists.member.iter().flat_map(Template::properties).chain(lists.name.properties()).collect(),
+            Self::Copies { select, .. } => {
+                select.into_iter().flatten().map(String::as_str).collect()
+            }
+            Self::Lists {
+                members: Members::Rendered { templates, .. },
+                ..
+            } => all(templates.iter().collect()),
+            Self::Lists {
+                members: Members::Contributions(set),
+                ..
+            } => figure::properties(set),
+            Self::BlobLists(lists) => lists
+                .member
+                .iter()
+                .flat_map(Template::properties)
+                .chain(lists.name.properties())
+                .collect(),
             Self::Values(large) => large.properties.iter().map(String::as_str).collect(),
             Self::Properties { set, .. } => all(set.values().collect()),
-            Self::Claims(range) => all(range.set.values().chain([&range.partition_key]).chain(range.rows.templates()).collect()),
+            Self::Claims(range) => all(range
+                .set
+                .values()
+                .chain([&range.partition_key])
+                .chain(range.rows.templates())
+                .collect()),
             Self::Documents(documents) => all(documents.fields.values().collect()),
         }
     }
@@ -129,7 +172,11 @@ impl<'v, P> Form<'v, P> {
     /// The properties of the primary that the items are computed from, beside those of their keys: not those that they have as they are.
     pub fn computed(self) -> BTreeSet<&'v str> {
         let composed = |templates: Vec<&'v Template>| -> BTreeSet<&'v str> {
-            templates.into_iter().filter(|template| template.bare_property().is_none()).flat_map(Template::properties).collect()
+            templates
+                .into_iter()
+                .filter(|template| template.bare_property().is_none())
+                .flat_map(Template::properties)
+                .collect()
         };
         match self {
             Self::Copies { .. } | Self::Values(_) => BTreeSet::new(),
@@ -137,7 +184,14 @@ impl<'v, P> Form<'v, P> {
             Self::Documents(documents) => composed(documents.fields.values().collect()),
             Self::Claims(range) => {
                 let mut names = composed(range.set.values().collect());
-                names.extend(range.rows.templates().into_iter().chain([&range.partition_key]).flat_map(Template::properties));
+                names.extend(
+                    range
+                        .rows
+                        .templates()
+                        .into_iter()
+                        .chain([&range.partition_key])
+                        .flat_map(Template::properties),
+                );
                 names
             }
             listed @ (Self::Lists { .. } | Self::BlobLists(_)) => listed.properties(),
@@ -154,7 +208,11 @@ impl<'v, P> Form<'v, P> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),
             Self::Claims(range) => Some((&range.target, &range.set)),
-            Self::Copies { .. } | Self::Lists { .. } | Self::BlobLists(_) | Self::Values(_) | Self::Documents(_) => None,
+            Self::Copies { .. }
+            | Self::Lists { .. }
+            | Self::BlobLists(_)
+            | Self::Values(_)
+            | Self::Documents(_) => None,
         }
     }
 }
@@ -178,16 +236,25 @@ impl<P: Place> Form<'_, P> {
     /// Adds the place and the keys to a definition.
     pub(super) fn define(&self, keys: Definition) -> Definition {
         match self {
-            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => {
+            Self::Copies { rows, .. }
+            | Self::Lists { rows, .. }
+            | Self::Properties { rows, .. } => {
                 let keys = keys.with("table", rows.target.canonical());
-                keys.with("partition_key", rows.partition_key).with("row_key", rows.row_key)
+                keys.with("partition_key", rows.partition_key)
+                    .with("row_key", rows.row_key)
             }
             Self::BlobLists(lists) => {
-                let keys = keys.with("accounts", &lists.accounts).with("container", &lists.container);
+                let keys = keys
+                    .with("accounts", &lists.accounts)
+                    .with("container", &lists.container);
                 keys.with("name", lists.name.as_str())
             }
-            Self::Claims(range) => keys.with("table", range.target.canonical()).with("partition_key", &range.partition_key),
-            Self::Values(large) => keys.with("account", &large.account).with("container", &large.container),
+            Self::Claims(range) => keys
+                .with("table", range.target.canonical())
+                .with("partition_key", &range.partition_key),
+            Self::Values(large) => keys
+                .with("account", &large.account)
+                .with("container", &large.container),
             Self::Documents(documents) => keys.with("sink", &documents.sink),
         }
     }

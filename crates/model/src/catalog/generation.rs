@@ -44,7 +44,11 @@ impl Generations {
     pub fn status(&self, view: &ViewName, generation: u32, declared: bool) -> ViewStatus {
         if declared && generation <= self.of(view) {
             ViewStatus::Known
-        } else if self.retired.get(view).is_some_and(|(last, _)| !declared && generation <= *last) {
+        } else if self
+            .retired
+            .get(view)
+            .is_some_and(|(last, _)| !declared && generation <= *last)
+        {
             ViewStatus::Retired
         } else {
             ViewStatus::Newer
@@ -54,8 +58,13 @@ impl Generations {
     /// Whether a table is among the recorded names.
     pub(super) fn names_table(&self, table: &TableName) -> bool {
         let has = |tables: DatedTables| tables.period(table).is_some();
-        let mut names = self.names.iter().filter_map(|name| name.strip_prefix("table:"));
-        names.any(|name| name.eq_ignore_ascii_case(table.as_str()) || DatedTables::parse(name).is_ok_and(has))
+        let mut names = self
+            .names
+            .iter()
+            .filter_map(|name| name.strip_prefix("table:"));
+        names.any(|name| {
+            name.eq_ignore_ascii_case(table.as_str()) || DatedTables::parse(name).is_ok_and(has)
+        })
     }
 
     /// A table that retired views had as their source, in whatever case it is spelled: what they derived from it may be there still.

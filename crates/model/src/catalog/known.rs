@@ -23,18 +23,33 @@ struct TableCache {
 
 impl DatedRefs {
     /// The table of this name, where it is one of a retention's.
-    pub(super) fn source(&self, name: &TableName, find: impl FnOnce() -> Option<TableRef>) -> Option<&TableRef> {
+    pub(super) fn source(
+        &self,
+        name: &TableName,
+        find: impl FnOnce() -> Option<TableRef>,
+    ) -> Option<&TableRef> {
         kept(&self.0.sources, name, find)
     }
 
     /// The table of this name, where it follows one of a retention's.
-    pub(super) fn follower(&self, name: &TableName, find: impl FnOnce() -> Option<TableRef>) -> Option<&TableRef> {
+    pub(super) fn follower(
+        &self,
+        name: &TableName,
+        find: impl FnOnce() -> Option<TableRef>,
+    ) -> Option<&TableRef> {
         kept(&self.0.followers, name, find)
     }
 
     /// The views of a table of this pattern; none for a table of another.
-    pub(super) fn views(&self, source: &TableRef, find: impl FnOnce() -> Vec<Arc<View>>) -> &[Arc<View>] {
-        self.0.views.get(&source.table).unwrap_or_else(|| self.0.views.insert(source.table.clone(), find()))
+    pub(super) fn views(
+        &self,
+        source: &TableRef,
+        find: impl FnOnce() -> Vec<Arc<View>>,
+    ) -> &[Arc<View>] {
+        self.0
+            .views
+            .get(&source.table)
+            .unwrap_or_else(|| self.0.views.insert(source.table.clone(), find()))
     }
 }
 
@@ -43,11 +58,16 @@ fn kept<'k>(
     name: &TableName,
     find: impl FnOnce() -> Option<TableRef>,
 ) -> Option<&'k TableRef> {
-    known.get(name).or_else(|| Some(known.insert(name.clone(), Box::new(find()?))))
+    known
+        .get(name)
+        .or_else(|| Some(known.insert(name.clone(), Box::new(find()?))))
 }
 
 impl fmt::Debug for DatedRefs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.sources.keys_cloned()).entries(self.0.followers.keys_cloned()).finish()
+        f.debug_list()
+            .entries(self.0.sources.keys_cloned())
+            .entries(self.0.followers.keys_cloned())
+            .finish()
     }
 }

@@ -89,73 +89,123 @@ pub struct ViewTableError(TableName);
 impl Catalog {
     /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
-        let declared = self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name));
+        let declared = self
+            .tables
+            .get(name)
+            .or_else(|| self.dated_table(name))
+            .or_else(|| self.following_table(name));
         declared.or_else(|| self.generations.retired_table(name))
     }
 
     /// A known table that may be read, in whatever case it is spelled: also one that lies in several accounts.
     pub fn target(&self, name: &TableName) -> Option<TargetRef> {
-        self.spread.get(name).cloned().or_else(|| self.table(name).cloned().map(TargetRef::from))
+        self.spread
+            .get(name)
+            .cloned()
+            .or_else(|| self.table(name).cloned().map(TargetRef::from))
     }
 
     /// Every table that is named one by one, in the order of names: those of one account, then those of several.
     pub fn targets(&self) -> impl Iterator<Item = TargetRef> {
-        self.tables.values().cloned().map(TargetRef::from).chain(self.spread.values().cloned())
+        self.tables
+            .values()
+            .cloned()
+            .map(TargetRef::from)
+            .chain(self.spread.values().cloned())
     }
 
     /// A table of a retention, spelled as its pattern does.
     pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
-        self.dated.source(name, || self.retentions.values().find_map(|retention| retention.table(name)))
+        self.dated.source(name, || {
+            self.retentions
+                .values()
+                .find_map(|retention| retention.table(name))
+        })
     }
 
     /// A table that views fill from one of a retention, spelled as its pattern does.
     fn following_table(&self, name: &TableName) -> Option<&TableRef> {
-        self.dated.follower(name, || self.dated_views.values().find_map(|view| view.rows()?.target.table(name)))
+        self.dated.follower(name, || {
+            self.dated_views
+                .values()
+                .find_map(|view| view.rows()?.target.table(name))
+        })
     }
 
     /// A table that comes and goes with a date, spelled as its pattern does.
     pub fn table_by_date(&self, name: &TableName) -> Option<&TableRef> {
-        self.dated_table(name).or_else(|| self.following_table(name))
+        self.dated_table(name)
+            .or_else(|| self.following_table(name))
     }
 
     /// The retention whose pattern has this table.
     pub fn retention_of(&self, name: &TableName) -> Option<&Retention> {
-        self.retentions.values().map(AsRef::as_ref).find(|retention| retention.table(name).is_some())
+        self.retentions
+            .values()
+            .map(AsRef::as_ref)
+            .find(|retention| retention.table(name).is_some())
     }
 
     /// The views whose source is this table, in order of their names.
     pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let of = source.clone();
-        self.views.values().filter(move |view| view.source == of).chain(self.dated_views_of(source))
+        self.views
+            .values()
+            .filter(move |view| view.source == of)
+            .chain(self.dated_views_of(source))
     }
 
     /// The views of a table by date.
     fn dated_views_of(&self, source: &TableRef) -> &[Arc<View>] {
-        let of = |view: &View<DatedRef>| view.source.account == source.account && view.source.tables.period(&source.table).is_some();
+        let of = |view: &View<DatedRef>| {
+            view.source.account == source.account
+                && view.source.tables.period(&source.table).is_some()
+        };
         if !self.dated_views.values().any(|view| of(view)) {
             return &[];
         }
         self.dated.views(source, || {
-            let at = |view: &View<DatedRef>| view.source.tables.period(&source.table).map(|(begins, _)| view.at(begins));
-            self.dated_views.values().filter(|view| of(view)).filter_map(|view| at(view)).map(Arc::new).collect()
+            let at = |view: &View<DatedRef>| {
+                view.source
+                    .tables
+                    .period(&source.table)
+                    .map(|(begins, _)| view.at(begins))
+            };
+            self.dated_views
+                .values()
+                .filter(|view| of(view))
+                .filter_map(|view| at(view))
+                .map(Arc::new)
+                .collect()
         })
     }
 
     /// Refuses jobs that write a table with rows that views make, and nothing else: it is no source, no archive, none of a retention, no
     /// view keeps properties on its entities, and it has no section of its own.
     pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
-        let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table));
-        let follows = || self.following_table(&table.table).is_some_and(|following| following == table);
+        let makes = |view: &Arc<View>| {
+            view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table))
+        };
+        let follows = || {
+            self.following_table(&table.table)
+                .is_some_and(|following| following == table)
+        };
         let made = self.views.values().any(makes) || follows();
         let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target.has(table));
-        let archives = |archive: &Arc<Archive>| archive.source == *table || archive.target.table() == Some(table);
+        let archives = |archive: &Arc<Archive>| {
+            archive.source == *table || archive.target.table() == Some(table)
+        };
         let is_refused = made
             && !self.declared.contains(table)
             && self.views_of(table).next().is_none()
             && self.dated_table(&table.table).is_none()
             && !self.views.values().any(sets)
             && !self.archives.values().any(archives);
-        if is_refused { Err(ViewTableError(table.table.clone())) } else { Ok(()) }
+        if is_refused {
+            Err(ViewTableError(table.table.clone()))
+        } else {
+            Ok(())
+        }
     }
 
     /// The tables that a job is about; none where it names an archive or a view that is not known.
@@ -163,9 +213,14 @@ impl Catalog {
         let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
         let view = |name| self.views.get(name).map(|view| &view.source.table);
         match subject {
-            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => archive(name).into_iter().collect(),
+            JobSubject::Archived(name, _)
+            | JobSubject::Restored(name, _)
+            | JobSubject::Source(name) => archive(name).into_iter().collect(),
             JobSubject::View(name) => view(name).into_iter().collect(),
-            JobSubject::Range(carry) => view(&carry.view).into_iter().chain(subject.tables()).collect(),
+            JobSubject::Range(carry) => view(&carry.view)
+                .into_iter()
+                .chain(subject.tables())
+                .collect(),
             named => named.tables(),
         }
     }
@@ -174,7 +229,10 @@ impl Catalog {
     pub fn names(&self) -> BTreeSet<String> {
         let archives = self.archives.keys().map(|name| format!("archive:{name}"));
         let tables = self.tables.keys().map(|name| format!("table:{name}"));
-        let dated = self.retentions.values().map(|retention| format!("table:{}", retention.tables));
+        let dated = self
+            .retentions
+            .values()
+            .map(|retention| format!("table:{}", retention.tables));
         let filed = self.filings.keys().map(|name| format!("table:{name}"));
         archives.chain(tables).chain(dated).chain(filed).collect()
     }
@@ -182,8 +240,11 @@ impl Catalog {
     /// Whether a job is about an archive or a table of another recorded catalog alone, now or before.
     pub fn lacks(&self, subject: JobSubject<'_>) -> bool {
         match subject {
-            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => {
-                !self.archives.contains_key(name) && self.generations.names.contains(&format!("archive:{name}"))
+            JobSubject::Archived(name, _)
+            | JobSubject::Restored(name, _)
+            | JobSubject::Source(name) => {
+                !self.archives.contains_key(name)
+                    && self.generations.names.contains(&format!("archive:{name}"))
             }
             // A view that is gone is cleared from a table that this catalog need not know.
             JobSubject::Range(_) => false,
@@ -206,8 +267,18 @@ impl Catalog {
 
     /// The names of all views, in order, each with its kind and its source as the configuration spells them.
     pub fn declared(&self) -> BTreeMap<&ViewName, (&'static str, Source)> {
-        let one = self.views.values().map(|view| (&view.name, (view.kind_name(), Source::Table(view.source.clone()))));
-        let dated = self.dated_views.values().map(|view| (&view.name, (view.kind_name(), Source::Dated(view.source.clone()))));
+        let one = self.views.values().map(|view| {
+            (
+                &view.name,
+                (view.kind_name(), Source::Table(view.source.clone())),
+            )
+        });
+        let dated = self.dated_views.values().map(|view| {
+            (
+                &view.name,
+                (view.kind_name(), Source::Dated(view.source.clone())),
+            )
+        });
         one.chain(dated).collect()
     }
 
@@ -216,13 +287,18 @@ impl Catalog {
         self.views.get(name).or_else(|| {
             let view = self.dated_views.get(name)?;
             let (begins, _) = view.rows()?.target.tables.period(target)?;
-            self.dated_views_of(&view.source.at(begins)).iter().find(|view| view.name == *name)
+            self.dated_views_of(&view.source.at(begins))
+                .iter()
+                .find(|view| view.name == *name)
         })
     }
 
     /// A view, as it is of the site that its lists lie at.
     pub fn view_at(&self, name: &ViewName, site: &Site) -> Option<&Arc<View>> {
-        site.row().map_or_else(|| self.views.get(name), |(table, _)| self.view_in(name, table))
+        site.row().map_or_else(
+            || self.views.get(name),
+            |(table, _)| self.view_in(name, table),
+        )
     }
 
     /// The table that keeps the footprints of a table's primaries, where it is one of its own.
@@ -234,25 +310,41 @@ impl Catalog {
 
     /// The table that keeps the footprints of a source's primaries.
     pub fn footprint_table(&self, source: &TableRef) -> TableName {
-        self.footprints_of(source).map_or_else(settled::footprints, |footprints| footprints.table)
+        self.footprints_of(source)
+            .map_or_else(settled::footprints, |footprints| footprints.table)
     }
 
     /// Finds out which archives of documents have entities with large values.
     #[must_use]
     pub fn filed(self) -> Self {
-        Self { filings: Filing::all(self.archives.values(), &self.views), ..self }
+        Self {
+            filings: Filing::all(self.archives.values(), &self.views),
+            ..self
+        }
     }
 
     /// Whether the encrypted properties of an entity of this table are sealed: its condition holds, or it has none.
     pub fn seals(&self, table: &TableRef, entity: &Entity) -> bool {
-        self.encrypted_when.get(table).is_none_or(|when| when.holds(entity))
+        self.encrypted_when
+            .get(table)
+            .is_none_or(|when| when.holds(entity))
     }
 
     /// Reads the document of the entity with this key in an archive. That of another declared archive is refused.
-    pub fn archived(&self, archive: &Archive, content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
+    pub fn archived(
+        &self,
+        archive: &Archive,
+        content: &[u8],
+        key: &EntityKey,
+    ) -> Result<Entity, DocumentError> {
         let entity = document::decode(content, key)?;
-        let others = self.archives.values().filter(|other| other.name != archive.name);
-        let others = others.filter(|other| other.target.may_meet(&archive.target, &entity.key)).map(|other| &other.source.table);
+        let others = self
+            .archives
+            .values()
+            .filter(|other| other.name != archive.name);
+        let others = others
+            .filter(|other| other.target.may_meet(&archive.target, &entity.key))
+            .map(|other| &other.source.table);
         document::refuse_anothers(&entity, &archive.source.table, others)?;
         Ok(entity)
     }
@@ -264,7 +356,9 @@ impl Catalog {
 
     /// The filing of an archive: nothing where its entities have no large values beside a document.
     pub fn filing_of(&self, archive: &ViewName) -> Option<&Filing> {
-        self.filings.values().find(|filing| filing.archive == *archive)
+        self.filings
+            .values()
+            .find(|filing| filing.archive == *archive)
     }
 
     /// The view that keeps large values of this table's primaries in blobs.
@@ -279,32 +373,57 @@ impl Catalog {
             return Some((&filing.view, filing.shelf.clone()));
         }
         let (view, large) = self.large_values_of(source)?;
-        Some((view, Shelf::Blobs { account: large.account.clone(), container: large.container.clone() }))
+        Some((
+            view,
+            Shelf::Blobs {
+                account: large.account.clone(),
+                container: large.container.clone(),
+            },
+        ))
     }
 
     /// The properties of this table's entities that rules compare, or that metadata of archived documents are made of: their values stay in
     /// the rows, as do those that views compute from.
     pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
-        let archives = self.archives.values().filter(|archive| archive.source == *table);
-        let archived = archives.flat_map(|archive| archive.target.properties()).map(str::to_owned);
-        archived.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
+        let archives = self
+            .archives
+            .values()
+            .filter(|archive| archive.source == *table);
+        let archived = archives
+            .flat_map(|archive| archive.target.properties())
+            .map(str::to_owned);
+        archived
+            .chain(
+                self.conditions_over(table)
+                    .flat_map(TimedCondition::compared),
+            )
+            .collect()
     }
 
     /// The conditions of the rules about this table.
-    fn conditions_over<'a>(&'a self, table: &'a TableRef) -> impl Iterator<Item = &'a TimedCondition> {
+    fn conditions_over<'a>(
+        &'a self,
+        table: &'a TableRef,
+    ) -> impl Iterator<Item = &'a TimedCondition> {
         let sweeps = self.rules.values().map(|rule| &rule.sweep);
-        sweeps.filter(move |sweep| self.tables_of(sweep.subject()).contains(&&table.table)).filter_map(|sweep| sweep.when.as_ref())
+        sweeps
+            .filter(move |sweep| self.tables_of(sweep.subject()).contains(&&table.table))
+            .filter_map(|sweep| sweep.when.as_ref())
     }
 
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.
     pub fn has_views(&self, source: &TableRef) -> bool {
-        self.views_of(source).next().is_some() || self.generations.retired_source(source) || self.filing(source).is_some()
+        self.views_of(source).next().is_some()
+            || self.generations.retired_source(source)
+            || self.filing(source).is_some()
     }
 
     /// The views that keep properties on ranges of this table's entities, in order of their names.
     pub fn ranges_over(&self, target: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let target = target.clone();
-        self.views.values().filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
+        self.views
+            .values()
+            .filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
     }
 
     /// Whether anything is derived from this table, or once was: a view has it as its source, or keeps properties on a range of it.
@@ -314,14 +433,24 @@ impl Catalog {
 
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
     pub fn fingerprint(&self, source: &TableRef) -> String {
-        digest(self.views_of(source).map(|view| format!("{} {}", view.name, view.definition())))
+        digest(
+            self.views_of(source)
+                .map(|view| format!("{} {}", view.name, view.definition())),
+        )
     }
 
     /// The fingerprint of an audit of this table: changes whenever a view of it does, or one that keeps properties on a range of it, and with
     /// each new generation of one.
     pub fn audit_fingerprint(&self, source: &TableRef) -> String {
         let views = self.views_of(source).chain(self.ranges_over(source));
-        digest(views.map(|view| format!("{} {} {}", self.generations.of(&view.name), view.name, view.definition())))
+        digest(views.map(|view| {
+            format!(
+                "{} {} {}",
+                self.generations.of(&view.name),
+                view.name,
+                view.definition()
+            )
+        }))
     }
 }
 

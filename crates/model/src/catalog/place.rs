@@ -31,7 +31,10 @@ impl AccountSet {
     /// These accounts, in any order; `None` where there are none.
     pub fn of(names: impl IntoIterator<Item = AccountName>) -> Option<Self> {
         let mut names = names.into_iter().collect::<BTreeSet<_>>().into_iter();
-        Some(Self { first: names.next()?, others: names.collect() })
+        Some(Self {
+            first: names.next()?,
+            others: names.collect(),
+        })
     }
 
     /// The account of the items with this key: the partition key of a row, the name of a blob.
@@ -57,7 +60,10 @@ impl AccountSet {
 
 impl From<AccountName> for AccountSet {
     fn from(account: AccountName) -> Self {
-        Self { first: account, others: Vec::new() }
+        Self {
+            first: account,
+            others: Vec::new(),
+        }
     }
 }
 
@@ -65,7 +71,9 @@ impl From<AccountName> for AccountSet {
 impl fmt::Display for AccountSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first.fmt(f)?;
-        self.others.iter().try_for_each(|account| write!(f, "+{account}"))
+        self.others
+            .iter()
+            .try_for_each(|account| write!(f, "+{account}"))
     }
 }
 
@@ -100,13 +108,19 @@ impl TargetRef {
     }
 
     fn within(&self, account: &AccountName) -> TableRef {
-        TableRef { account: account.clone(), table: self.table.clone() }
+        TableRef {
+            account: account.clone(),
+            table: self.table.clone(),
+        }
     }
 }
 
 impl From<TableRef> for TargetRef {
     fn from(TableRef { account, table }: TableRef) -> Self {
-        Self { accounts: account.into(), table }
+        Self {
+            accounts: account.into(),
+            table,
+        }
     }
 }
 
@@ -122,7 +136,10 @@ pub struct DatedRef {
 impl DatedRef {
     /// The table of a moment.
     pub fn at(&self, moment: Timestamp) -> TableRef {
-        TableRef { account: self.account.clone(), table: self.tables.name_at(moment) }
+        TableRef {
+            account: self.account.clone(),
+            table: self.tables.name_at(moment),
+        }
     }
 
     /// A table of these, spelled as their pattern does; nothing for another name.
@@ -182,7 +199,9 @@ impl Source {
     /// The account.
     pub const fn account(&self) -> &AccountName {
         match self {
-            Self::Table(TableRef { account, .. }) | Self::Dated(DatedRef { account, .. }) => account,
+            Self::Table(TableRef { account, .. }) | Self::Dated(DatedRef { account, .. }) => {
+                account
+            }
         }
     }
 
@@ -198,7 +217,9 @@ impl Source {
     pub fn has(&self, table: &TableRef) -> bool {
         match self {
             Self::Table(own) => own == table,
-            Self::Dated(dated) => dated.account == table.account && dated.tables.period(&table.table).is_some(),
+            Self::Dated(dated) => {
+                dated.account == table.account && dated.tables.period(&table.table).is_some()
+            }
         }
     }
 
@@ -211,9 +232,17 @@ impl Source {
     }
 }
 
-fn written(f: &mut fmt::Formatter<'_>, account: &impl fmt::Display, what: impl fmt::Display) -> fmt::Result {
+fn written(
+    f: &mut fmt::Formatter<'_>,
+    account: &impl fmt::Display,
+    what: impl fmt::Display,
+) -> fmt::Result {
     let account = account.to_string();
-    if account == AccountName::main().as_str() { write!(f, "{what}") } else { write!(f, "{account}:{what}") }
+    if account == AccountName::main().as_str() {
+        write!(f, "{what}")
+    } else {
+        write!(f, "{account}:{what}")
+    }
 }
 
 impl fmt::Display for TableRef {

@@ -50,14 +50,20 @@ impl Retention {
 
     /// Its tables.
     pub fn source(&self) -> DatedRef {
-        DatedRef { account: self.account.clone(), tables: self.tables.clone() }
+        DatedRef {
+            account: self.account.clone(),
+            tables: self.tables.clone(),
+        }
     }
 
     /// The tables that keep the footprints of its tables' primaries, one each, so that they go with them; nothing where their
     /// names would be too long.
     pub fn footprints(&self) -> Option<DatedRef> {
         let tables = DatedTables::parse(&format!("{FOOTPRINTS}{}", self.tables)).ok()?;
-        Some(DatedRef { account: self.account.clone(), tables })
+        Some(DatedRef {
+            account: self.account.clone(),
+            tables,
+        })
     }
 
     /// A table of this pattern, spelled as the pattern does; nothing for another name.
@@ -67,7 +73,9 @@ impl Retention {
 
     /// Until when a table of this pattern is kept; nothing for another name.
     pub fn kept_until(&self, name: &TableName) -> Option<Timestamp> {
-        self.tables.period(name).map(|(_, ends)| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX))
+        self.tables
+            .period(name)
+            .map(|(_, ends)| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX))
     }
 
     /// Whether a table of this pattern has been kept long enough.
@@ -100,8 +108,18 @@ mod tests {
         assert!(!retention.is_over(&name, at("2026-11-22T23:59:59Z")));
         assert!(retention.is_over(&name, at("2026-11-23T00:00:00Z")));
         assert!(!retention.is_over(&TableName::new("Employees").unwrap(), Timestamp::MAX));
-        assert_eq!(retention.table(&name).map(|table| table.to_string()).as_deref(), Some("Logins20261120"));
-        let wanted: Vec<String> = retention.wanted(at("2026-11-20T12:00:00Z")).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            retention
+                .table(&name)
+                .map(|table| table.to_string())
+                .as_deref(),
+            Some("Logins20261120")
+        );
+        let wanted: Vec<String> = retention
+            .wanted(at("2026-11-20T12:00:00Z"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(wanted, ["Logins20261120", "Logins20261121"]);
     }
 }

@@ -15,15 +15,33 @@ impl Catalog {
     /// for nothing: whoever may write it would choose whose values are shown as its own.
     pub fn home_of(&self, table: &TableRef, key: &EntityKey) -> Option<(&TableRef, Primary)> {
         let source = self.sealing_source(&table.table, self.archives.len())?;
-        Some((source, Primary { table: source.table.clone(), key: key.clone() }))
+        Some((
+            source,
+            Primary {
+                table: source.table.clone(),
+                key: key.clone(),
+            },
+        ))
     }
 
     /// The table that encrypts, of those whose entities come to lie in this one: itself, or the source of an archive, of an archive of that
     /// archive, and so on.
     fn sealing_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
-        let itself = self.table(name).filter(|table| self.encrypted.contains_key(table));
-        let into_it = |archive: &&Arc<Archive>| archive.target.table().is_some_and(|target| target.table == *name);
-        let archived = || self.archives.values().filter(into_it).find_map(|archive| self.sealing_source(&archive.source.table, deep - 1));
+        let itself = self
+            .table(name)
+            .filter(|table| self.encrypted.contains_key(table));
+        let into_it = |archive: &&Arc<Archive>| {
+            archive
+                .target
+                .table()
+                .is_some_and(|target| target.table == *name)
+        };
+        let archived = || {
+            self.archives
+                .values()
+                .filter(into_it)
+                .find_map(|archive| self.sealing_source(&archive.source.table, deep - 1))
+        };
         itself.or_else(|| if deep == 0 { None } else { archived() })
     }
 
@@ -37,26 +55,46 @@ impl Catalog {
     pub fn said_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;
-        let Form::Copies { rows, .. } = view.form() else { return None };
+        let Form::Copies { rows, .. } = view.form() else {
+            return None;
+        };
         let is_of = rows.target.table == table.table && primary.table == view.source.table;
         is_of.then_some((view, primary))
     }
 
     /// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
     pub fn sealed_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
-        let declared = self.encrypted.iter().map(|(table, names)| (table.table.clone(), names.clone()));
+        let declared = self
+            .encrypted
+            .iter()
+            .map(|(table, names)| (table.table.clone(), names.clone()));
         let mut sealed: BTreeMap<TableName, BTreeSet<String>> = declared.collect();
         loop {
             let before = sealed.values().map(BTreeSet::len).sum::<usize>();
             for view in self.views.values() {
-                let (Form::Copies { rows, select }, Some(names)) = (view.form(), sealed.get(&view.source.table)) else { continue };
-                let copied = names.iter().filter(|name| select.is_none_or(|select| select.contains(name)));
+                let (Form::Copies { rows, select }, Some(names)) =
+                    (view.form(), sealed.get(&view.source.table))
+                else {
+                    continue;
+                };
+                let copied = names
+                    .iter()
+                    .filter(|name| select.is_none_or(|select| select.contains(name)));
                 let copied: BTreeSet<String> = copied.cloned().collect();
-                sealed.entry(rows.target.table.clone()).or_default().extend(copied);
+                sealed
+                    .entry(rows.target.table.clone())
+                    .or_default()
+                    .extend(copied);
             }
             for archive in self.archives.values() {
-                if let (Some(target), Some(names)) = (archive.target.table(), sealed.get(&archive.source.table).cloned()) {
-                    sealed.entry(target.table.clone()).or_default().extend(names);
+                if let (Some(target), Some(names)) = (
+                    archive.target.table(),
+                    sealed.get(&archive.source.table).cloned(),
+                ) {
+                    sealed
+                        .entry(target.table.clone())
+                        .or_default()
+                        .extend(names);
                 }
             }
             if sealed.values().map(BTreeSet::len).sum::<usize>() == before {

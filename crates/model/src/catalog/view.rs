@@ -40,8 +40,12 @@ pub enum OnConflict {
 impl<P: SourcePlace> View<P> {
     /// The keys of its section with their values, as migrations record them and fingerprints hash them.
     pub fn definition(&self) -> Definition {
-        let keys = Definition::default().with("kind", self.kind_name()).with("source", self.source.canonical());
-        let keys = self.form().define(keys.with_some("when", self.when.as_ref()));
+        let keys = Definition::default()
+            .with("kind", self.kind_name())
+            .with("source", self.source.canonical());
+        let keys = self
+            .form()
+            .define(keys.with_some("when", self.when.as_ref()));
         self.kind.kind().define(keys, self.on_conflict)
     }
 }
@@ -59,18 +63,33 @@ impl<P: SourcePlace> View<P> {
 
     /// The range on whose entities it keeps properties.
     pub fn range(&self) -> Option<&DenormalizeRange<P::Target>> {
-        if let Form::Claims(range) = self.form() { Some(range) } else { None }
+        if let Form::Claims(range) = self.form() {
+            Some(range)
+        } else {
+            None
+        }
     }
 
     /// The settings of its large values.
     pub fn large(&self) -> Option<&LargeEntity> {
-        if let Form::Values(large) = self.form() { Some(large) } else { None }
+        if let Form::Values(large) = self.form() {
+            Some(large)
+        } else {
+            None
+        }
     }
 
     /// The properties that it has to see in a primary's row, PartitionKey and RowKey among them where it names those.
     pub fn properties(&self) -> BTreeSet<&str> {
-        let mut names = self.when.as_ref().map(Condition::properties).unwrap_or_default();
-        let keys = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        let mut names = self
+            .when
+            .as_ref()
+            .map(Condition::properties)
+            .unwrap_or_default();
+        let keys = self
+            .rows()
+            .into_iter()
+            .flat_map(|rows| [rows.partition_key, rows.row_key]);
         names.extend(keys.flat_map(Template::properties));
         names.extend(self.form().properties());
         names
@@ -79,14 +98,21 @@ impl<P: SourcePlace> View<P> {
     /// The properties of a primary that it computes from: those of its keys, those that its condition compares, members, figures and composed
     /// texts. Others it carries as they are.
     pub fn computed(&self) -> BTreeSet<&str> {
-        let mut names = self.when.as_ref().map(Condition::compared).unwrap_or_default();
+        let mut names = self
+            .when
+            .as_ref()
+            .map(Condition::compared)
+            .unwrap_or_default();
         names.extend(self.composed_of());
         names
     }
 
     /// Those that its items are computed from, where it has any: all of [`computed`](Self::computed) but for its condition's.
     pub fn composed_of(&self) -> BTreeSet<&str> {
-        let keys = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        let keys = self
+            .rows()
+            .into_iter()
+            .flat_map(|rows| [rows.partition_key, rows.row_key]);
         let mut names: BTreeSet<&str> = keys.flat_map(Template::properties).collect();
         names.extend(self.form().computed());
         names
@@ -107,8 +133,19 @@ impl View<DatedRef> {
     /// The view with the tables of the period of a moment.
     pub fn at(&self, moment: Timestamp) -> View {
         let at = |tables: &DatedRef| tables.at(moment).into();
-        let Self { name, when, on_conflict, .. } = self;
-        View { name: name.clone(), source: self.source.at(moment), when: when.clone(), kind: self.kind.map(&at), on_conflict: *on_conflict }
+        let Self {
+            name,
+            when,
+            on_conflict,
+            ..
+        } = self;
+        View {
+            name: name.clone(),
+            source: self.source.at(moment),
+            when: when.clone(),
+            kind: self.kind.map(&at),
+            on_conflict: *on_conflict,
+        }
     }
 }
 
@@ -117,14 +154,18 @@ mod tests {
     use super::*;
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
-        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable, WebhookEvents,
+        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
+        SecondaryIndex, SqlTable, WebhookEvents,
     };
     use crate::model::blob_path::BlobPath;
     use crate::model::dated::DatedTables;
     use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
 
     fn table(name: &str) -> TableRef {
-        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        }
     }
 
     fn template(text: &str) -> Template {
@@ -133,15 +174,28 @@ mod tests {
 
     fn view(kind: ViewKind) -> View {
         let when = Some(Condition::parse("exists(Email)").unwrap());
-        View { name: ViewName::new("v").unwrap(), source: table("Employees"), when, kind, on_conflict: OnConflict::Reject }
+        View {
+            name: ViewName::new("v").unwrap(),
+            source: table("Employees"),
+            when,
+            kind,
+            on_conflict: OnConflict::Reject,
+        }
     }
 
     /// Every kind, with most of what it can say.
     fn kinds() -> Vec<ViewKind> {
-        let (target, partition_key, row_key) = (TargetRef::from(table("Target")), template("p_{PartitionKey}"), template("{Email|lower}"));
+        let (target, partition_key, row_key) = (
+            TargetRef::from(table("Target")),
+            template("p_{PartitionKey}"),
+            template("{Email|lower}"),
+        );
         let keys = || vec![template("{PartitionKey}"), template("{RowKey}")];
         let set = || BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
-        let spread = || AccountSet::of(["south", "main", "north"].map(|name| AccountName::new(name).unwrap())).unwrap();
+        let spread = || {
+            AccountSet::of(["south", "main", "north"].map(|name| AccountName::new(name).unwrap()))
+                .unwrap()
+        };
         let index = SecondaryIndex {
             target: target.clone(),
             partition_key: partition_key.clone(),
@@ -162,21 +216,42 @@ mod tests {
             ..list.clone()
         };
         let container = ContainerName::new("lists").unwrap();
-        let lists = BlobLists { accounts: spread(), container, name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(), member: keys() };
-        let one = Denormalize { target: target.clone(), partition_key: partition_key.clone(), row_key: row_key.clone(), set: set() };
-        let range = |rows| DenormalizeRange { target: target.clone(), partition_key: partition_key.clone(), rows, set: set() };
+        let lists = BlobLists {
+            accounts: spread(),
+            container,
+            name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(),
+            member: keys(),
+        };
+        let one = Denormalize {
+            target: target.clone(),
+            partition_key: partition_key.clone(),
+            row_key: row_key.clone(),
+            set: set(),
+        };
+        let range = |rows| DenormalizeRange {
+            target: target.clone(),
+            partition_key: partition_key.clone(),
+            rows,
+            set: set(),
+        };
         let documents = Documents {
             sink: AccountName::new("catalog").unwrap(),
             collection: CollectionName::new("people").unwrap(),
             fields: BTreeMap::from([("name".to_owned(), template("{LastName}"))]),
             types: BTreeMap::new(),
         };
-        let typed = Documents { types: BTreeMap::from([("name".to_owned(), ColumnType::Text(Some(80)))]), ..documents.clone() };
+        let typed = Documents {
+            types: BTreeMap::from([("name".to_owned(), ColumnType::Text(Some(80)))]),
+            ..documents.clone()
+        };
         let figures = Aggregate {
             target: target.clone(),
             partition_key: partition_key.clone(),
             row_key: row_key.clone(),
-            set: BTreeMap::from([("Headcount".to_owned(), Figure::Count), ("Most".to_owned(), Figure::Max("Salary".to_owned()))]),
+            set: BTreeMap::from([
+                ("Headcount".to_owned(), Figure::Count),
+                ("Most".to_owned(), Figure::Max("Salary".to_owned())),
+            ]),
         };
         let values = LargeEntity {
             account: AccountName::main(),
@@ -186,7 +261,10 @@ mod tests {
         };
         vec![
             ViewKind::SecondaryIndex(SecondaryIndex {
-                target: TargetRef { accounts: spread(), ..target.clone() },
+                target: TargetRef {
+                    accounts: spread(),
+                    ..target.clone()
+                },
                 select: None,
                 ..index.clone()
             }),
@@ -197,7 +275,10 @@ mod tests {
             ViewKind::Denormalize(one),
             ViewKind::DenormalizeRange(range(RangeRows::All)),
             ViewKind::DenormalizeRange(range(RangeRows::Prefix(template("{RowKey}_")))),
-            ViewKind::DenormalizeRange(range(RangeRows::Between { from: Some(template("{RowKey}")), before: None })),
+            ViewKind::DenormalizeRange(range(RangeRows::Between {
+                from: Some(template("{RowKey}")),
+                before: None,
+            })),
             ViewKind::SearchIndex(SearchIndex(documents.clone())),
             ViewKind::WebhookEvents(WebhookEvents(documents)),
             ViewKind::SqlTable(SqlTable(typed)),
@@ -210,26 +291,54 @@ mod tests {
     fn every_kind_is_read_from_its_definition_as_it_was() {
         for kind in kinds() {
             for on_conflict in [OnConflict::Reject, OnConflict::LastWriter] {
-                let view = View { on_conflict, ..view(kind.clone()) };
+                let view = View {
+                    on_conflict,
+                    ..view(kind.clone())
+                };
                 let definition = view.definition();
                 let text: Definition = serde_json::from_str(&definition.to_string()).unwrap();
-                let again = View::recorded(&view.name, &view.source, &text).unwrap_or_else(|| panic!("{definition}"));
+                let again = View::recorded(&view.name, &view.source, &text)
+                    .unwrap_or_else(|| panic!("{definition}"));
                 assert_eq!(again.definition(), definition);
-                assert_eq!((again.properties(), again.kind_name()), (view.properties(), view.kind_name()));
+                assert_eq!(
+                    (again.properties(), again.kind_name()),
+                    (view.properties(), view.kind_name())
+                );
                 // An answer to conflicts is told where there can be any.
                 let told = definition.to_string().contains("last_writer");
-                assert_eq!(again.on_conflict, if told { on_conflict } else { OnConflict::Reject });
+                assert_eq!(
+                    again.on_conflict,
+                    if told {
+                        on_conflict
+                    } else {
+                        OnConflict::Reject
+                    }
+                );
             }
         }
     }
 
     #[test]
     fn a_view_of_tables_by_date_is_read_from_its_definition() {
-        let dated = |text: &str| DatedRef { account: AccountName::main(), tables: DatedTables::parse(text).unwrap() };
+        let dated = |text: &str| DatedRef {
+            account: AccountName::main(),
+            tables: DatedTables::parse(text).unwrap(),
+        };
         let (partition_key, row_key) = (template("p"), template("{RowKey}"));
-        let kind = SecondaryIndex { target: dated("Copies%Y%m"), partition_key, row_key, select: None };
+        let kind = SecondaryIndex {
+            target: dated("Copies%Y%m"),
+            partition_key,
+            row_key,
+            select: None,
+        };
         let (name, kind) = (ViewName::new("v").unwrap(), ViewKind::SecondaryIndex(kind));
-        let view = View { name, source: dated("Orders%Y%m"), when: None, kind, on_conflict: OnConflict::Reject };
+        let view = View {
+            name,
+            source: dated("Orders%Y%m"),
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
         let again = View::recorded(&view.name, &view.source, &view.definition()).unwrap();
         assert_eq!(again.definition(), view.definition());
     }
@@ -237,16 +346,28 @@ mod tests {
     #[test]
     fn a_definition_is_the_keys_of_the_section_and_tells_which_of_them_changed() {
         let kinds = kinds();
-        let (index, set) = (view(kinds[1].clone()).definition(), view(kinds[5].clone()).definition());
+        let (index, set) = (
+            view(kinds[1].clone()).definition(),
+            view(kinds[5].clone()).definition(),
+        );
         assert_eq!(
             index.to_string(),
             r#"{"kind":"secondary_index","partition_key":"p_{PartitionKey}","row_key":"{Email|lower}","select":["Email"],"source":"main/employees","table":"main/target","when":"exists(Email)"}"#
         );
-        let told = |from: &Definition, to: &Definition| from.changes(to).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let told = |from: &Definition, to: &Definition| {
+            from.changes(to)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(told(&index, &index), Vec::<String>::new());
         assert_eq!(
             told(&index, &set),
-            [r#"kind: "secondary_index" -> "denormalize""#, r#"select: ["Email"] -> nothing"#, r#"set.Name: nothing -> "{LastName}""#]
+            [
+                r#"kind: "secondary_index" -> "denormalize""#,
+                r#"select: ["Email"] -> nothing"#,
+                r#"set.Name: nothing -> "{LastName}""#
+            ]
         );
     }
 }

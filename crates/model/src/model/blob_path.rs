@@ -19,7 +19,10 @@ pub struct BlobPath {
 impl BlobPath {
     /// Reads a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        Ok(Self { text: text.to_owned(), segments: segments(text)? })
+        Ok(Self {
+            text: text.to_owned(),
+            segments: segments(text)?,
+        })
     }
 
     /// As the catalog spells it.
@@ -30,7 +33,12 @@ impl BlobPath {
     /// Its properties, in the order of their first appearance.
     pub fn properties(&self) -> Vec<&str> {
         let mut names = Vec::new();
-        for name in self.segments.iter().flat_map(Template::fields).map(Field::property) {
+        for name in self
+            .segments
+            .iter()
+            .flat_map(Template::fields)
+            .map(Field::property)
+        {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -88,23 +96,41 @@ mod tests {
 
     fn of(path: &str, name: &str) -> Option<String> {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("LastName", name);
-        BlobPath::parse(path).unwrap().of(&entity).unwrap().map(|name| name.to_string())
+        BlobPath::parse(path)
+            .unwrap()
+            .of(&entity)
+            .unwrap()
+            .map(|name| name.to_string())
     }
 
     #[test]
     fn a_name_is_made_of_properties() {
-        assert_eq!(of("by_name/{LastName|lower}.jsonl", "O'Brien").as_deref(), Some("by_name/o'brien.jsonl"));
-        assert_eq!(of("{PartitionKey}/{LastName}", "한/.").as_deref(), Some("Sales/%ED%95%9C%2F%2E"));
+        assert_eq!(
+            of("by_name/{LastName|lower}.jsonl", "O'Brien").as_deref(),
+            Some("by_name/o'brien.jsonl")
+        );
+        assert_eq!(
+            of("{PartitionKey}/{LastName}", "한/.").as_deref(),
+            Some("Sales/%ED%95%9C%2F%2E")
+        );
         assert_eq!(of("{LastName}", ""), None);
         assert_eq!(of("{Email}", "x"), None);
         assert_eq!(of("{LastName}", "..").as_deref(), Some("%2E%2E"));
         assert!(of("{LastName}.jsonl", &"x".repeat(400)).unwrap().len() < 210);
-        assert_eq!(BlobPath::parse("a/{B}{A}/{B|lower}").unwrap().properties(), ["B", "A"]);
+        assert_eq!(
+            BlobPath::parse("a/{B}{A}/{B|lower}").unwrap().properties(),
+            ["B", "A"]
+        );
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
-        for (path, expected) in [("a//b", "empty segment"), ("../{A}", "empty segment"), ("{A|wat}", "wat"), ("/{A}", "empty segment")] {
+        for (path, expected) in [
+            ("a//b", "empty segment"),
+            ("../{A}", "empty segment"),
+            ("{A|wat}", "wat"),
+            ("/{A}", "empty segment"),
+        ] {
             let error = BlobPath::parse(path).unwrap_err().to_string();
             assert!(error.contains(expected), "{path}: {error}");
         }

@@ -25,7 +25,9 @@ pub enum BodyError {
     #[error("the message is neither a JSON object nor Base64 of one; it has {0} bytes")]
     NotBase64(usize),
     /// Base64 of something that is not UTF-8.
-    #[error("the message is no JSON object, and read as Base64 it is {bytes} bytes that are not UTF-8 text (byte {at})")]
+    #[error(
+        "the message is no JSON object, and read as Base64 it is {bytes} bytes that are not UTF-8 text (byte {at})"
+    )]
     NotUtf8 {
         /// How many bytes.
         bytes: usize,
@@ -69,25 +71,52 @@ impl<'m> RawBody<'m> {
             return Ok(Self::Text(trimmed));
         }
         // Few senders break lines.
-        let compact = || trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
-        let bytes = BASE64.decode(trimmed).or_else(|_| BASE64.decode(compact())).ok().filter(|_| !trimmed.is_empty());
-        bytes.map(Self::Bytes).ok_or_else(|| foreign(trimmed).map_or(BodyError::NotBase64(trimmed.len()), BodyError::Encoded))
+        let compact = || {
+            trimmed
+                .bytes()
+                .filter(|byte| !byte.is_ascii_whitespace())
+                .collect::<Vec<u8>>()
+        };
+        let bytes = BASE64
+            .decode(trimmed)
+            .or_else(|_| BASE64.decode(compact()))
+            .ok()
+            .filter(|_| !trimmed.is_empty());
+        bytes.map(Self::Bytes).ok_or_else(|| {
+            foreign(trimmed).map_or(BodyError::NotBase64(trimmed.len()), BodyError::Encoded)
+        })
     }
 
     /// Its text, expanded.
     pub fn expanded(self) -> Result<Body, BodyError> {
         let bytes = match self {
-            Self::Text(text) => return Ok(Body { text: text.to_owned(), raw_bytes: text.len() }),
+            Self::Text(text) => {
+                return Ok(Body {
+                    text: text.to_owned(),
+                    raw_bytes: text.len(),
+                });
+            }
             Self::Bytes(bytes) => bytes,
         };
         let raw_bytes = bytes.len();
-        let bytes = if bytes.starts_with(&GZIP) { expand(&bytes)? } else { bytes };
+        let bytes = if bytes.starts_with(&GZIP) {
+            expand(&bytes)?
+        } else {
+            bytes
+        };
         if UTF_16.iter().any(|start| bytes.starts_with(start)) {
-            return Err(BodyError::Encoded("UTF-16 in Base64; expected UTF-8 in Base64"));
+            return Err(BodyError::Encoded(
+                "UTF-16 in Base64; expected UTF-8 in Base64",
+            ));
         }
-        let text = String::from_utf8(bytes)
-            .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
-        Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
+        let text = String::from_utf8(bytes).map_err(|error| BodyError::NotUtf8 {
+            bytes: error.as_bytes().len(),
+            at: error.utf8_error().valid_up_to(),
+        })?;
+        Ok(Body {
+            text: text.trim_start_matches('\u{feff}').to_owned(),
+            raw_bytes,
+        })
     }
 
     /// Counts the content without keeping any of it; compressed content is expanded no further than it is to be read.
@@ -96,7 +125,8 @@ impl<'m> RawBody<'m> {
         match self {
             Self::Text(text) => extent.add(text.as_bytes()),
             Self::Bytes(bytes) if bytes.starts_with(&GZIP) => {
-                let mut expanded = flate2::read::GzDecoder::new(bytes.as_slice()).take(limits::EXPANDED_BODY_BYTES as u64 + 1);
+                let mut expanded = flate2::read::GzDecoder::new(bytes.as_slice())
+                    .take(limits::EXPANDED_BODY_BYTES as u64 + 1);
                 let mut piece = [0; 8_192];
                 while let Ok(read @ 1..) = expanded.read(&mut piece) {
                     extent.add(&piece[..read]);
@@ -114,19 +144,32 @@ impl<'m> RawBody<'m> {
             Self::Bytes(bytes) => bytes,
         };
         if !bytes.starts_with(&GZIP) {
-            return Some(beginning(std::str::from_utf8(bytes).ok()?.trim_start_matches('\u{feff}'), most));
+            return Some(beginning(
+                std::str::from_utf8(bytes)
+                    .ok()?
+                    .trim_start_matches('\u{feff}'),
+                most,
+            ));
         }
         let mut expanded = Vec::new();
-        flate2::read::GzDecoder::new(bytes.as_slice()).take(most as u64 + 1).read_to_end(&mut expanded).ok()?;
+        flate2::read::GzDecoder::new(bytes.as_slice())
+            .take(most as u64 + 1)
+            .read_to_end(&mut expanded)
+            .ok()?;
         let cut = expanded.len() > most;
         expanded.truncate(most);
         let text = match std::str::from_utf8(&expanded) {
             Ok(text) => text,
             // The cut may have gone through a character.
-            Err(error) if cut && error.error_len().is_none() => std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?,
+            Err(error) if cut && error.error_len().is_none() => {
+                std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?
+            }
             Err(_) => return None,
         };
-        Some(Excerpt { text: text.trim_start_matches('\u{feff}').to_owned(), cut })
+        Some(Excerpt {
+            text: text.trim_start_matches('\u{feff}').to_owned(),
+            cut,
+        })
     }
 }
 
@@ -136,14 +179,23 @@ const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 /// What a text that is no JSON object is all the same, where that can be told: of a message, or of what was in its Base64.
 fn foreign(text: &str) -> Option<&'static str> {
     let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
-    if text.starts_with('[') && ["\"specversion\"", "\"eventType\""].iter().any(|field| text.contains(field)) {
+    if text.starts_with('[')
+        && ["\"specversion\"", "\"eventType\""]
+            .iter()
+            .any(|field| text.contains(field))
+    {
         Some("an array of events: send one message per event")
     } else if text.starts_with('[') {
         Some("a JSON array, not an object; of an array of events or jobs, put one message each")
     } else if text.starts_with('"') {
         Some("a JSON text, not an object: was it encoded as JSON twice?")
-    } else if [URL_SAFE, UNPADDED].iter().any(|form| form.decode(text.trim_end_matches('=')).is_ok_and(is_json)) {
-        Some("in Base64 of the alphabet for addresses (- and _), or without its padding; expected Base64 with +, / and = at its end")
+    } else if [URL_SAFE, UNPADDED]
+        .iter()
+        .any(|form| form.decode(text.trim_end_matches('=')).is_ok_and(is_json))
+    {
+        Some(
+            "in Base64 of the alphabet for addresses (- and _), or without its padding; expected Base64 with +, / and = at its end",
+        )
     } else {
         None
     }
@@ -153,7 +205,9 @@ fn foreign(text: &str) -> Option<&'static str> {
 pub(super) fn inside(text: &str) -> Option<BodyError> {
     match RawBody::of(text) {
         Ok(RawBody::Bytes(bytes)) if bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP) => {
-            Some(BodyError::Encoded("encoded in Base64 twice; expected once, as some libraries of queues do by themselves"))
+            Some(BodyError::Encoded(
+                "encoded in Base64 twice; expected once, as some libraries of queues do by themselves",
+            ))
         }
         Err(error @ BodyError::Encoded(_)) => Some(error),
         Ok(_) | Err(_) => None,
@@ -223,13 +277,21 @@ pub struct Excerpt {
 
 /// The first bytes of the text inside a message, at most `most`. Compressed content is expanded no further.
 pub fn excerpt(message: &str, most: usize) -> Excerpt {
-    let inside = RawBody::of(message).ok().and_then(|raw| raw.beginning(most));
+    let inside = RawBody::of(message)
+        .ok()
+        .and_then(|raw| raw.beginning(most));
     inside.unwrap_or_else(|| beginning(trimmed(message), most))
 }
 
 fn beginning(text: &str, most: usize) -> Excerpt {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    Excerpt { text: text[..end].to_owned(), cut: end < text.len() }
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
+    Excerpt {
+        text: text[..end].to_owned(),
+        cut: end < text.len(),
+    }
 }
 
 /// The text of a message that carries `json`.
@@ -245,14 +307,22 @@ pub fn pack(json: &str) -> Option<String> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(json.as_bytes()).ok()?;
     let bytes = gzip.finish().ok()?;
-    (bytes.len() <= limits::QUEUE_BODY_BYTES && json.len() <= limits::EXPANDED_BODY_BYTES).then(|| BASE64.encode(bytes))
+    (bytes.len() <= limits::QUEUE_BODY_BYTES && json.len() <= limits::EXPANDED_BODY_BYTES)
+        .then(|| BASE64.encode(bytes))
 }
 
 fn expand(bytes: &[u8]) -> Result<Vec<u8>, BodyError> {
     let mut expanded = Vec::new();
     let limit = limits::EXPANDED_BODY_BYTES as u64 + 1;
-    flate2::read::GzDecoder::new(bytes).take(limit).read_to_end(&mut expanded).map_err(|error| BodyError::Gzip(error.to_string()))?;
-    if expanded.len() > limits::EXPANDED_BODY_BYTES { Err(BodyError::ExpandsTooFar) } else { Ok(expanded) }
+    flate2::read::GzDecoder::new(bytes)
+        .take(limit)
+        .read_to_end(&mut expanded)
+        .map_err(|error| BodyError::Gzip(error.to_string()))?;
+    if expanded.len() > limits::EXPANDED_BODY_BYTES {
+        Err(BodyError::ExpandsTooFar)
+    } else {
+        Ok(expanded)
+    }
 }
 
 #[cfg(test)]
@@ -269,10 +339,21 @@ mod tests {
 
     #[test]
     fn every_form_a_sender_may_use_is_read() {
-        let mime = BASE64.encode(JSON).as_bytes().chunks(20).map(|c| std::str::from_utf8(c).unwrap()).collect::<Vec<_>>().join("\r\n");
-        for message in
-            [JSON.to_owned(), format!("  {JSON}\n"), format!("\u{feff}{JSON}"), encode(JSON), mime, BASE64.encode(gzip(JSON.as_bytes()))]
-        {
+        let mime = BASE64
+            .encode(JSON)
+            .as_bytes()
+            .chunks(20)
+            .map(|c| std::str::from_utf8(c).unwrap())
+            .collect::<Vec<_>>()
+            .join("\r\n");
+        for message in [
+            JSON.to_owned(),
+            format!("  {JSON}\n"),
+            format!("\u{feff}{JSON}"),
+            encode(JSON),
+            mime,
+            BASE64.encode(gzip(JSON.as_bytes())),
+        ] {
             assert_eq!(decode(&message).unwrap().text, JSON, "{message}");
         }
     }
@@ -284,8 +365,16 @@ mod tests {
         assert!(packed.len() < 1_000);
         assert_eq!(decode(&packed).unwrap().text, long);
         assert_eq!(pack(JSON).unwrap(), encode(JSON));
-        assert_eq!(pack(&" ".repeat(limits::EXPANDED_BODY_BYTES + 1)), None, "no worker would expand it");
-        let noise = hex::encode((0..30_000_u64).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).collect::<Vec<u8>>());
+        assert_eq!(
+            pack(&" ".repeat(limits::EXPANDED_BODY_BYTES + 1)),
+            None,
+            "no worker would expand it"
+        );
+        let noise = hex::encode(
+            (0..30_000_u64)
+                .flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
+                .collect::<Vec<u8>>(),
+        );
         assert_eq!(pack(&noise), None);
     }
 
@@ -298,23 +387,44 @@ mod tests {
         let zeros = format!("{{\"op\":[{}]}}", vec!["0"; 300_000].join(","));
         let packed = pack(&zeros).unwrap();
         assert!(packed.len() < 2_000);
-        let whole = Extent { bytes: zeros.len() as u64, values: 300_001, objects: 1, names: 1 };
+        let whole = Extent {
+            bytes: zeros.len() as u64,
+            values: 300_001,
+            objects: 1,
+            names: 1,
+        };
         for message in [zeros.clone(), BASE64.encode(&zeros), packed] {
             assert_eq!(extent(&message), whole);
         }
         let bomb = BASE64.encode(gzip(&vec![b','; 40_000_000]));
-        assert_eq!(extent(&bomb).values, limits::EXPANDED_BODY_BYTES as u64 + 1, "it is not expanded to its end");
+        assert_eq!(
+            extent(&bomb).values,
+            limits::EXPANDED_BODY_BYTES as u64 + 1,
+            "it is not expanded to its end"
+        );
         assert!(RawBody::of("hello there").is_err());
         assert!(extent(&BASE64.encode([0x1f, 0x8b, 8, 0])).bytes == 0);
     }
 
     #[test]
     fn what_cannot_be_read_says_why() {
-        assert!(matches!(decode("hello there"), Err(BodyError::NotBase64(_))));
+        assert!(matches!(
+            decode("hello there"),
+            Err(BodyError::NotBase64(_))
+        ));
         assert!(matches!(decode(""), Err(BodyError::NotBase64(_))));
         assert!(matches!(decode("<job/>"), Err(BodyError::NotBase64(_))));
-        assert!(matches!(decode(&BASE64.encode([0xff, 0xff])), Err(BodyError::NotUtf8 { at: 0, .. })));
-        assert!(matches!(decode(&BASE64.encode([0x1f, 0x8b, 8, 0])), Err(BodyError::Gzip(_))));
-        assert_eq!(decode(&BASE64.encode(gzip(&vec![b' '; 2_000_000]))), Err(BodyError::ExpandsTooFar));
+        assert!(matches!(
+            decode(&BASE64.encode([0xff, 0xff])),
+            Err(BodyError::NotUtf8 { at: 0, .. })
+        ));
+        assert!(matches!(
+            decode(&BASE64.encode([0x1f, 0x8b, 8, 0])),
+            Err(BodyError::Gzip(_))
+        ));
+        assert_eq!(
+            decode(&BASE64.encode(gzip(&vec![b' '; 2_000_000]))),
+            Err(BodyError::ExpandsTooFar)
+        );
     }
 }

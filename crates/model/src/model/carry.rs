@@ -49,13 +49,26 @@ cursor! {
 
 impl Carry {
     /// A job that has done nothing yet, as a message carries it.
-    pub fn message(view: &ViewName, one: &EntityKey, reach: &Reach, mark: Option<&CarryMark>) -> Value {
+    pub fn message(
+        view: &ViewName,
+        one: &EntityKey,
+        reach: &Reach,
+        mark: Option<&CarryMark>,
+    ) -> Value {
         let mut message = json!({
             "op": "carry", "view": view, "one": [one.pk, one.rk], "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
         });
         if let Some(fields) = message.as_object_mut() {
-            fields.extend(reach.before.iter().map(|before| ("before".to_owned(), json!(before))));
-            fields.extend(mark.iter().map(|CarryMark { table, mark }| ("mark".to_owned(), json!([table, mark]))));
+            fields.extend(
+                reach
+                    .before
+                    .iter()
+                    .map(|before| ("before".to_owned(), json!(before))),
+            );
+            fields.extend(
+                mark.iter()
+                    .map(|CarryMark { table, mark }| ("mark".to_owned(), json!([table, mark]))),
+            );
         }
         message
     }

@@ -19,18 +19,29 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         text.push_str(&quoted::cut(error, LEVEL_BYTES));
         cause = error.source();
     }
-    if text.len() > CHAIN_BYTES { quoted::cut(text, CHAIN_BYTES - '…'.len_utf8()) } else { text }
+    if text.len() > CHAIN_BYTES {
+        quoted::cut(text, CHAIN_BYTES - '…'.len_utf8())
+    } else {
+        text
+    }
 }
 
 /// An error of a reader without the value that it quotes: that of an encrypted property may be where another was expected. Names of fields,
 /// and what was expected, stay.
 pub fn without_value(error: &str) -> String {
-    if ["missing field", "duplicate field", "unknown field"].iter().any(|about| error.starts_with(about)) {
+    if ["missing field", "duplicate field", "unknown field"]
+        .iter()
+        .any(|about| error.starts_with(about))
+    {
         return error.to_owned();
     }
     // What was expected comes last, whatever the value has in it.
-    let (found, expected) = error.rfind(", expected ").map_or((error, ""), |at| error.split_at(at));
-    let Some((before, quoted)) = found.find(['"', '`']).map(|at| found.split_at(at)) else { return error.to_owned() };
+    let (found, expected) = error
+        .rfind(", expected ")
+        .map_or((error, ""), |at| error.split_at(at));
+    let Some((before, quoted)) = found.find(['"', '`']).map(|at| found.split_at(at)) else {
+        return error.to_owned();
+    };
     let after = match quoted.strip_prefix('"') {
         Some(text) => {
             let mut escaped = false;
@@ -39,7 +50,9 @@ pub fn without_value(error: &str) -> String {
                 escaped = byte == b'\\' && !escaped;
                 ends
             };
-            text.bytes().position(ends).map_or("", |end| &text[end + 1..])
+            text.bytes()
+                .position(ends)
+                .map_or("", |end| &text[end + 1..])
         }
         // Nothing is escaped between these.
         None => quoted.rfind('`').map_or("", |end| &quoted[end + 1..]),
@@ -50,8 +63,13 @@ pub fn without_value(error: &str) -> String {
 /// A step that failed, as far as no key is named in it.
 pub fn step(step: &str) -> &str {
     // Names of blobs and files are behind the container or folder, those of documents behind the word.
-    let before = step.split(['(', '[', '"', ':', '/']).next().unwrap_or_default();
-    let document = before.find("document ").map_or(before.len(), |at| at + "document".len());
+    let before = step
+        .split(['(', '[', '"', ':', '/'])
+        .next()
+        .unwrap_or_default();
+    let document = before
+        .find("document ")
+        .map_or(before.len(), |at| at + "document".len());
     before[..document].trim_end()
 }
 
@@ -65,13 +83,23 @@ pub fn in_short(of_step: &str, ending: &str) -> String {
 
 /// The message of a panic.
 pub fn panic(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     quoted::cut(text.unwrap_or("a value that is no text"), LEVEL_BYTES)
 }
 
 /// The start of a text, at most `bytes` long, marked where it was cut.
 pub fn shortened(text: &str, bytes: usize) -> String {
-    if text.len() <= bytes { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(bytes.saturating_sub(3))]) }
+    if text.len() <= bytes {
+        text.to_owned()
+    } else {
+        format!(
+            "{}…",
+            &text[..text.floor_char_boundary(bytes.saturating_sub(3))]
+        )
+    }
 }
 
 #[cfg(test)]
@@ -101,16 +129,31 @@ mod tests {
     #[test]
     fn in_short_an_error_names_no_key() {
         assert_eq!(
-            in_short("writing EmployeesByEmail(\"email_Sales\", \"kim@contoso.com\")", "permanent"),
+            in_short(
+                "writing EmployeesByEmail(\"email_Sales\", \"kim@contoso.com\")",
+                "permanent"
+            ),
             "writing EmployeesByEmail: permanent"
         );
         for (step, shown) in [
-            ("writing photos/employees/Sales/000223/Photo-5a of view photos", "writing photos"),
+            (
+                "writing photos/employees/Sales/000223/Photo-5a of view photos",
+                "writing photos",
+            ),
             ("changing lists/Kim.jsonl", "changing lists"),
             ("looking at /srv/archive/Sales/000223.json", "looking at"),
-            ("looking at document U2FsZXM in people of the sink catalog, derived from Employees(\"Sales\", \"7\")", "looking at document"),
-            ("dropping [\"Sales\",\"7\"] in lists/Kim.jsonl of view by_name", "dropping"),
-            ("reading evenkeel-staging/kim@contoso.com, which was staged for Employees", "reading evenkeel-staging"),
+            (
+                "looking at document U2FsZXM in people of the sink catalog, derived from Employees(\"Sales\", \"7\")",
+                "looking at document",
+            ),
+            (
+                "dropping [\"Sales\",\"7\"] in lists/Kim.jsonl of view by_name",
+                "dropping",
+            ),
+            (
+                "reading evenkeel-staging/kim@contoso.com, which was staged for Employees",
+                "reading evenkeel-staging",
+            ),
         ] {
             assert_eq!(super::step(step), shown);
         }
@@ -119,17 +162,47 @@ mod tests {
 
     #[test]
     fn no_value_is_in_the_error_of_a_reader_and_what_was_expected_is() {
-        let problem = |fields: Value| without_value(&serde_json::from_value::<Fields>(fields).unwrap_err().to_string());
-        for value in ["987-65", "9`8`7-65", "\"987-65", "987-65, expected \"x\"", "\u{7f}987-65\\"] {
-            assert_eq!(problem(json!({"truth": value})), "invalid type: string …, expected a boolean");
-            assert_eq!(problem(json!({"truth": true, "mode": value})), "unknown variant …, expected `replace` or `merge`");
+        let problem = |fields: Value| {
+            without_value(
+                &serde_json::from_value::<Fields>(fields)
+                    .unwrap_err()
+                    .to_string(),
+            )
+        };
+        for value in [
+            "987-65",
+            "9`8`7-65",
+            "\"987-65",
+            "987-65, expected \"x\"",
+            "\u{7f}987-65\\",
+        ] {
+            assert_eq!(
+                problem(json!({"truth": value})),
+                "invalid type: string …, expected a boolean"
+            );
+            assert_eq!(
+                problem(json!({"truth": true, "mode": value})),
+                "unknown variant …, expected `replace` or `merge`"
+            );
             let table = problem(json!({"truth": true, "table": value}));
-            assert!(!table.contains("987") && table.contains("is not a table name"), "{table}");
+            assert!(
+                !table.contains("987") && table.contains("is not a table name"),
+                "{table}"
+            );
         }
-        assert_eq!(problem(json!({"truth": 98_765})), "invalid type: integer …, expected a boolean");
-        assert_eq!(problem(json!({"truth": {"a": 1}})), "invalid type: map, expected a boolean");
+        assert_eq!(
+            problem(json!({"truth": 98_765})),
+            "invalid type: integer …, expected a boolean"
+        );
+        assert_eq!(
+            problem(json!({"truth": {"a": 1}})),
+            "invalid type: map, expected a boolean"
+        );
         assert_eq!(problem(json!({})), "missing field `truth`");
-        assert_eq!(problem(json!({"truth": true, "color": "red"})), "unknown field `color`, expected one of `truth`, `mode`, `table`");
+        assert_eq!(
+            problem(json!({"truth": true, "color": "red"})),
+            "unknown field `color`, expected one of `truth`, `mode`, `table`"
+        );
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -141,17 +214,28 @@ mod tests {
 
     #[test]
     fn each_error_of_a_chain_says_how_it_begins_and_ends_however_long_the_others_are() {
-        let level = |number: usize, length, source| Level { text: format!("begin{number} {} end{number}", "k".repeat(length)), source };
+        let level = |number: usize, length, source| Level {
+            text: format!("begin{number} {} end{number}", "k".repeat(length)),
+            source,
+        };
         let root = level(3, 20, None);
         let middle = level(2, 1 << 20, Some(Box::new(root)));
         let text = chain(&level(1, 5_000, Some(Box::new(middle))));
         assert!(text.len() < 2_200, "{text}");
         assert!(
-            [1, 2, 3].iter().all(|number| text.contains(&format!("begin{number} k")) && text.contains(&format!("k end{number}"))),
+            [1, 2, 3]
+                .iter()
+                .all(|number| text.contains(&format!("begin{number} k"))
+                    && text.contains(&format!("k end{number}"))),
             "{text}"
         );
-        let deep = (0..20).fold(None, |source, number| Some(Box::new(level(number, 2_000, source))));
+        let deep = (0..20).fold(None, |source, number| {
+            Some(Box::new(level(number, 2_000, source)))
+        });
         let text = chain(&*deep.unwrap());
-        assert!(text.len() <= CHAIN_BYTES && text.contains("begin19") && text.ends_with("end0"), "{text}");
+        assert!(
+            text.len() <= CHAIN_BYTES && text.contains("begin19") && text.ends_with("end0"),
+            "{text}"
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::fmt;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{AccountName, Comparison, EdmValue, EntityKey, Filter, Key, Member, TableName, ViewName, odata};
+use super::{
+    AccountName, Comparison, EdmValue, EntityKey, Filter, Key, Member, TableName, ViewName, odata,
+};
 
 /// The table of claims, in each account that has targets of range views.
 pub const CLAIMS: &str = "EvenkeelClaims";
@@ -52,13 +54,21 @@ pub fn table() -> TableName {
 impl Reach {
     /// Whether an entity of its table is in it.
     pub fn covers(&self, key: &EntityKey) -> bool {
-        key.pk == self.pk && key.rk >= self.from && self.before.as_ref().is_none_or(|before| key.rk < *before)
+        key.pk == self.pk
+            && key.rk >= self.from
+            && self.before.as_ref().is_none_or(|before| key.rk < *before)
     }
 
     /// Whether an entity of the table may be in both.
     pub fn meets(&self, other: &Self) -> bool {
-        let ends = |one: &Self, other: &Self| one.before.as_ref().is_none_or(|before| other.from < *before);
-        (&self.account, &self.table, &self.pk) == (&other.account, &other.table, &other.pk) && ends(self, other) && ends(other, self)
+        let ends = |one: &Self, other: &Self| {
+            one.before
+                .as_ref()
+                .is_none_or(|before| other.from < *before)
+        };
+        (&self.account, &self.table, &self.pk) == (&other.account, &other.table, &other.pk)
+            && ends(self, other)
+            && ends(other, self)
     }
 
     /// The filter of a query for its entities.
@@ -81,7 +91,10 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
     let key = |pk: String| EntityKey::new(pk, ROW);
     key(plain).unwrap_or_else(|_| {
         let hash = hex::encode(Sha256::digest(pk.as_str()));
-        #[expect(clippy::expect_used, reason = "a view's name, a table's and 64 digits are a key")]
+        #[expect(
+            clippy::expect_used,
+            reason = "a view's name, a table's and 64 digits are a key"
+        )]
         key(format!("{view}~{table}~{hash}")).expect("a short key")
     })
 }
@@ -89,7 +102,8 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
 impl Claim {
     /// Whether it is about an entity of its table. `source` is the account and table of its own entity: no claim is about that one.
     pub fn is_about(&self, key: &EntityKey, (account, table): (&AccountName, &TableName)) -> bool {
-        let itself = self.one == *key && self.reach.table == *table && self.reach.account == *account;
+        let itself =
+            self.one == *key && self.reach.table == *table && self.reach.account == *account;
         self.reach.covers(key) && !itself
     }
 
@@ -106,22 +120,40 @@ impl Claim {
             before,
         ];
         let values = Value::Object(odata::encode_properties(&self.values)).to_string();
-        Member(texts.map(str::to_owned).into_iter().chain([values]).collect())
+        Member(
+            texts
+                .map(str::to_owned)
+                .into_iter()
+                .chain([values])
+                .collect(),
+        )
     }
 
     /// Reads a member; `None` where it is no claim.
     pub fn of(member: &Member) -> Option<Self> {
-        let [one_pk, one_rk, account, table, pk, from, before, values] = member.0.as_slice() else { return None };
+        let [one_pk, one_rk, account, table, pk, from, before, values] = member.0.as_slice() else {
+            return None;
+        };
         let reach = Reach {
             account: AccountName::new(account.as_str()).ok()?,
             table: TableName::new(table.as_str()).ok()?,
             pk: Key::new(pk.as_str()).ok()?,
             from: Key::new(from.as_str()).ok()?,
-            before: if before.is_empty() { None } else { Some(Key::new(before.as_str()).ok()?) },
+            before: if before.is_empty() {
+                None
+            } else {
+                Some(Key::new(before.as_str()).ok()?)
+            },
         };
-        let Value::Object(values) = serde_json::from_str(values).ok()? else { return None };
+        let Value::Object(values) = serde_json::from_str(values).ok()? else {
+            return None;
+        };
         let values = odata::decode_properties(values).ok()?;
-        Some(Self { one: EntityKey::new(one_pk.as_str(), one_rk.as_str()).ok()?, reach, values })
+        Some(Self {
+            one: EntityKey::new(one_pk.as_str(), one_rk.as_str()).ok()?,
+            reach,
+            values,
+        })
     }
 }
 
@@ -156,31 +188,58 @@ mod tests {
         let range = reach("Sales", "b", Some("d"));
         let covered = |pk: &str, rk: &str| range.covers(&EntityKey::new(pk, rk).unwrap());
         assert_eq!(
-            [covered("Sales", "a"), covered("Sales", "b"), covered("Sales", "c한"), covered("Sales", "d"), covered("Ops", "c")],
+            [
+                covered("Sales", "a"),
+                covered("Sales", "b"),
+                covered("Sales", "c한"),
+                covered("Sales", "d"),
+                covered("Ops", "c")
+            ],
             [false, true, true, false, false]
         );
-        assert_eq!(range.filter().to_string(), "((PartitionKey eq 'Sales' and RowKey ge 'b') and RowKey lt 'd')");
+        assert_eq!(
+            range.filter().to_string(),
+            "((PartitionKey eq 'Sales' and RowKey ge 'b') and RowKey lt 'd')"
+        );
         assert!(reach("Sales", "", None).covers(&EntityKey::new("Sales", "").unwrap()));
-        assert_eq!(reach("Sales", "", None).to_string(), "Employees(\"Sales\", every row)");
+        assert_eq!(
+            reach("Sales", "", None).to_string(),
+            "Employees(\"Sales\", every row)"
+        );
     }
 
     #[test]
     fn ranges_meet_where_an_entity_may_be_in_both() {
-        let (first, second, all) = (reach("Sales", "a", Some("m")), reach("Sales", "m", Some("z")), reach("Sales", "", None));
+        let (first, second, all) = (
+            reach("Sales", "a", Some("m")),
+            reach("Sales", "m", Some("z")),
+            reach("Sales", "", None),
+        );
         let meet = |one: &Reach, other: &Reach| {
             assert_eq!(one.meets(other), other.meets(one));
             one.meets(other)
         };
-        assert!(!meet(&first, &second) && meet(&first, &first) && meet(&first, &all) && meet(&second, &all));
+        assert!(
+            !meet(&first, &second)
+                && meet(&first, &first)
+                && meet(&first, &all)
+                && meet(&second, &all)
+        );
         assert!(meet(&first, &reach("Sales", "l", None)) && !meet(&all, &reach("Ops", "", None)));
     }
 
     #[test]
     fn claims_on_one_partition_lie_together_however_long_its_key_is() {
-        let (view, employees) = (ViewName::new("names").unwrap(), TableName::new("Employees").unwrap());
+        let (view, employees) = (
+            ViewName::new("names").unwrap(),
+            TableName::new("Employees").unwrap(),
+        );
         let of = |pk: &str| place(&view, &employees, &Key::new(pk).unwrap());
         assert_eq!(of("Sales").pk.as_str(), "names~Employees~Sales");
-        assert_eq!(of(&"x".repeat(512)).pk.as_str().len(), "names~Employees~".len() + 64);
+        assert_eq!(
+            of(&"x".repeat(512)).pk.as_str().len(),
+            "names~Employees~".len() + 64
+        );
         assert_eq!(table().as_str(), CLAIMS);
     }
 

@@ -40,7 +40,10 @@ impl ColumnType {
             "timestamp" => Self::Timestamp,
             "uuid" => Self::Uuid,
             other => {
-                let chars = other.strip_prefix("text(").and_then(|rest| rest.strip_suffix(')')).and_then(|chars| chars.parse().ok());
+                let chars = other
+                    .strip_prefix("text(")
+                    .and_then(|rest| rest.strip_suffix(')'))
+                    .and_then(|chars| chars.parse().ok());
                 let Some(chars) = chars.filter(|chars| (1..=TEXT_CHARS).contains(chars)) else {
                     return Err(format!(
                         "{other:?} is no type of a column; expected text, text(80), integer, double, boolean, timestamp or uuid"
@@ -65,16 +68,24 @@ impl ColumnType {
             (Self::Integer, EdmValue::Int64(number)) => Value::from(*number),
             (Self::Double, EdmValue::Int32(number)) => Value::from(f64::from(*number)),
             (Self::Double, EdmValue::Double(number)) if number.is_finite() => Value::from(*number),
-            (Self::Double, EdmValue::Double(number)) => return Err(FieldError::Double(number.to_string())),
+            (Self::Double, EdmValue::Double(number)) => {
+                return Err(FieldError::Double(number.to_string()));
+            }
             (Self::Boolean, EdmValue::Bool(truth)) => Value::from(*truth),
             (Self::Timestamp, EdmValue::DateTime(moment)) => {
                 let ticks = moment.ticks();
                 // Within the range: it is cut towards the first moment, which is a whole microsecond.
-                let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US)).unwrap_or(*moment);
+                let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US))
+                    .unwrap_or(*moment);
                 Value::from(cut.sorting_text())
             }
             (Self::Uuid, EdmValue::Guid(guid)) => Value::from(guid.to_string()),
-            (wanted, found) => return Err(FieldError::Type { found: found.type_name(), wanted }),
+            (wanted, found) => {
+                return Err(FieldError::Type {
+                    found: found.type_name(),
+                    wanted,
+                });
+            }
         })
     }
 }
@@ -100,11 +111,33 @@ mod tests {
 
     #[test]
     fn types_are_read_as_they_are_shown() {
-        for name in ["text", "text(80)", "integer", "double", "boolean", "timestamp", "uuid"] {
+        for name in [
+            "text",
+            "text(80)",
+            "integer",
+            "double",
+            "boolean",
+            "timestamp",
+            "uuid",
+        ] {
             assert_eq!(ColumnType::parse(name).unwrap().to_string(), name);
         }
-        for bad in ["", "Text", "varchar(80)", "text(0)", "text(-1)", "text(80", "text(10485761)", "money"] {
-            assert!(ColumnType::parse(bad).unwrap_err().contains("expected text"), "{bad}");
+        for bad in [
+            "",
+            "Text",
+            "varchar(80)",
+            "text(0)",
+            "text(-1)",
+            "text(80",
+            "text(10485761)",
+            "money",
+        ] {
+            assert!(
+                ColumnType::parse(bad)
+                    .unwrap_err()
+                    .contains("expected text"),
+                "{bad}"
+            );
         }
     }
 
@@ -117,16 +150,37 @@ mod tests {
             ("integer", EdmValue::Int64(i64::MIN), json!(i64::MIN)),
             ("integer", EdmValue::Int32(-1), json!(-1)),
             ("double", EdmValue::Int32(2), json!(2.0)),
-            ("timestamp", moment("2026-11-20T15:00:00.1234567Z"), json!("2026-11-20T15:00:00.1234560Z")),
-            ("timestamp", moment("1601-01-01T00:00:00Z"), json!("1601-01-01T00:00:00.0000000Z")),
+            (
+                "timestamp",
+                moment("2026-11-20T15:00:00.1234567Z"),
+                json!("2026-11-20T15:00:00.1234560Z"),
+            ),
+            (
+                "timestamp",
+                moment("1601-01-01T00:00:00Z"),
+                json!("1601-01-01T00:00:00.0000000Z"),
+            ),
         ] {
             assert_eq!(column(name).value(&value), Ok(expected), "{name}");
         }
-        assert_eq!(column("text(3)").value(&"abcd".into()), Err(FieldError::TooLong { chars: 4, limit: 3 }));
-        assert_eq!(column("double").value(&EdmValue::Double(f64::INFINITY)), Err(FieldError::Double("inf".to_owned())));
-        for (name, value) in [("integer", EdmValue::from("7")), ("text", EdmValue::Int32(7)), ("double", EdmValue::Int64(7))] {
+        assert_eq!(
+            column("text(3)").value(&"abcd".into()),
+            Err(FieldError::TooLong { chars: 4, limit: 3 })
+        );
+        assert_eq!(
+            column("double").value(&EdmValue::Double(f64::INFINITY)),
+            Err(FieldError::Double("inf".to_owned()))
+        );
+        for (name, value) in [
+            ("integer", EdmValue::from("7")),
+            ("text", EdmValue::Int32(7)),
+            ("double", EdmValue::Int64(7)),
+        ] {
             let error = column(name).value(&value).unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains(value.type_name()), "{error}");
+            assert!(
+                error.contains(name) && error.contains(value.type_name()),
+                "{error}"
+            );
         }
     }
 }

@@ -65,7 +65,9 @@ pub struct DatedTables {
 
 /// Why a text is no pattern of table names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no tables by date: expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H at the end")]
+#[error(
+    "{0:?} names no tables by date: expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H at the end"
+)]
 pub struct DatedTablesError(String);
 
 impl DatedTables {
@@ -73,13 +75,23 @@ impl DatedTables {
     pub fn parse(text: &str) -> Result<Self, DatedTablesError> {
         let wrong = || DatedTablesError(text.to_owned());
         let (prefix, date) = text.split_at(text.find('%').ok_or_else(wrong)?);
-        let period = Period::ALL.into_iter().find(|period| period.directives() == date).ok_or_else(wrong)?;
+        let period = Period::ALL
+            .into_iter()
+            .find(|period| period.directives() == date)
+            .ok_or_else(wrong)?;
         let named = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
             && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
             // `Log1%Y%m` and `Log%Y%m` could give one name to two months.
             && !prefix.ends_with(|last: char| last.is_ascii_digit())
             && prefix.len() + period.digits() <= NAME;
-        if named { Ok(Self { prefix: prefix.to_owned(), period }) } else { Err(wrong()) }
+        if named {
+            Ok(Self {
+                prefix: prefix.to_owned(),
+                period,
+            })
+        } else {
+            Err(wrong())
+        }
     }
 
     /// The text before the date.
@@ -90,24 +102,46 @@ impl DatedTables {
     /// The table of a moment.
     pub fn name_at(&self, moment: Timestamp) -> TableName {
         let at = moment.to_zoned(TimeZone::UTC);
-        let digits = format!("{:04}{:02}{:02}{:02}", at.year(), at.month(), at.day(), at.hour());
-        #[expect(clippy::expect_used, reason = "parse let only prefixes through that make a name")]
-        TableName::new(format!("{}{}", self.prefix, &digits[..self.period.digits()])).expect("a valid table name")
+        let digits = format!(
+            "{:04}{:02}{:02}{:02}",
+            at.year(),
+            at.month(),
+            at.day(),
+            at.hour()
+        );
+        #[expect(
+            clippy::expect_used,
+            reason = "parse let only prefixes through that make a name"
+        )]
+        TableName::new(format!(
+            "{}{}",
+            self.prefix,
+            &digits[..self.period.digits()]
+        ))
+        .expect("a valid table name")
     }
 
     /// When the period of a table begins, and when the next one does; nothing for a name of another pattern. Prefixes are
     /// matched without regard to case, as the service does it.
     pub fn period(&self, name: &TableName) -> Option<(Timestamp, Timestamp)> {
         let digits = name.as_str().get(self.prefix.len()..)?;
-        if !name.as_str().get(..self.prefix.len())?.eq_ignore_ascii_case(&self.prefix)
+        if !name
+            .as_str()
+            .get(..self.prefix.len())?
+            .eq_ignore_ascii_case(&self.prefix)
             || digits.len() != self.period.digits()
             || !digits.bytes().all(|byte| byte.is_ascii_digit())
         {
             return None;
         }
-        let part = |range: std::ops::Range<usize>, otherwise: i8| digits.get(range).map_or(Some(otherwise), |text| text.parse().ok());
+        let part = |range: std::ops::Range<usize>, otherwise: i8| {
+            digits
+                .get(range)
+                .map_or(Some(otherwise), |text| text.parse().ok())
+        };
         let date = Date::new(digits[..4].parse().ok()?, part(4..6, 1)?, part(6..8, 1)?).ok()?;
-        let begins = DateTime::from_parts(date, jiff::civil::Time::new(part(8..10, 0)?, 0, 0, 0).ok()?);
+        let begins =
+            DateTime::from_parts(date, jiff::civil::Time::new(part(8..10, 0)?, 0, 0, 0).ok()?);
         let ends = begins.checked_add(match self.period {
             Period::Year => 1.year(),
             Period::Month => 1.month(),
@@ -122,7 +156,9 @@ impl DatedTables {
     pub fn from(&self, moment: Timestamp, periods: u32) -> Vec<TableName> {
         let mut names = vec![self.name_at(moment)];
         for _ in 0..periods {
-            let Some((_, next)) = names.last().and_then(|name| self.period(name)) else { break };
+            let Some((_, next)) = names.last().and_then(|name| self.period(name)) else {
+                break;
+            };
             names.push(self.name_at(next));
         }
         names
@@ -140,7 +176,11 @@ impl DatedTables {
 
     /// The same text for every spelling. Two patterns have a table in common only where they have all.
     pub fn canonical(&self) -> String {
-        format!("{}{}", self.prefix.to_ascii_lowercase(), self.period.directives())
+        format!(
+            "{}{}",
+            self.prefix.to_ascii_lowercase(),
+            self.period.directives()
+        )
     }
 }
 
@@ -216,11 +256,29 @@ mod tests {
         let logins = dated("Logins%Y%m%d");
         let name = logins.name_at(at("2026-11-20T15:04:05Z"));
         assert_eq!(name.as_str(), "Logins20261120");
-        assert_eq!(logins.period(&name), Some((at("2026-11-20T00:00:00Z"), at("2026-11-21T00:00:00Z"))));
-        assert!(logins.period(&TableName::new("LOGINS20261120").unwrap()).is_some());
-        for other in ["Logins", "Logins2026112", "Logins20261399", "Logins20260230", "LoginsX0261120", "Other20261120", "Logins2026112012"]
-        {
-            assert_eq!(logins.period(&TableName::new(other).unwrap()), None, "{other}");
+        assert_eq!(
+            logins.period(&name),
+            Some((at("2026-11-20T00:00:00Z"), at("2026-11-21T00:00:00Z")))
+        );
+        assert!(
+            logins
+                .period(&TableName::new("LOGINS20261120").unwrap())
+                .is_some()
+        );
+        for other in [
+            "Logins",
+            "Logins2026112",
+            "Logins20261399",
+            "Logins20260230",
+            "LoginsX0261120",
+            "Other20261120",
+            "Logins2026112012",
+        ] {
+            assert_eq!(
+                logins.period(&TableName::new(other).unwrap()),
+                None,
+                "{other}"
+            );
         }
     }
 
@@ -228,16 +286,37 @@ mod tests {
     fn patterns_are_compared_as_names_are() {
         assert_eq!(dated("Logins%Y%m%d"), dated("LOGINS%Y%m%d"));
         assert_ne!(dated("Logins%Y%m%d"), dated("Logins%Y%m"));
-        assert!(dated("Logins%Y%m").has_dates_of(&dated("Other%Y%m")) && !dated("Logins%Y%m").has_dates_of(&dated("Logins%Y")));
+        assert!(
+            dated("Logins%Y%m").has_dates_of(&dated("Other%Y%m"))
+                && !dated("Logins%Y%m").has_dates_of(&dated("Logins%Y"))
+        );
     }
 
     #[test]
     fn the_tables_ahead_pass_the_ends_of_months_and_years() {
-        let names = |text: &str, from: &str| dated(text).from(at(from), 2).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names("L%Y%m%d", "2026-12-30T23:59:59Z"), ["L20261230", "L20261231", "L20270101"]);
-        assert_eq!(names("L%Y%m", "2026-12-31T23:59:59Z"), ["L202612", "L202701", "L202702"]);
-        assert_eq!(names("L%Y%m%d%H", "2024-02-28T23:00:00Z"), ["L2024022823", "L2024022900", "L2024022901"]);
-        assert_eq!(names("L%Y", "2026-06-01T00:00:00Z"), ["L2026", "L2027", "L2028"]);
+        let names = |text: &str, from: &str| {
+            dated(text)
+                .from(at(from), 2)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("L%Y%m%d", "2026-12-30T23:59:59Z"),
+            ["L20261230", "L20261231", "L20270101"]
+        );
+        assert_eq!(
+            names("L%Y%m", "2026-12-31T23:59:59Z"),
+            ["L202612", "L202701", "L202702"]
+        );
+        assert_eq!(
+            names("L%Y%m%d%H", "2024-02-28T23:00:00Z"),
+            ["L2024022823", "L2024022900", "L2024022901"]
+        );
+        assert_eq!(
+            names("L%Y", "2026-06-01T00:00:00Z"),
+            ["L2026", "L2027", "L2028"]
+        );
     }
 
     proptest! {

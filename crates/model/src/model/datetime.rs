@@ -37,7 +37,11 @@ pub enum DateTimeError {
 impl EdmDateTime {
     /// From .NET ticks (100 ns since 0001-01-01).
     pub fn from_ticks(ticks: i64) -> Result<Self, DateTimeError> {
-        if (MIN_TICKS..=MAX_TICKS).contains(&ticks) { Ok(Self { ticks }) } else { Err(DateTimeError::Range(format!("{ticks} ticks"))) }
+        if (MIN_TICKS..=MAX_TICKS).contains(&ticks) {
+            Ok(Self { ticks })
+        } else {
+            Err(DateTimeError::Range(format!("{ticks} ticks")))
+        }
     }
 
     /// .NET ticks (100 ns since 0001-01-01).
@@ -49,28 +53,36 @@ impl EdmDateTime {
     ///
     /// By the time library's civil times: its moments end a day before `DateTime.MaxValue` of .NET, a value that real tables are full of.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
-        let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(quoted::kept(text.to_owned())))?;
+        let ticks = parse_ticks(text)
+            .ok_or_else(|| DateTimeError::Syntax(quoted::kept(text.to_owned())))?;
         Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(quoted::kept(text.to_owned())))
     }
 
     /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction: such texts sort as their moments.
     pub fn sorting_text(self) -> String {
         let fraction = self.ticks.rem_euclid(TICKS_PER_SECOND);
-        let second = Self { ticks: self.ticks - fraction }.to_string();
+        let second = Self {
+            ticks: self.ticks - fraction,
+        }
+        .to_string();
         format!("{}.{fraction:07}Z", second.trim_end_matches('Z'))
     }
 
     /// From a clock's time; digits below 100 ns are cut off.
     pub fn from_timestamp(timestamp: Timestamp) -> Result<Self, DateTimeError> {
         let ticks = timestamp.as_nanosecond().div_euclid(100) + i128::from(UNIX_EPOCH_TICKS);
-        i64::try_from(ticks).ok().and_then(|ticks| Self::from_ticks(ticks).ok()).ok_or_else(|| DateTimeError::Range(timestamp.to_string()))
+        i64::try_from(ticks)
+            .ok()
+            .and_then(|ticks| Self::from_ticks(ticks).ok())
+            .ok_or_else(|| DateTimeError::Range(timestamp.to_string()))
     }
 
     /// As a clock's time.
     pub fn timestamp(self) -> Timestamp {
         // The whole range of ticks lies inside jiff's (years -9999 to 9999, less a day at each end);
         // the last day of 9999 is clamped, which only matters to arithmetic on the year 10000.
-        Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100).unwrap_or(Timestamp::MAX)
+        Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100)
+            .unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -78,9 +90,18 @@ impl fmt::Display for EdmDateTime {
     /// `2026-11-20T15:00:00.1234567Z`, with the fraction only as long as it needs to be.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.ticks - UNIX_EPOCH_TICKS;
-        let day = EPOCH.date().checked_add(SignedDuration::from_hours(since.div_euclid(TICKS_PER_DAY) * 24));
-        let time = EPOCH.time().checked_add(SignedDuration::from_nanos(since.rem_euclid(TICKS_PER_DAY) * 100));
-        write!(f, "{}Z", day.and_then(|day| Ok(day.to_datetime(time?))).map_err(|_| fmt::Error)?)
+        let day = EPOCH.date().checked_add(SignedDuration::from_hours(
+            since.div_euclid(TICKS_PER_DAY) * 24,
+        ));
+        let time = EPOCH.time().checked_add(SignedDuration::from_nanos(
+            since.rem_euclid(TICKS_PER_DAY) * 100,
+        ));
+        write!(
+            f,
+            "{}Z",
+            day.and_then(|day| Ok(day.to_datetime(time?)))
+                .map_err(|_| fmt::Error)?
+        )
     }
 }
 
@@ -92,17 +113,35 @@ impl fmt::Debug for EdmDateTime {
 
 /// Ticks since 0001-01-01 of an RFC 3339 text.
 fn parse_ticks(text: &str) -> Option<i64> {
-    let is = |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));
+    let is =
+        |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));
     if !(is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":")) {
         return None;
     }
-    let number = |from: usize| text.get(from..from + 2).filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?.parse::<i8>().ok();
+    let number = |from: usize| {
+        text.get(from..from + 2)
+            .filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?
+            .parse::<i8>()
+            .ok()
+    };
     let year = i16::from(number(0)?) * 100 + i16::from(number(2)?);
-    let time = civil::DateTime::new(year, number(5)?, number(8)?, number(11)?, number(14)?, number(17)?, 0).ok()?;
+    let time = civil::DateTime::new(
+        year,
+        number(5)?,
+        number(8)?,
+        number(11)?,
+        number(14)?,
+        number(17)?,
+        0,
+    )
+    .ok()?;
     let mut rest = text.get(19..)?;
     let mut fraction = 0;
     if let Some(tail) = rest.strip_prefix('.') {
-        let end = tail.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(tail.len());
+        let end = tail
+            .bytes()
+            .position(|b| !b.is_ascii_digit())
+            .unwrap_or(tail.len());
         if end == 0 {
             return None;
         }
@@ -111,7 +150,9 @@ fn parse_ticks(text: &str) -> Option<i64> {
     }
     let offset_minutes = match rest.as_bytes() {
         [] | [b'Z' | b'z'] => 0,
-        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) => {
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
+            if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
+        {
             let value = |tens: u8, ones: u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
             let minutes = value(*h1, *h2) * 60 + value(*m1, *m2);
             if *sign == b'-' { -minutes } else { minutes }
@@ -129,15 +170,35 @@ mod tests {
 
     #[test]
     fn text_is_kept_to_100_ns_and_trimmed() {
-        for text in ["1601-01-01T00:00:00Z", "2026-11-20T15:00:00Z", "2021-09-21T01:04:48.453251Z", "9999-12-31T23:59:59.9999999Z"] {
+        for text in [
+            "1601-01-01T00:00:00Z",
+            "2026-11-20T15:00:00Z",
+            "2021-09-21T01:04:48.453251Z",
+            "9999-12-31T23:59:59.9999999Z",
+        ] {
             assert_eq!(EdmDateTime::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(EdmDateTime::parse("2026-11-20T15:00:00+02:00").unwrap().to_string(), "2026-11-20T13:00:00Z");
-        assert_eq!(EdmDateTime::parse("2026-11-20T15:00:00.1200000").unwrap().to_string(), "2026-11-20T15:00:00.12Z");
+        assert_eq!(
+            EdmDateTime::parse("2026-11-20T15:00:00+02:00")
+                .unwrap()
+                .to_string(),
+            "2026-11-20T13:00:00Z"
+        );
+        assert_eq!(
+            EdmDateTime::parse("2026-11-20T15:00:00.1200000")
+                .unwrap()
+                .to_string(),
+            "2026-11-20T15:00:00.12Z"
+        );
         assert!(EdmDateTime::parse("1600-12-31T23:59:59Z").is_err());
-        for bad in
-            ["yesterday", "2026-02-30T00:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T15:00:00.Z", "2026-11-20", "2026-11-20T15:00:00é"]
-        {
+        for bad in [
+            "yesterday",
+            "2026-02-30T00:00:00Z",
+            "2026-11-20T24:00:00Z",
+            "2026-11-20T15:00:00.Z",
+            "2026-11-20",
+            "2026-11-20T15:00:00é",
+        ] {
             assert!(EdmDateTime::parse(bad).is_err(), "{bad}");
         }
     }

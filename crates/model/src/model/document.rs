@@ -77,15 +77,27 @@ impl DocumentPath {
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let segments = segments(text)?;
         let named = segments.iter().flat_map(Template::properties);
-        if let Some(property) = named.into_iter().find(|name| !matches!(*name, "PartitionKey" | "RowKey")) {
-            return Err(PathError::Property { path: text.to_owned(), property: property.to_owned() });
+        if let Some(property) = named
+            .into_iter()
+            .find(|name| !matches!(*name, "PartitionKey" | "RowKey"))
+        {
+            return Err(PathError::Property {
+                path: text.to_owned(),
+                property: property.to_owned(),
+            });
         }
         for missing in ["PartitionKey", "RowKey"] {
             if !segments.iter().any(|segment| segment.covers(&[missing])) {
-                return Err(PathError::Ambiguous { path: text.to_owned(), missing });
+                return Err(PathError::Ambiguous {
+                    path: text.to_owned(),
+                    missing,
+                });
             }
         }
-        Ok(Self { text: text.to_owned(), segments })
+        Ok(Self {
+            text: text.to_owned(),
+            segments,
+        })
     }
 
     /// As the catalog spells it.
@@ -95,7 +107,10 @@ impl DocumentPath {
 
     /// Where the document of an entity lies.
     pub fn of(&self, key: &EntityKey) -> Result<BlobName, PlaceError> {
-        let segments = self.segments.iter().map(|segment| render(segment, key).map(|text| fitted(&text)));
+        let segments = self
+            .segments
+            .iter()
+            .map(|segment| render(segment, key).map(|text| fitted(&text)));
         let name = segments.collect::<Result<Vec<_>, _>>()?.join("/");
         BlobName::new(name.clone()).map_err(|_| PlaceError::Name(name))
     }
@@ -120,7 +135,11 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
         match part {
             TemplatePart::Literal(literal) => text.push_str(&printable(&escape(literal))),
             TemplatePart::Field(field) => {
-                let value = if field.property() == "PartitionKey" { &key.pk } else { &key.rk };
+                let value = if field.property() == "PartitionKey" {
+                    &key.pk
+                } else {
+                    &key.rk
+                };
                 match template.render_field(field, &EdmValue::from(value.as_str()))? {
                     Some(value) if !value.is_empty() => text.push_str(&printable(&value)),
                     _ => text.push_str(EMPTY),
@@ -151,7 +170,11 @@ pub(super) fn printable(escaped: &str) -> String {
 
 /// The segment that a key's value is in a path.
 pub(super) fn segment(value: &str) -> String {
-    if value.is_empty() { EMPTY.to_owned() } else { fitted(&printable(&escape(value))) }
+    if value.is_empty() {
+        EMPTY.to_owned()
+    } else {
+        fitted(&printable(&escape(value)))
+    }
 }
 
 /// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
@@ -175,10 +198,19 @@ pub(super) fn fitted(segment: &str) -> String {
     if text.len() <= SEGMENT_BYTES {
         return text;
     }
-    let extension = text.rsplit_once('.').map(|(_, extension)| extension).filter(|extension| (1..=8).contains(&extension.len()));
-    let extension = extension.map(|extension| format!(".{extension}")).unwrap_or_default();
+    let extension = text
+        .rsplit_once('.')
+        .map(|(_, extension)| extension)
+        .filter(|extension| (1..=8).contains(&extension.len()));
+    let extension = extension
+        .map(|extension| format!(".{extension}"))
+        .unwrap_or_default();
     // All ASCII by now, so that a cut is never inside a character.
-    format!("{}%~{}{extension}", &text[..KEPT_BYTES], hex::encode(Sha256::digest(&text)))
+    format!(
+        "{}%~{}{extension}",
+        &text[..KEPT_BYTES],
+        hex::encode(Sha256::digest(&text))
+    )
 }
 
 /// The document of an entity: OData JSON, as messages carry it.
@@ -219,12 +251,15 @@ pub enum DocumentError {
 
 /// Reads the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
-    let object = job::plain_object(content, limits::STAGED_KEYS).map_err(|error| DocumentError::Json(error.to_string()))?;
+    let object = job::plain_object(content, limits::STAGED_KEYS)
+        .map_err(|error| DocumentError::Json(error.to_string()))?;
     let entity = odata::decode_object(object)?;
     let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
     match &entity.key {
         own if own == key => Ok(entity),
-        other if alike(&other.pk, &key.pk) && alike(&other.rk, &key.rk) => Err(DocumentError::Case(entity.key)),
+        other if alike(&other.pk, &key.pk) && alike(&other.rk, &key.rk) => {
+            Err(DocumentError::Case(entity.key))
+        }
         _ => Err(DocumentError::Key(entity.key)),
     }
 }
@@ -236,17 +271,24 @@ pub fn refuse_anothers<'t>(
     table: &TableName,
     others: impl IntoIterator<Item = &'t TableName>,
 ) -> Result<(), DocumentError> {
-    let is_anothers = |archived: &Primary| archived.table != *table && others.into_iter().any(|other| *other == archived.table);
+    let is_anothers = |archived: &Primary| {
+        archived.table != *table && others.into_iter().any(|other| *other == archived.table)
+    };
     match Owner::source(entity).filter(is_anothers) {
         None => Ok(()),
-        Some(found) => Err(DocumentError::Table { found, expected: table.clone() }),
+        Some(found) => Err(DocumentError::Table {
+            found,
+            expected: table.clone(),
+        }),
     }
 }
 
 /// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. `None` where a
 /// property is missing or empty.
 pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
-    let Some(text) = template.render_text(entity)? else { return Ok(None) };
+    let Some(text) = template.render_text(entity)? else {
+        return Ok(None);
+    };
     let mut value = String::with_capacity(text.len());
     for c in text.trim().chars() {
         if (' '..='~').contains(&c) && c != '%' {
@@ -272,13 +314,28 @@ mod tests {
     #[test]
     fn a_document_of_another_table_is_refused_with_both_names() {
         let customers = TableName::new("Customers").unwrap();
-        let archived = |source: &str| Entity::new(EntityKey::new("Sales", "7").unwrap()).with(SOURCE_PROPERTY, source);
+        let archived = |source: &str| {
+            Entity::new(EntityKey::new("Sales", "7").unwrap()).with(SOURCE_PROPERTY, source)
+        };
         let theirs = archived(r#"["customers","Sales","7"]"#);
-        let error = refuse_anothers(&theirs, &staff(), [&customers]).unwrap_err().to_string();
-        assert!(error.contains("customers(\"Sales\", \"7\")") && error.contains("that of Staff"), "{error}");
-        assert_eq!(refuse_anothers(&theirs, &staff(), []), Ok(()), "the source's former name");
+        let error = refuse_anothers(&theirs, &staff(), [&customers])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("customers(\"Sales\", \"7\")") && error.contains("that of Staff"),
+            "{error}"
+        );
+        assert_eq!(
+            refuse_anothers(&theirs, &staff(), []),
+            Ok(()),
+            "the source's former name"
+        );
         for own in [r#"["staff","Sales","7"]"#, "edited by hand"] {
-            assert_eq!(refuse_anothers(&archived(own), &staff(), [&customers, &staff()]), Ok(()), "{own}");
+            assert_eq!(
+                refuse_anothers(&archived(own), &staff(), [&customers, &staff()]),
+                Ok(()),
+                "{own}"
+            );
         }
     }
 
@@ -288,26 +345,41 @@ mod tests {
         let error = decode(&encode(&ann), &EntityKey::new("sales", "ann").unwrap()).unwrap_err();
         assert_eq!(error, DocumentError::Case(ann.key.clone()));
         assert!(error.to_string().contains(DISTINCT_PATH), "{error}");
-        assert_eq!(decode(&encode(&ann), &EntityKey::new("Sales", "Bob").unwrap()), Err(DocumentError::Key(ann.key)));
-        let [one, other] = [("Sales", "Ann"), ("sales", "ann")].map(|(pk, rk)| of(DISTINCT_PATH, pk, rk).to_ascii_lowercase());
+        assert_eq!(
+            decode(&encode(&ann), &EntityKey::new("Sales", "Bob").unwrap()),
+            Err(DocumentError::Key(ann.key))
+        );
+        let [one, other] = [("Sales", "Ann"), ("sales", "ann")]
+            .map(|(pk, rk)| of(DISTINCT_PATH, pk, rk).to_ascii_lowercase());
         assert_ne!(one, other);
     }
 
     fn of(path: &str, pk: &str, rk: &str) -> String {
-        DocumentPath::parse(path).unwrap().of(&EntityKey::new(pk, rk).unwrap()).unwrap().to_string()
+        DocumentPath::parse(path)
+            .unwrap()
+            .of(&EntityKey::new(pk, rk).unwrap())
+            .unwrap()
+            .to_string()
     }
 
     #[test]
     fn a_path_is_the_key_escaped() {
         assert_eq!(of(DEFAULT_PATH, "Sales", "000223"), "Sales/000223.json");
         assert_eq!(
-            of("former/{PartitionKey|lower}/{PartitionKey}/x_{RowKey|hash:64}", "A%", "b"),
+            of(
+                "former/{PartitionKey|lower}/{PartitionKey}/x_{RowKey|hash:64}",
+                "A%",
+                "b"
+            ),
             format!("former/a%25/A%25/x_{}", hex::encode(Sha256::digest("b")))
         );
         assert_eq!(of(DEFAULT_PATH, "", "한 *"), "%empty/%ED%95%9C %2A.json");
         assert_eq!(of("{PartitionKey}/{RowKey}", "..", " x."), "%2E%2E/%20x%2E");
         let long = of(DEFAULT_PATH, "p", &"x".repeat(400));
-        assert!(long.len() < 210 && long.split('.').next_back() == Some("json") && long.contains("%~"), "{long}");
+        assert!(
+            long.len() < 210 && long.split('.').next_back() == Some("json") && long.contains("%~"),
+            "{long}"
+        );
     }
 
     #[test]
@@ -321,7 +393,10 @@ mod tests {
             ("{PartitionKey}/../{RowKey}", "empty segment"),
             ("{PartitionKey}/{RowKey|wat}", "wat"),
             // Of keys without a dash nothing would be left.
-            ("{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json", "RowKey"),
+            (
+                "{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json",
+                "RowKey",
+            ),
         ] {
             let error = DocumentPath::parse(path).unwrap_err().to_string();
             assert!(error.contains(expected), "{path}: {error}");
@@ -331,20 +406,34 @@ mod tests {
     #[test]
     fn a_document_is_read_as_it_was_written_and_only_under_its_key() {
         let key = EntityKey::new("Sales", "한/".replace('/', "")).unwrap();
-        let entity = Entity::new(key.clone()).with("Salary", 5_i64).with("Name", "O'Brien");
+        let entity = Entity::new(key.clone())
+            .with("Salary", 5_i64)
+            .with("Name", "O'Brien");
         assert_eq!(decode(&encode(&entity), &key), Ok(entity.clone()));
         let other = EntityKey::new("Sales", "8").unwrap();
-        assert_eq!(decode(&encode(&entity), &other), Err(DocumentError::Key(key.clone())));
+        assert_eq!(
+            decode(&encode(&entity), &other),
+            Err(DocumentError::Key(key.clone()))
+        );
         let text = String::from_utf8(encode(&entity).to_vec()).unwrap();
-        assert_eq!(decode(format!("\u{feff}{}\r\n", text.replace('\n', "\r\n")).as_bytes(), &key), Ok(entity), "as an editor saves it");
+        assert_eq!(
+            decode(
+                format!("\u{feff}{}\r\n", text.replace('\n', "\r\n")).as_bytes(),
+                &key
+            ),
+            Ok(entity),
+            "as an editor saves it"
+        );
         assert!(matches!(decode(b"{", &key), Err(DocumentError::Json(_))));
         assert!(matches!(decode(b"[]", &key), Err(DocumentError::Json(_))));
     }
 
     #[test]
     fn metadata_is_what_a_header_carries() {
-        let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Name", " 한 O'Brien/");
-        let value = |template: &str| metadata(&Template::parse(template).unwrap(), &entity).unwrap();
+        let entity =
+            Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Name", " 한 O'Brien/");
+        let value =
+            |template: &str| metadata(&Template::parse(template).unwrap(), &entity).unwrap();
         assert_eq!(value("{Name}").as_deref(), Some("%ED%95%9C O'Brien/"));
         assert_eq!(value("{Missing}"), None);
     }

@@ -31,7 +31,8 @@ pub enum EdmValue {
 impl EdmValue {
     /// A time by a clock. As text where that is outside of 1601 to 9999: it is wrong in any case, and its row says so instead of failing.
     pub fn moment(at: Timestamp) -> Self {
-        EdmDateTime::from_timestamp(at).map_or_else(|_| Self::String(at.to_string()), Self::DateTime)
+        EdmDateTime::from_timestamp(at)
+            .map_or_else(|_| Self::String(at.to_string()), Self::DateTime)
     }
 
     /// The type's name, as OData writes it.
@@ -66,7 +67,9 @@ impl PartialEq for EdmValue {
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::Int32(a), Self::Int32(b)) => a == b,
             (Self::Int64(a), Self::Int64(b)) => a == b,
-            (Self::Double(a), Self::Double(b)) => a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
+            (Self::Double(a), Self::Double(b)) => {
+                a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+            }
             (Self::DateTime(a), Self::DateTime(b)) => a == b,
             (Self::Guid(a), Self::Guid(b)) => a == b,
             (Self::Binary(a), Self::Binary(b)) => a == b,

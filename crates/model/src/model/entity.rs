@@ -28,14 +28,20 @@ pub struct Row {
 }
 
 fn of_them(own: usize) -> String {
-    if own == 0 { String::new() } else { format!(", {own} of them evenkeel's own (ek_…)") }
+    if own == 0 {
+        String::new()
+    } else {
+        format!(", {own} of them evenkeel's own (ek_…)")
+    }
 }
 
 /// Why an entity cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
     /// A name that is no C# identifier, or is one of the system's.
-    #[error("{0:?} is not a property name: {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp")]
+    #[error(
+        "{0:?} is not a property name: {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp"
+    )]
     PropertyName(String),
     /// More than 252 properties.
     #[error("the entity has {all} properties{}; Azure Table storage allows 252", of_them(*.own))]
@@ -58,7 +64,9 @@ pub enum EntityError {
         limit: usize,
     },
     /// A character that XML or the service cannot carry.
-    #[error("the property {name:?} contains the character U+{code:04X}, which Azure Storage cannot carry")]
+    #[error(
+        "the property {name:?} contains the character U+{code:04X}, which Azure Storage cannot carry"
+    )]
     Character {
         /// The property.
         name: String,
@@ -78,7 +86,10 @@ pub enum EntityError {
 impl Entity {
     /// An entity without properties.
     pub const fn new(key: EntityKey) -> Self {
-        Self { key, properties: BTreeMap::new() }
+        Self {
+            key,
+            properties: BTreeMap::new(),
+        }
     }
 
     /// Adds or replaces a property.
@@ -100,25 +111,38 @@ impl Entity {
 
     /// The properties that are the user's own: without those with names that start with `ek_`.
     pub fn user_properties(&self) -> impl Iterator<Item = (&String, &EdmValue)> {
-        self.properties.iter().filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
+        self.properties
+            .iter()
+            .filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
     }
 
     /// A copy of the user's own properties.
     pub fn to_user_properties(&self) -> BTreeMap<String, EdmValue> {
-        self.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect()
+        self.user_properties()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 
     /// Sets the properties of `changes` and keeps the others (the effect of Insert-Or-Merge on the service).
     #[must_use]
     pub fn merged(mut self, changes: &Self) -> Self {
-        self.properties.extend(changes.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
+        self.properties.extend(
+            changes
+                .properties
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
         self
     }
 
     /// Bytes of the entity as Azure counts them: two for each UTF-16 unit of its keys, and each property's.
     pub fn stored_bytes(&self) -> usize {
         let units = |text: &str| 2 * text.encode_utf16().count();
-        let properties: usize = self.properties.iter().map(|(name, value)| stored_bytes(name, value)).sum();
+        let properties: usize = self
+            .properties
+            .iter()
+            .map(|(name, value)| stored_bytes(name, value))
+            .sum();
         4 + units(self.key.pk.as_str()) + units(self.key.rk.as_str()) + properties
     }
 
@@ -131,18 +155,27 @@ impl Entity {
     pub fn check(&self) -> Result<usize, EntityError> {
         if self.properties.len() > limits::PROPERTIES {
             let all = self.properties.len();
-            return Err(EntityError::TooManyProperties { all, own: all - self.user_properties().count() });
+            return Err(EntityError::TooManyProperties {
+                all,
+                own: all - self.user_properties().count(),
+            });
         }
         self.check_properties()?;
         let size = odata::encoded_len(self);
         if size > limits::ENTITY_BYTES {
-            return Err(EntityError::TooLarge { bytes: size, counted: "as JSON" });
+            return Err(EntityError::TooLarge {
+                bytes: size,
+                counted: "as JSON",
+            });
         }
         // Azure counts a text twice as long, and a small property at most three times: an entity far from the limit needs no count.
         if size > limits::ENTITY_BYTES / 3 {
             let bytes = self.stored_bytes();
             if bytes > limits::ENTITY_BYTES {
-                return Err(EntityError::TooLarge { bytes, counted: "as Azure counts them, two for each character" });
+                return Err(EntityError::TooLarge {
+                    bytes,
+                    counted: "as Azure counts them, two for each character",
+                });
             }
         }
         Ok(size)
@@ -170,9 +203,14 @@ impl Entity {
                     }
                     // U+FFFE and U+FFFF begin with the byte EF: a text without that and without NUL needs no decoding.
                     if text.bytes().any(|byte| matches!(byte, 0 | 0xef))
-                        && let Some(c) = text.chars().find(|c| matches!(c, '\u{0}' | '\u{fffe}' | '\u{ffff}'))
+                        && let Some(c) = text
+                            .chars()
+                            .find(|c| matches!(c, '\u{0}' | '\u{fffe}' | '\u{ffff}'))
                     {
-                        return Err(EntityError::Character { name: name.clone(), code: u32::from(c) });
+                        return Err(EntityError::Character {
+                            name: name.clone(),
+                            code: u32::from(c),
+                        });
                     }
                 }
                 EdmValue::Binary(bytes) if bytes.len() > limits::BINARY_BYTES => {
@@ -205,7 +243,8 @@ pub fn stored_bytes(name: &str, value: &EdmValue) -> usize {
 }
 
 /// The rule for the characters of a property's name, for errors.
-pub const PROPERTY_NAME_RULE: &str = "letters and digits of any script and underscores, not starting with a digit";
+pub const PROPERTY_NAME_RULE: &str =
+    "letters and digits of any script and underscores, not starting with a digit";
 
 /// Whether a character may stand in the name of a property.
 ///
@@ -235,35 +274,97 @@ mod tests {
     #[test]
     fn limits_are_checked_before_anything_is_sent() {
         assert!(entity().with("Name", "x".repeat(32_768)).check().is_ok());
-        assert!(matches!(entity().with("Name", "x".repeat(32_769)).check(), Err(EntityError::ValueTooLarge { .. })));
+        assert!(matches!(
+            entity().with("Name", "x".repeat(32_769)).check(),
+            Err(EntityError::ValueTooLarge { .. })
+        ));
         assert!(entity().with("Name", "한".repeat(32_768)).check().is_ok());
-        assert!(matches!(entity().with("a-b", 1).check(), Err(EntityError::PropertyName(_))));
-        assert!(matches!(entity().with("Timestamp", 1).check(), Err(EntityError::PropertyName(_))));
-        assert!(matches!(entity().with("Name", "a\u{0}").check(), Err(EntityError::Character { code: 0, .. })));
+        assert!(matches!(
+            entity().with("a-b", 1).check(),
+            Err(EntityError::PropertyName(_))
+        ));
+        assert!(matches!(
+            entity().with("Timestamp", 1).check(),
+            Err(EntityError::PropertyName(_))
+        ));
+        assert!(matches!(
+            entity().with("Name", "a\u{0}").check(),
+            Err(EntityError::Character { code: 0, .. })
+        ));
         let many = (0..253).fold(entity(), |e, i| e.with(format!("P{i}"), i));
-        assert_eq!(many.check(), Err(EntityError::TooManyProperties { all: 253, own: 0 }));
+        assert_eq!(
+            many.check(),
+            Err(EntityError::TooManyProperties { all: 253, own: 0 })
+        );
         let error = |entity: &Entity| entity.check().unwrap_err().to_string();
-        assert_eq!(error(&many), "the entity has 253 properties; Azure Table storage allows 252");
+        assert_eq!(
+            error(&many),
+            "the entity has 253 properties; Azure Table storage allows 252"
+        );
         let marked = many.with("ek_job", "m");
-        assert!(error(&marked).starts_with("the entity has 254 properties, 1 of them evenkeel's own (ek_…); "), "{}", error(&marked));
+        assert!(
+            error(&marked)
+                .starts_with("the entity has 254 properties, 1 of them evenkeel's own (ek_…); "),
+            "{}",
+            error(&marked)
+        );
         let large = (0..40).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
-        assert!(matches!(large.check(), Err(EntityError::TooLarge { counted: "as JSON", .. })));
+        assert!(matches!(
+            large.check(),
+            Err(EntityError::TooLarge {
+                counted: "as JSON",
+                ..
+            })
+        ));
         let twice = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
-        assert!(twice.check().unwrap_err().to_string().contains("as Azure counts"));
-        let fits = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "한".repeat(16_000)));
+        assert!(
+            twice
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("as Azure counts")
+        );
+        let fits = (0..20).fold(entity(), |e, i| {
+            e.with(format!("P{i}"), "한".repeat(16_000))
+        });
         assert!(fits.check().is_ok());
     }
 
     #[test]
     fn property_names_are_identifiers_of_any_script() {
         let longest = "ß".repeat(255);
-        for name in ["Name", "_x", "a1", "Größe", "이름", "商品名", "naïve", "имя", "نام\u{200c}ها", "x\u{301}", "Ⅷ", "𠮷", &longest]
-        {
+        for name in [
+            "Name",
+            "_x",
+            "a1",
+            "Größe",
+            "이름",
+            "商品名",
+            "naïve",
+            "имя",
+            "نام\u{200c}ها",
+            "x\u{301}",
+            "Ⅷ",
+            "𠮷",
+            &longest,
+        ] {
             assert!(valid_property_name(name), "{name}");
             assert!(entity().with(name, 1).check().is_ok(), "{name}");
         }
         let too_long = "ß".repeat(256);
-        for name in ["", "1a", "a b", "a-b", "a.b", "€", "😀", "a\u{200b}b", "\u{301}x", "RowKey", &too_long] {
+        for name in [
+            "",
+            "1a",
+            "a b",
+            "a-b",
+            "a.b",
+            "€",
+            "😀",
+            "a\u{200b}b",
+            "\u{301}x",
+            "RowKey",
+            &too_long,
+        ] {
             assert!(!valid_property_name(name), "{name}");
         }
     }
@@ -281,7 +382,10 @@ mod tests {
             EdmValue::Binary(vec![0]),
             EdmValue::Binary(Vec::new()),
         ];
-        for (name, value) in ["A", "Name"].into_iter().flat_map(|name| values.iter().map(move |value| (name, value))) {
+        for (name, value) in ["A", "Name"]
+            .into_iter()
+            .flat_map(|name| values.iter().map(move |value| (name, value)))
+        {
             let (stored, json) = (stored_bytes(name, value), odata::property_len(name, value));
             assert!(stored <= 3 * json, "{name} {value:?}: {stored} of {json}");
         }
@@ -289,7 +393,10 @@ mod tests {
 
     #[test]
     fn merging_keeps_what_is_not_named() {
-        let merged = entity().with("A", 1).with("B", 2).merged(&entity().with("B", 3).with("C", 4));
+        let merged = entity()
+            .with("A", 1)
+            .with("B", 2)
+            .merged(&entity().with("B", 3).with("C", 4));
         assert_eq!(merged, entity().with("A", 1).with("B", 3).with("C", 4));
     }
 }

@@ -43,10 +43,17 @@ impl ETag {
 
     /// Checks the text of an entity's ETag that a person has copied: a shell takes quotes away.
     pub fn copied(text: &str) -> Result<Self, ETagError> {
-        let opaque = text.strip_prefix("W/").unwrap_or(text).strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        let is_moment = |moment: &str| moment.len() > 2 && moment.starts_with('\'') && moment.ends_with('\'');
+        let opaque = text
+            .strip_prefix("W/")
+            .unwrap_or(text)
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'));
+        let is_moment =
+            |moment: &str| moment.len() > 2 && moment.starts_with('\'') && moment.ends_with('\'');
         match opaque {
-            Some(opaque) if opaque.strip_prefix("datetime").is_none_or(is_moment) => Self::new(text),
+            Some(opaque) if opaque.strip_prefix("datetime").is_none_or(is_moment) => {
+                Self::new(text)
+            }
             Some(_) | None => Err(ETagError::Unquoted(quoted::kept(text.to_owned()))),
         }
     }
@@ -67,7 +74,9 @@ impl ETag {
 
     /// Whether a part at this token was written with content of this digest. No other token says so.
     pub fn is_token_of(&self, digest: [u8; 16]) -> bool {
-        BASE64.decode(&self.0).is_ok_and(|bytes| bytes.len() == 24 && bytes[8..] == digest)
+        BASE64
+            .decode(&self.0)
+            .is_ok_and(|bytes| bytes.len() == 24 && bytes[8..] == digest)
     }
 
     /// The text as the service sent it.
@@ -107,18 +116,44 @@ mod tests {
 
     #[test]
     fn an_etag_that_a_shell_has_taken_quotes_from_is_refused() {
-        for text in [r#"W/"datetime'2026-11-27T00%3A29%3A15.0Z'""#, "\"0x8D\"", "W/\"other\""] {
+        for text in [
+            r#"W/"datetime'2026-11-27T00%3A29%3A15.0Z'""#,
+            "\"0x8D\"",
+            "W/\"other\"",
+        ] {
             assert_eq!(ETag::copied(text).unwrap().as_str(), text);
         }
-        for text in ["foo", "", "\"", "W/datetime2026-11-27", "W/\"datetime2026-11-27\"", "W/datetime'2026-11-27'", "W/\"datetime'\""] {
-            assert!(ETag::copied(text).unwrap_err().to_string().contains("with all its quotes"), "{text}");
+        for text in [
+            "foo",
+            "",
+            "\"",
+            "W/datetime2026-11-27",
+            "W/\"datetime2026-11-27\"",
+            "W/datetime'2026-11-27'",
+            "W/\"datetime'\"",
+        ] {
+            assert!(
+                ETag::copied(text)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("with all its quotes"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_token_tells_its_digest_and_is_new_at_every_write() {
-        let (one, again, other) = (ETag::token_of(1, [7; 16]), ETag::token_of(2, [7; 16]), ETag::token_of(1, [8; 16]));
+        let (one, again, other) = (
+            ETag::token_of(1, [7; 16]),
+            ETag::token_of(2, [7; 16]),
+            ETag::token_of(1, [8; 16]),
+        );
         assert!(one.is_token_of([7; 16]) && again.is_token_of([7; 16]) && one != again);
-        assert!(!other.is_token_of([7; 16]) && !ETag::token(1).is_token_of([7; 16]) && !ETag("W/\"1\"".to_owned()).is_token_of([7; 16]));
+        assert!(
+            !other.is_token_of([7; 16])
+                && !ETag::token(1).is_token_of([7; 16])
+                && !ETag("W/\"1\"".to_owned()).is_token_of([7; 16])
+        );
     }
 }

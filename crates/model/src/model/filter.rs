@@ -73,8 +73,16 @@ pub enum Filter {
 
 impl Filter {
     /// A comparison.
-    pub fn compare(property: impl Into<String>, op: Comparison, value: impl Into<EdmValue>) -> Self {
-        Self::Compare { property: property.into(), op, value: value.into() }
+    pub fn compare(
+        property: impl Into<String>,
+        op: Comparison,
+        value: impl Into<EdmValue>,
+    ) -> Self {
+        Self::Compare {
+            property: property.into(),
+            op,
+            value: value.into(),
+        }
     }
 
     /// The rows of one partition.
@@ -108,9 +116,11 @@ impl Filter {
     /// The only partition that it allows, where it names one.
     pub fn one_partition(&self) -> Option<super::Key> {
         match self {
-            Self::Compare { property, op: Comparison::Equal, value: EdmValue::String(pk) } if property == "PartitionKey" => {
-                super::Key::new(pk.as_str()).ok()
-            }
+            Self::Compare {
+                property,
+                op: Comparison::Equal,
+                value: EdmValue::String(pk),
+            } if property == "PartitionKey" => super::Key::new(pk.as_str()).ok(),
             Self::And(left, right) => left.one_partition().or_else(|| right.one_partition()),
             Self::Compare { .. } | Self::Or(..) | Self::Not(_) => None,
         }
@@ -122,14 +132,26 @@ impl Filter {
             Self::And(a, b) => a.matches(row) && b.matches(row),
             Self::Or(a, b) => a.matches(row) || b.matches(row),
             Self::Not(a) => !a.matches(row),
-            Self::Compare { property, op, value } => match property.as_str() {
-                "PartitionKey" => compare_text(row.entity.key.pk.as_str(), value).is_some_and(|o| op.holds(o)),
-                "RowKey" => compare_text(row.entity.key.rk.as_str(), value).is_some_and(|o| op.holds(o)),
+            Self::Compare {
+                property,
+                op,
+                value,
+            } => match property.as_str() {
+                "PartitionKey" => {
+                    compare_text(row.entity.key.pk.as_str(), value).is_some_and(|o| op.holds(o))
+                }
+                "RowKey" => {
+                    compare_text(row.entity.key.rk.as_str(), value).is_some_and(|o| op.holds(o))
+                }
                 "Timestamp" => match (row.timestamp, value) {
                     (Some(found), EdmValue::DateTime(wanted)) => op.holds(found.cmp(wanted)),
                     _ => false,
                 },
-                name => row.entity.get(name).and_then(|found| compare_values(found, value)).is_some_and(|o| op.holds(o)),
+                name => row
+                    .entity
+                    .get(name)
+                    .and_then(|found| compare_values(found, value))
+                    .is_some_and(|o| op.holds(o)),
             },
         }
     }
@@ -161,7 +183,11 @@ impl fmt::Display for Filter {
             Self::And(a, b) => write!(f, "({a} and {b})"),
             Self::Or(a, b) => write!(f, "({a} or {b})"),
             Self::Not(a) => write!(f, "not ({a})"),
-            Self::Compare { property, op, value } => {
+            Self::Compare {
+                property,
+                op,
+                value,
+            } => {
                 write!(f, "{property} {} ", op.odata())?;
                 match value {
                     EdmValue::String(text) => write!(f, "'{}'", text.replace('\'', "''")),
@@ -184,20 +210,31 @@ mod tests {
     use crate::model::{ETag, Entity};
 
     fn row() -> Row {
-        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("N", 5).with("S", "O'Brien");
-        Row { entity, etag: ETag::new("1").unwrap(), timestamp: None }
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("N", 5)
+            .with("S", "O'Brien");
+        Row {
+            entity,
+            etag: ETag::new("1").unwrap(),
+            timestamp: None,
+        }
     }
 
     #[test]
     fn quotes_are_doubled_and_types_written() {
-        let filter = Filter::compare("S", Comparison::Equal, "O'Brien").and(Filter::compare("N", Comparison::Less, 5_i64).negated());
+        let filter = Filter::compare("S", Comparison::Equal, "O'Brien")
+            .and(Filter::compare("N", Comparison::Less, 5_i64).negated());
         assert_eq!(filter.to_string(), "(S eq 'O''Brien' and not (N lt 5L))");
     }
 
     #[test]
     fn a_missing_property_matches_nothing() {
         assert!(!Filter::compare("X", Comparison::NotEqual, 5).matches(&row()));
-        assert!(Filter::compare("X", Comparison::NotEqual, 5).negated().matches(&row()));
+        assert!(
+            Filter::compare("X", Comparison::NotEqual, 5)
+                .negated()
+                .matches(&row())
+        );
         assert!(Filter::compare("N", Comparison::GreaterOrEqual, 5).matches(&row()));
         assert!(!Filter::compare("N", Comparison::Equal, 5_i64).matches(&row()));
         assert!(Filter::point(&row().entity.key).matches(&row()));

@@ -6,7 +6,10 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 
 use super::job::Primary;
-use super::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, TableName, ViewName};
+use super::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey,
+    TableName, ViewName,
+};
 
 /// The property of a derived row, or the metadata of a derived blob, that names its owner: a JSON array of table, partition
 /// key and row key.
@@ -167,13 +170,23 @@ impl fmt::Display for Site {
 
 impl ItemAddress {
     /// The address of a whole row.
-    pub const fn row(view: ViewName, account: AccountName, table: TableName, key: EntityKey) -> Self {
+    pub const fn row(
+        view: ViewName,
+        account: AccountName,
+        table: TableName,
+        key: EntityKey,
+    ) -> Self {
         Self::whole(view, account, Site::Row { table, key })
     }
 
     /// The address of all that lies at a site.
     pub const fn whole(view: ViewName, account: AccountName, site: Site) -> Self {
-        Self { view, account, site, part: None }
+        Self {
+            view,
+            account,
+            site,
+            part: None,
+        }
     }
 
     /// Whether an item of another view can be replaced here in place: it is a whole row.
@@ -207,7 +220,12 @@ impl ItemAddress {
             // A list takes members of every owner: an obstacle is the row as a whole.
             Some(Part::Member(_)) | None => None,
         };
-        Self { view: view.clone(), account: self.account.clone(), site: self.site.clone(), part }
+        Self {
+            view: view.clone(),
+            account: self.account.clone(),
+            site: self.site.clone(),
+            part,
+        }
     }
 }
 
@@ -246,18 +264,26 @@ impl Owner {
     }
 
     fn said(view: &str, source: &str) -> Option<Self> {
-        Some(Self { primary: Self::primary(source)?, view: ViewName::new(view).ok()? })
+        Some(Self {
+            primary: Self::primary(source)?,
+            view: ViewName::new(view).ok()?,
+        })
     }
 
     fn primary(source: &str) -> Option<Primary> {
         let (table, pk, rk): (TableName, String, String) = serde_json::from_str(source).ok()?;
-        Some(Primary { table, key: EntityKey::new(pk, rk).ok()? })
+        Some(Primary {
+            table,
+            key: EntityKey::new(pk, rk).ok()?,
+        })
     }
 
     /// Writes the owner on a row.
     #[must_use]
     pub fn on(&self, entity: Entity) -> Entity {
-        entity.with(SOURCE_PROPERTY, source_text(&self.primary)).with(VIEW_PROPERTY, self.view.as_str())
+        entity
+            .with(SOURCE_PROPERTY, source_text(&self.primary))
+            .with(VIEW_PROPERTY, self.view.as_str())
     }
 }
 
@@ -277,7 +303,10 @@ pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
             }
         }
     }
-    BTreeMap::from([(SOURCE_PROPERTY.to_owned(), ascii), (VIEW_PROPERTY.to_owned(), view.to_string())])
+    BTreeMap::from([
+        (SOURCE_PROPERTY.to_owned(), ascii),
+        (VIEW_PROPERTY.to_owned(), view.to_string()),
+    ])
 }
 
 /// The text of `ek_source`.
@@ -297,9 +326,14 @@ pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
         return false;
     }
     // An item of one primary names the primary, a shared one names the table.
-    let source: Option<Vec<String>> = entity.text(SOURCE_PROPERTY).and_then(|source| serde_json::from_str(source).ok());
+    let source: Option<Vec<String>> = entity
+        .text(SOURCE_PROPERTY)
+        .and_then(|source| serde_json::from_str(source).ok());
     source.is_some_and(|source| {
-        matches!(source.len(), 1 | 3) && source.first().is_some_and(|name| TableName::new(name.as_str()).is_ok_and(|name| name == *table))
+        matches!(source.len(), 1 | 3)
+            && source
+                .first()
+                .is_some_and(|name| TableName::new(name.as_str()).is_ok_and(|name| name == *table))
     })
 }
 
@@ -310,35 +344,68 @@ mod tests {
     #[test]
     fn an_owner_survives_on_its_row() {
         let owner = Owner {
-            primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sa\"les", "한,7").unwrap() },
+            primary: Primary {
+                table: TableName::new("Employees").unwrap(),
+                key: EntityKey::new("Sa\"les", "한,7").unwrap(),
+            },
             view: ViewName::new("by_email").unwrap(),
         };
         let row = owner.on(Entity::new(EntityKey::new("p", "r").unwrap()));
-        assert_eq!(row.text("ek_source"), Some(r#"["Employees","Sa\"les","한,7"]"#));
+        assert_eq!(
+            row.text("ek_source"),
+            Some(r#"["Employees","Sa\"les","한,7"]"#)
+        );
         assert_eq!(Owner::of(&row), Some(owner));
-        assert!(is_derived_within(&TableName::new("employees").unwrap(), &row));
+        assert!(is_derived_within(
+            &TableName::new("employees").unwrap(),
+            &row
+        ));
         assert!(!is_derived_within(&TableName::new("Other").unwrap(), &row));
     }
 
     #[test]
     fn an_owner_survives_in_the_metadata_of_its_blob() {
         let long = "한".repeat(256) + &"😀".repeat(64);
-        let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sa\"les,7", long).unwrap() };
-        let owner = Owner { primary, view: ViewName::new("photos").unwrap() };
+        let primary = Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sa\"les,7", long).unwrap(),
+        };
+        let owner = Owner {
+            primary,
+            view: ViewName::new("photos").unwrap(),
+        };
         let metadata = metadata(&source_text(&owner.primary), &owner.view);
         assert_eq!(Owner::of_blob(&metadata), Some(owner));
-        assert!(metadata.values().all(|value| value.bytes().all(|byte| (b' '..=b'~').contains(&byte))), "{metadata:?}");
-        assert!(metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() < 8_192);
+        assert!(
+            metadata
+                .values()
+                .all(|value| value.bytes().all(|byte| (b' '..=b'~').contains(&byte))),
+            "{metadata:?}"
+        );
+        assert!(
+            metadata
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum::<usize>()
+                < 8_192
+        );
         assert_eq!(Owner::of_blob(&BTreeMap::new()), None);
     }
 
     #[test]
     fn what_primaries_of_a_table_share_is_none_of_them() {
         let table = TableName::new("Employees").unwrap();
-        let row = Entity::new(EntityKey::new("p", "r").unwrap()).with(SOURCE_PROPERTY, shared_source_text(&table));
-        assert!(!is_derived_within(&table, &row), "only what names its view is derived");
+        let row = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with(SOURCE_PROPERTY, shared_source_text(&table));
+        assert!(
+            !is_derived_within(&table, &row),
+            "only what names its view is derived"
+        );
         let row = row.with(VIEW_PROPERTY, "by_last_name");
-        assert!(is_derived_within(&TableName::new("employees").unwrap(), &row));
+        assert!(is_derived_within(
+            &TableName::new("employees").unwrap(),
+            &row
+        ));
         assert_eq!(Owner::of(&row), None);
     }
 
@@ -350,23 +417,59 @@ mod tests {
             TableName::new("ByEmail").unwrap(),
             EntityKey::new("p", "한 r").unwrap(),
         );
-        let written = r#"{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"한 r"}"#;
+        let written =
+            r#"{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"한 r"}"#;
         assert_eq!(serde_json::from_str::<ItemAddress>(written).unwrap(), row);
         assert_eq!(serde_json::to_string(&row).unwrap(), written);
-        let member = ItemAddress { part: Some(Part::Member(Member(vec!["Sales".to_owned(), "a\",b".to_owned()]))), ..row };
+        let member = ItemAddress {
+            part: Some(Part::Member(Member(vec![
+                "Sales".to_owned(),
+                "a\",b".to_owned(),
+            ]))),
+            ..row
+        };
         let text = serde_json::to_string(&member).unwrap();
-        assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), member, "{text}");
-        assert_eq!(member.to_string(), r#"["Sales","a\",b"] in ByEmail("p", "한 r") of view by_email"#);
-        let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new("a/b c.json").unwrap() };
+        assert_eq!(
+            serde_json::from_str::<ItemAddress>(&text).unwrap(),
+            member,
+            "{text}"
+        );
+        assert_eq!(
+            member.to_string(),
+            r#"["Sales","a\",b"] in ByEmail("p", "한 r") of view by_email"#
+        );
+        let site = Site::Blob {
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobName::new("a/b c.json").unwrap(),
+        };
         let blob = ItemAddress { site, ..member };
         let text = serde_json::to_string(&blob).unwrap();
-        assert!(text.contains(r#""container":"lists","blob":"a/b c.json""#), "{text}");
+        assert!(
+            text.contains(r#""container":"lists","blob":"a/b c.json""#),
+            "{text}"
+        );
         assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), blob);
-        assert_eq!(blob.to_string(), r#"["Sales","a\",b"] in lists/a/b c.json of view by_email"#);
-        let site = Site::Document { collection: CollectionName::new("people").unwrap(), key: DocumentKey::new("Wy-_").unwrap() };
-        let document = ItemAddress { site, part: None, ..blob };
+        assert_eq!(
+            blob.to_string(),
+            r#"["Sales","a\",b"] in lists/a/b c.json of view by_email"#
+        );
+        let site = Site::Document {
+            collection: CollectionName::new("people").unwrap(),
+            key: DocumentKey::new("Wy-_").unwrap(),
+        };
+        let document = ItemAddress {
+            site,
+            part: None,
+            ..blob
+        };
         let text = serde_json::to_string(&document).unwrap();
-        assert!(text.contains(r#""index":"people","document":"Wy-_""#), "{text}");
-        assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), document);
+        assert!(
+            text.contains(r#""index":"people","document":"Wy-_""#),
+            "{text}"
+        );
+        assert_eq!(
+            serde_json::from_str::<ItemAddress>(&text).unwrap(),
+            document
+        );
     }
 }

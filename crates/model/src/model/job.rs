@@ -11,7 +11,9 @@ mod operations;
 mod schema;
 mod shared;
 
-pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request};
+pub use batch::{
+    BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request,
+};
 pub use operations::*;
 pub use schema::schema;
 
@@ -193,7 +195,10 @@ pub enum JobError {
 
 impl JobError {
     fn field(op: &'static str, problem: impl std::fmt::Display) -> Self {
-        Self::Field { op, problem: quoted::cut(problem, PROBLEM_BYTES) }
+        Self::Field {
+            op,
+            problem: quoted::cut(problem, PROBLEM_BYTES),
+        }
     }
 
     /// Whether the text itself could not be read, as opposed to its meaning.
@@ -243,7 +248,9 @@ pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
 
 /// The JSON object in the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
 pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
-    let body = RawBody::of(body).and_then(RawBody::expanded).map_err(JobError::Body)?;
+    let body = RawBody::of(body)
+        .and_then(RawBody::expanded)
+        .map_err(JobError::Body)?;
     object_of(&body.text)
 }
 
@@ -258,18 +265,25 @@ pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     match serde_json::from_str(text) {
         Ok(Unambiguous(Value::Object(object))) => unrounded(text).map(|()| object),
         Ok(_) => Err(body::inside(text).map_or(JobError::NotAnObject, JobError::Body)),
-        Err(error) => Err(body::inside(text).map_or_else(|| JobError::Json(quoted::cut(error, PROBLEM_BYTES)), JobError::Body)),
+        Err(error) => Err(body::inside(text).map_or_else(
+            || JobError::Json(quoted::cut(error, PROBLEM_BYTES)),
+            JobError::Body,
+        )),
     }
 }
 
 /// The JSON of an entity that lies in a blob or a file, with no key twice either and at most so many. Values that no property can have are
 /// not kept. A byte order mark is skipped, as in messages and lists: editors on Windows write one.
 pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, serde_json::Error> {
-    let content = content.strip_prefix("\u{feff}".as_bytes()).unwrap_or(content);
+    let content = content
+        .strip_prefix("\u{feff}".as_bytes())
+        .unwrap_or(content);
     let mut json = serde_json::Deserializer::from_slice(content);
     let object = FlatReader { most: keys }.deserialize(&mut json)?;
     json.end()?;
-    unrounded(&String::from_utf8_lossy(content)).map_err(serde::de::Error::custom).map(|()| object)
+    unrounded(&String::from_utf8_lossy(content))
+        .map_err(serde::de::Error::custom)
+        .map(|()| object)
 }
 
 /// evenkeel's note in a message, where it has one that belongs to this message.
@@ -285,7 +299,11 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     match object.remove("v") {
         None => {}
         // To JSON Schema, 1.0 is the integer 1.
-        Some(v) if v.as_u64() == Some(VERSION) || v.to_string().strip_suffix(".0").is_some_and(|whole| whole == VERSION.to_string()) => {}
+        Some(v)
+            if v.as_u64() == Some(VERSION)
+                || v.to_string()
+                    .strip_suffix(".0")
+                    .is_some_and(|whole| whole == VERSION.to_string()) => {}
         Some(v) if v.is_number() => return Err(JobError::Version(quoted::cut(v, VALUE_BYTES))),
         Some(v) => return Err(JobError::Version(odata::in_words(&v).to_owned())),
     }
@@ -295,21 +313,38 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         None if let Some(spelled) = object.keys().find(|name| nearest(name, ["op"]).is_some()) => {
             return Err(JobError::Spelled(spelled.clone()));
         }
-        found => return Err(JobError::Op { found: found.as_ref().map_or("missing", odata::in_words).to_owned(), meant: None }),
+        found => {
+            return Err(JobError::Op {
+                found: found.as_ref().map_or("missing", odata::in_words).to_owned(),
+                meant: None,
+            });
+        }
     };
     let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
         let meant = nearest(&op, OPS.iter().copied());
-        return Err(JobError::Op { found: Quoted(&op).to_string(), meant });
+        return Err(JobError::Op {
+            found: Quoted(&op).to_string(),
+            meant,
+        });
     };
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(JobError::field(op, format_args!("the field {name:?} must be a string"))),
+        Some(_) => Err(JobError::field(
+            op,
+            format_args!("the field {name:?} must be a string"),
+        )),
     };
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
     let (job, unknown_fields) = read(object)?;
-    Ok(JobEnvelope { job, id, digest, traceparent, unknown_fields })
+    Ok(JobEnvelope {
+        job,
+        id,
+        digest,
+        traceparent,
+        unknown_fields,
+    })
 }
 
 #[cfg(test)]
@@ -333,12 +368,18 @@ mod tests {
 
     #[test]
     fn the_version_is_a_number_as_json_schema_has_it() {
-        let sync = |v: Value| json!({"v": v, "op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        let sync =
+            |v: Value| json!({"v": v, "op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
         for v in [json!(1), json!(1.0)] {
             assert!(job(&sync(v.clone())).is_ok(), "{v}");
         }
-        for (v, said) in [(json!(2), "2"), (json!(1.5), "1.5"), (json!("1"), "a string"), (json!("1.0"), "a string"), (json!(null), "null")]
-        {
+        for (v, said) in [
+            (json!(2), "2"),
+            (json!(1.5), "1.5"),
+            (json!("1"), "a string"),
+            (json!("1.0"), "a string"),
+            (json!(null), "null"),
+        ] {
             assert_eq!(job(&sync(v)), Err(JobError::Version(said.to_owned())));
         }
     }
@@ -351,23 +392,62 @@ mod tests {
         let utf_16: Vec<u8> = sync.encode_utf16().flat_map(u16::to_le_bytes).collect();
         for (message, words) in [
             (body::encode(&body::encode(sync)), "Base64 twice"),
-            (body::encode(&body::pack(&format!("{sync}{}", " ".repeat(50_000))).unwrap()), "Base64 twice"),
+            (
+                body::encode(&body::pack(&format!("{sync}{}", " ".repeat(50_000))).unwrap()),
+                "Base64 twice",
+            ),
             (STANDARD.encode(&utf_16), "UTF-16"),
-            (STANDARD.encode([&[0xff, 0xfe], utf_16.as_slice()].concat()), "UTF-16"),
+            (
+                STANDARD.encode([&[0xff, 0xfe], utf_16.as_slice()].concat()),
+                "UTF-16",
+            ),
             (URL_SAFE.encode(sync), "padding"),
             (STANDARD_NO_PAD.encode(sync), "padding"),
-            (format!("[{sync}]"), "an array of events or jobs, put one message each"),
-            (body::encode(&format!("[{sync}]")), "an array of events or jobs, put one message each"),
-            (r#"[{"eventType":"Contoso.Hired"}]"#.to_owned(), "an array of events: send one message per event"),
-            (body::encode(r#"[{"specversion":"1.0"}]"#), "an array of events: send one message per event"),
+            (
+                format!("[{sync}]"),
+                "an array of events or jobs, put one message each",
+            ),
+            (
+                body::encode(&format!("[{sync}]")),
+                "an array of events or jobs, put one message each",
+            ),
+            (
+                r#"[{"eventType":"Contoso.Hired"}]"#.to_owned(),
+                "an array of events: send one message per event",
+            ),
+            (
+                body::encode(r#"[{"specversion":"1.0"}]"#),
+                "an array of events: send one message per event",
+            ),
             (json!(sync).to_string(), "encoded as JSON twice"),
-            (body::encode(&json!(sync).to_string()), "encoded as JSON twice"),
-            (r#"{"Op":"sync"}"#.to_owned(), "unknown field \"Op\"; did you mean \"op\"?"),
-            (r#"{"op":"sync","Table":"Employees","pk":"a","rk":"b"}"#.to_owned(), "unknown field \"Table\"; did you mean \"table\"?"),
-            (r#"{"op":"sync","tabel":"Employees","pk":"a","rk":"b"}"#.to_owned(), "unknown field \"tabel\"; did you mean \"table\"?"),
-            (r#"{"op":"sync","table":"Employees","PK":"a","rk":"b"}"#.to_owned(), "unknown field \"PK\"; did you mean \"pk\"?"),
-            (r#"{"op":"sync","of":"Employees","pk":"a","rk":"b"}"#.to_owned(), "missing field `table`; unknown field \"of\""),
-            (r#"{"op":"snyc","table":"Employees","pk":"a","rk":"b"}"#.to_owned(), "\"op\" is \"snyc\"; did you mean \"sync\"?"),
+            (
+                body::encode(&json!(sync).to_string()),
+                "encoded as JSON twice",
+            ),
+            (
+                r#"{"Op":"sync"}"#.to_owned(),
+                "unknown field \"Op\"; did you mean \"op\"?",
+            ),
+            (
+                r#"{"op":"sync","Table":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"Table\"; did you mean \"table\"?",
+            ),
+            (
+                r#"{"op":"sync","tabel":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"tabel\"; did you mean \"table\"?",
+            ),
+            (
+                r#"{"op":"sync","table":"Employees","PK":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"PK\"; did you mean \"pk\"?",
+            ),
+            (
+                r#"{"op":"sync","of":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "missing field `table`; unknown field \"of\"",
+            ),
+            (
+                r#"{"op":"snyc","table":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "\"op\" is \"snyc\"; did you mean \"sync\"?",
+            ),
             (body::encode("7"), "not an object"),
         ] {
             let error = crate::model::cause::chain(&decode(&message).unwrap_err());
@@ -379,15 +459,25 @@ mod tests {
     fn an_integer_that_would_be_rounded_is_refused_in_a_message_and_in_a_staged_entity() {
         let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
         let error = decode(message).unwrap_err();
-        assert_eq!((&error, error.is_undecodable()), (&JobError::Long(20), false));
-        let error = plain_object(br#"{"N": -9223372036854775809}"#, 9).unwrap_err().to_string();
-        assert!(error.contains("an integer of 20 characters has more than 64 bits"), "{error}");
+        assert_eq!(
+            (&error, error.is_undecodable()),
+            (&JobError::Long(20), false)
+        );
+        let error = plain_object(br#"{"N": -9223372036854775809}"#, 9)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("an integer of 20 characters has more than 64 bits"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_put_carries_an_entity_with_its_types() {
         let envelope = job(&json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "p", "RowKey": "r", "N@odata.type": "Edm.Int64", "N": "5"}})).unwrap();
-        let Job::Put(put) = envelope.job else { panic!("not a put") };
+        let Job::Put(put) = envelope.job else {
+            panic!("not a put")
+        };
         assert_eq!(put.mode, PutMode::Merge);
         assert_eq!(put.entity.get("N"), Some(&5_i64.into()));
     }
@@ -397,28 +487,62 @@ mod tests {
         let sha256 = "0".repeat(64);
         let staged = json!({"op": "put", "table": "Employees", "pk": "p", "rk": "r", "entity_ref": {"blob": "evenkeel-staging/a/b", "sha256": sha256}});
         let envelope = job(&staged).unwrap();
-        let Job::Put(put) = envelope.job else { panic!("not a put") };
-        assert_eq!((put.entity.key.to_string(), envelope.unknown_fields), ("(\"p\", \"r\")".to_owned(), vec![]));
-        assert_eq!(put.staged_entity, Some(StagedBlob { name: BlobName::new("a/b").unwrap(), sha256: Some(sha256) }));
+        let Job::Put(put) = envelope.job else {
+            panic!("not a put")
+        };
+        assert_eq!(
+            (put.entity.key.to_string(), envelope.unknown_fields),
+            ("(\"p\", \"r\")".to_owned(), vec![])
+        );
+        assert_eq!(
+            put.staged_entity,
+            Some(StagedBlob {
+                name: BlobName::new("a/b").unwrap(),
+                sha256: Some(sha256)
+            })
+        );
         let entity = json!({"PartitionKey": "p", "RowKey": "r", "N": 5});
         let values = json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"Photo": {"blob": "evenkeel-staging/c"}}});
-        let Job::Put(put) = job(&values).unwrap().job else { panic!("not a put") };
-        assert_eq!(put.staged_values["Photo"], StagedBlob { name: BlobName::new("c").unwrap(), sha256: None });
+        let Job::Put(put) = job(&values).unwrap().job else {
+            panic!("not a put")
+        };
+        assert_eq!(
+            put.staged_values["Photo"],
+            StagedBlob {
+                name: BlobName::new("c").unwrap(),
+                sha256: None
+            }
+        );
         for (bad, word) in [
-            (json!({"op": "put", "table": "Employees", "entity": entity, "entity_ref": {"blob": "evenkeel-staging/a"}}), "exactly one"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "entity_ref": {"blob": "evenkeel-staging/a"}}),
+                "exactly one",
+            ),
             (json!({"op": "put", "table": "Employees"}), "exactly one"),
-            (json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}}), "\"pk\""),
+            (
+                json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}}),
+                "\"pk\"",
+            ),
             (
                 json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "employee-large/a"}}}),
                 "evenkeel-staging",
             ),
-            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "x"}}}), "NAME"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "x"}}}),
+                "NAME",
+            ),
             (
                 json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "evenkeel-staging/a", "sha256": "F"}}}),
                 "hex",
             ),
-            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"N": {"blob": "evenkeel-staging/a"}}}), "both"),
-            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"ek_x": {"blob": "evenkeel-staging/a"}}}), "ek_x"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"N": {"blob": "evenkeel-staging/a"}}}),
+                "both",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"ek_x": {"blob": "evenkeel-staging/a"}}}),
+                "ek_x",
+            ),
         ] {
             let error = job(&bad).unwrap_err().to_string();
             assert!(error.contains(word), "{error} does not name {word}");
@@ -428,58 +552,127 @@ mod tests {
     #[test]
     fn mistakes_name_the_field() {
         for (bad, word) in [
-            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "\"sync\": missing field `rk`"),
-            (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
-            (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
-            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "\"pk\": invalid type: integer …, expected a string"),
-            (json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}), "\"thorough\": invalid type"),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "p"}),
+                "\"sync\": missing field `rk`",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}),
+                "'/'",
+            ),
+            (
+                json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}),
+                "table",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}),
+                "\"pk\": invalid type: integer …, expected a string",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}),
+                "\"thorough\": invalid type",
+            ),
             (
                 json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "both"}),
                 "\"mode\": unknown",
             ),
             (json!({"op": "backfill"}), "exactly one"),
-            (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
-            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "\"cursor\": unknown field `page`"),
+            (
+                json!({"op": "backfill", "table": "Employees", "view": "v"}),
+                "exactly one",
+            ),
+            (
+                json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}),
+                "\"cursor\": unknown field `page`",
+            ),
             (json!({"op": "audit"}), "table"),
-            (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
-            (json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}), "tuple"),
+            (
+                json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}),
+                "page",
+            ),
+            (
+                json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}),
+                "tuple",
+            ),
             (json!({"op": "explode"}), "explode"),
-            (json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}), "to_rk"),
+            (
+                json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}),
+                "to_rk",
+            ),
             (
                 json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "r", "to_table": "employees"}),
                 "where it is",
             ),
             (json!({"table": "Employees"}), "missing"),
             (json!({"v": 2, "op": "sync"}), "version 1"),
-            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}), "reserved"),
-            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "newer_by": "V"}), "newer_by"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}),
+                "reserved",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "newer_by": "V"}),
+                "newer_by",
+            ),
         ] {
             let error = job(&bad).unwrap_err();
             assert!(!error.is_undecodable());
-            assert!(error.to_string().contains(word), "{error} does not name {word}");
+            assert!(
+                error.to_string().contains(word),
+                "{error} does not name {word}"
+            );
         }
         assert!(job(&json!([1])).unwrap_err().is_undecodable());
         assert!(decode("{").unwrap_err().is_undecodable());
-        assert!(!decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000))).unwrap_err().is_undecodable());
+        assert!(
+            !decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000)))
+                .unwrap_err()
+                .is_undecodable()
+        );
     }
 
     #[test]
     fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_is_read() {
         let many = |value: &str, times: usize| {
-            format!(r#"{{"op":"sync","table":"Staff","pk":"p","rk":"r","x":[{}]}}"#, vec![value; times].join(","))
+            format!(
+                r#"{{"op":"sync","table":"Staff","pk":"p","rk":"r","x":[{}]}}"#,
+                vec![value; times].join(",")
+            )
         };
         for (value, times) in [("{}", 100_000), (r#"{"":{"":{"":0}}}"#, 40_000)] {
             let error = decode(&body::pack(&many(value, times)).unwrap()).unwrap_err();
-            assert!(matches!(error, JobError::Dense(_)) && !error.is_undecodable(), "{error}");
+            assert!(
+                matches!(error, JobError::Dense(_)) && !error.is_undecodable(),
+                "{error}"
+            );
         }
-        assert!(many("{}", NEVER_DENSE / 3 - 20).len() <= NEVER_DENSE, "no message that is as short is refused");
-        assert!(decode(&body::pack(&many("{}", NEVER_DENSE / 3 - 20)).unwrap()).unwrap().unknown_fields == ["x"]);
+        assert!(
+            many("{}", NEVER_DENSE / 3 - 20).len() <= NEVER_DENSE,
+            "no message that is as short is refused"
+        );
+        assert!(
+            decode(&body::pack(&many("{}", NEVER_DENSE / 3 - 20)).unwrap())
+                .unwrap()
+                .unknown_fields
+                == ["x"]
+        );
         let entity = |rk: usize| {
-            format!(r#"{{"PartitionKey":"p","RowKey":"{rk}",{}}}"#, (0..80).map(|n| format!(r#""p{n}":{n}"#)).collect::<Vec<_>>().join(","))
+            format!(
+                r#"{{"PartitionKey":"p","RowKey":"{rk}",{}}}"#,
+                (0..80)
+                    .map(|n| format!(r#""p{n}":{n}"#))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            )
         };
         let entities = (0..1_000).map(entity).collect::<Vec<_>>().join(",");
-        let batch = body::pack(&format!(r#"{{"op":"put","table":"T","entities":[{entities}]}}"#)).unwrap();
-        assert!(decode_object(&batch).is_ok(), "a thousand entities of eighty properties");
+        let batch = body::pack(&format!(
+            r#"{{"op":"put","table":"T","entities":[{entities}]}}"#
+        ))
+        .unwrap();
+        assert!(
+            decode_object(&batch).is_ok(),
+            "a thousand entities of eighty properties"
+        );
     }
 
     #[test]
@@ -487,10 +680,19 @@ mod tests {
         let unknown = |value: Value| job(&value).unwrap().unknown_fields;
         let sync = json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
         assert!(unknown(sync.clone()).is_empty());
-        for (name, is_unknown) in [("thorough", false), ("thorou", true), ("if_match", true), ("cursor", true)] {
+        for (name, is_unknown) in [
+            ("thorough", false),
+            ("thorou", true),
+            ("if_match", true),
+            ("cursor", true),
+        ] {
             let mut with = sync.clone();
             with[name] = json!(true);
-            assert_eq!(unknown(with).first().is_some_and(|unknown| unknown == name), is_unknown, "{name}");
+            assert_eq!(
+                unknown(with).first().is_some_and(|unknown| unknown == name),
+                is_unknown,
+                "{name}"
+            );
         }
         let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "merge", "pk": "p", "color": 1});
         assert_eq!(unknown(put), ["color", "pk"]);
@@ -502,9 +704,13 @@ mod tests {
 
     #[test]
     fn a_job_with_a_key_twice_cannot_be_decoded() {
-        let error = decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
+        let error =
+            decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
         assert!(error.is_undecodable());
-        assert!(error.to_string().contains(r#"the key "op" is there twice"#), "{error}");
+        assert!(
+            error.to_string().contains(r#"the key "op" is there twice"#),
+            "{error}"
+        );
     }
 
     #[test]
@@ -519,6 +725,9 @@ mod tests {
         let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
         let note = note(&object, "m1").unwrap();
         assert_eq!((note.begun, note.failing), (0, None));
-        assert_eq!(serde_json::to_string(&note).unwrap(), r#"{"id":"m1","free":3}"#);
+        assert_eq!(
+            serde_json::to_string(&note).unwrap(),
+            r#"{"id":"m1","free":3}"#
+        );
     }
 }

@@ -22,7 +22,10 @@ pub struct Key(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// A character that Azure forbids in keys.
-    #[error("the key {} contains {found:?}, which Azure Table storage forbids in keys", Quoted(key))]
+    #[error(
+        "the key {} contains {found:?}, which Azure Table storage forbids in keys",
+        Quoted(key)
+    )]
     Forbidden {
         /// The whole text.
         key: String,
@@ -30,7 +33,9 @@ pub enum KeyError {
         found: char,
     },
     /// Over the length limit.
-    #[error("the key starting {start:?} has {units} UTF-16 units and {bytes} bytes; at most 512 and 1,024 are allowed")]
+    #[error(
+        "the key starting {start:?} has {units} UTF-16 units and {bytes} bytes; at most 512 and 1,024 are allowed"
+    )]
     TooLong {
         /// The first 32 characters.
         start: String,
@@ -52,7 +57,11 @@ impl Key {
         let text = text.into();
         let units = text.encode_utf16().count();
         if units > limits::KEY_UTF16_UNITS || text.len() > limits::KEY_UTF8_BYTES {
-            return Err(KeyError::TooLong { start: text.chars().take(32).collect(), units, bytes: text.len() });
+            return Err(KeyError::TooLong {
+                start: text.chars().take(32).collect(),
+                units,
+                bytes: text.len(),
+            });
         }
         match text.chars().find(|c| forbidden_in_key(*c)) {
             Some(found) => Err(KeyError::Forbidden { key: text, found }),
@@ -120,7 +129,10 @@ pub struct EntityKey {
 impl EntityKey {
     /// Checks both texts and makes them an address.
     pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
-        Ok(Self { pk: Key::new(pk)?, rk: Key::new(rk)? })
+        Ok(Self {
+            pk: Key::new(pk)?,
+            rk: Key::new(rk)?,
+        })
     }
 
     /// Whether its row comes before another one in every store: in the service, and bytewise.
@@ -140,7 +152,12 @@ impl fmt::Debug for EntityKey {
 /// For people: what is long is cut in its middle, since an error names keys at each of its steps. [`Debug`](fmt::Debug) is whole.
 impl fmt::Display for EntityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({}, {})", Quoted(self.pk.as_str()), Quoted(self.rk.as_str()))
+        write!(
+            f,
+            "({}, {})",
+            Quoted(self.pk.as_str()),
+            Quoted(self.rk.as_str())
+        )
     }
 }
 
@@ -157,9 +174,14 @@ mod tests {
 
     #[test]
     fn forbidden_characters_are_named() {
-        for found in ['/', '\\', '#', '?', '\t', '\n', '\r', '\u{0}', '\u{7f}', '\u{9f}', '\u{fffe}'] {
+        for found in [
+            '/', '\\', '#', '?', '\t', '\n', '\r', '\u{0}', '\u{7f}', '\u{9f}', '\u{fffe}',
+        ] {
             let key = format!("a{found}b");
-            assert_eq!(Key::new(key.clone()), Err(KeyError::Forbidden { key, found }));
+            assert_eq!(
+                Key::new(key.clone()),
+                Err(KeyError::Forbidden { key, found })
+            );
         }
     }
 
@@ -172,13 +194,18 @@ mod tests {
         );
         // U+20BB7 begins with the unit D842.
         assert!(service_order("\u{20bb7}", "\u{ff21}").is_lt() && "\u{ff21}" < "\u{20bb7}");
-        assert!(!sorts_before_everywhere("\u{20bb7}", "\u{ff21}") && !sorts_before_everywhere("\u{ff21}", "\u{20bb7}"));
+        assert!(
+            !sorts_before_everywhere("\u{20bb7}", "\u{ff21}")
+                && !sorts_before_everywhere("\u{ff21}", "\u{20bb7}")
+        );
         let key = |pk: &str, rk: &str| EntityKey::new(pk, rk).unwrap();
         assert!(
-            key("a", "\u{ff21}").sorts_before_everywhere(&key("b", "\u{20bb7}")) && key("a", "a").sorts_before_everywhere(&key("a", "b"))
+            key("a", "\u{ff21}").sorts_before_everywhere(&key("b", "\u{20bb7}"))
+                && key("a", "a").sorts_before_everywhere(&key("a", "b"))
         );
         assert!(
-            !key("a", "\u{ff21}").sorts_before_everywhere(&key("a", "\u{20bb7}")) && !key("b", "a").sorts_before_everywhere(&key("a", "b"))
+            !key("a", "\u{ff21}").sorts_before_everywhere(&key("a", "\u{20bb7}"))
+                && !key("b", "a").sorts_before_everywhere(&key("a", "b"))
         );
     }
 

@@ -69,7 +69,12 @@ impl ValueFolder {
     /// Of an entity in a table.
     pub fn of(primary: &Primary) -> Self {
         let Primary { table, key } = primary;
-        Self(format!("{}/{}/{}/", table.canonical(), segment(key.pk.as_str()), segment(key.rk.as_str())))
+        Self(format!(
+            "{}/{}/{}/",
+            table.canonical(),
+            segment(key.pk.as_str()),
+            segment(key.rk.as_str())
+        ))
     }
 
     /// Of an entity that is kept as a document. No document's name has such a segment: where a value is escaped, two digits follow
@@ -85,38 +90,79 @@ impl ValueFolder {
 
     /// Whether a blob or file of this name is a value of this entity: a property and a hash, and no folder below.
     pub fn has(&self, name: &BlobName) -> bool {
-        let value = name.as_str().strip_prefix(self.0.as_str()).and_then(|rest| rest.rsplit_once('-'));
-        value.is_some_and(|(property, hash)| !property.is_empty() && !property.contains('/') && is_hash(hash))
+        let value = name
+            .as_str()
+            .strip_prefix(self.0.as_str())
+            .and_then(|rest| rest.rsplit_once('-'));
+        value.is_some_and(|(property, hash)| {
+            !property.is_empty() && !property.contains('/') && is_hash(hash)
+        })
     }
 }
 
 /// Whether a text is a SHA-256 in lower-case hex digits.
 fn is_hash(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl Pointer {
     /// The pointer that stands for a property's content in the blob that its entity has for it.
-    pub fn to(folder: &ValueFolder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+    pub fn to(
+        folder: &ValueFolder,
+        container: &ContainerName,
+        property: &str,
+        bytes: u64,
+        sha256: String,
+    ) -> Result<Self, NameError> {
         // Names of blobs are ASCII here, and names of properties are of any script.
-        let property = if property.is_ascii() { property.to_owned() } else { hash(property.as_bytes()) };
+        let property = if property.is_ascii() {
+            property.to_owned()
+        } else {
+            hash(property.as_bytes())
+        };
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
-        Ok(Self { container: Some(container.clone()), name, bytes, sha256, content_type: None })
+        Ok(Self {
+            container: Some(container.clone()),
+            name,
+            bytes,
+            sha256,
+            content_type: None,
+        })
     }
 
     /// The pointer that stands for a property's content in a file beside its entity's document. A property too long for the name of
     /// a file is hashed.
-    pub fn to_file(folder: &ValueFolder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
-        let property =
-            if property.len() <= FILE_PROPERTY_BYTES && property.is_ascii() { property.to_owned() } else { hash(property.as_bytes()) };
+    pub fn to_file(
+        folder: &ValueFolder,
+        property: &str,
+        bytes: u64,
+        sha256: String,
+    ) -> Result<Self, NameError> {
+        let property = if property.len() <= FILE_PROPERTY_BYTES && property.is_ascii() {
+            property.to_owned()
+        } else {
+            hash(property.as_bytes())
+        };
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
-        Ok(Self { container: None, name, bytes, sha256, content_type: None })
+        Ok(Self {
+            container: None,
+            name,
+            bytes,
+            sha256,
+            content_type: None,
+        })
     }
 
     /// The pointer that a value is; `None` where it is a value of its own.
     pub fn of(value: &EdmValue) -> Option<Self> {
         let named = |text: &&str| text.contains("\"$blob\"") || text.contains("\"$file\"");
-        let text = value.as_str().filter(|text| text.starts_with('{')).filter(named)?;
+        let text = value
+            .as_str()
+            .filter(|text| text.starts_with('{'))
+            .filter(named)?;
         let wire: Wire = serde_json::from_str(text).ok()?;
         let (container, name) = match (wire.blob, wire.file) {
             (Some(blob), None) => place(&blob).map(|(container, name)| (Some(container), name))?,
@@ -124,7 +170,13 @@ impl Pointer {
             (Some(_), Some(_)) | (None, None) => return None,
         };
         let content_type = wire.content_type.filter(|_| container.is_none());
-        is_hash(&wire.sha256).then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256, content_type })
+        is_hash(&wire.sha256).then_some(Self {
+            container,
+            name,
+            bytes: wire.bytes,
+            sha256: wire.sha256,
+            content_type,
+        })
     }
 
     /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
@@ -135,10 +187,23 @@ impl Pointer {
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bytes, sha256, content_type) = (self.bytes, self.sha256.clone(), self.content_type.clone());
+        let (bytes, sha256, content_type) =
+            (self.bytes, self.sha256.clone(), self.content_type.clone());
         let wire = match &self.container {
-            Some(container) => Wire { blob: Some(format!("{container}/{}", self.name)), file: None, bytes, sha256, content_type },
-            None => Wire { blob: None, file: Some(self.name.clone()), bytes, sha256, content_type },
+            Some(container) => Wire {
+                blob: Some(format!("{container}/{}", self.name)),
+                file: None,
+                bytes,
+                sha256,
+                content_type,
+            },
+            None => Wire {
+                blob: None,
+                file: Some(self.name.clone()),
+                bytes,
+                sha256,
+                content_type,
+            },
         };
         // Texts and numbers always serialise.
         f.write_str(&serde_json::to_string(&wire).unwrap_or_default())
@@ -146,9 +211,13 @@ impl fmt::Display for Pointer {
 }
 
 /// The pointers of an entity to blobs of its own, by property.
-pub fn pointers<'a>(folder: &'a ValueFolder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
+pub fn pointers<'a>(
+    folder: &'a ValueFolder,
+    entity: &'a Entity,
+) -> impl Iterator<Item = (&'a str, Pointer)> {
     let own = entity.user_properties();
-    own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?))).filter(|(_, pointer)| pointer.is_of(folder))
+    own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?)))
+        .filter(|(_, pointer)| pointer.is_of(folder))
 }
 
 /// The hash of a content, as pointers carry it.
@@ -159,7 +228,10 @@ pub fn hash(content: &[u8]) -> String {
 /// `container/name`, taken apart.
 pub fn place(text: &str) -> Option<(ContainerName, BlobName)> {
     let (container, name) = text.split_once('/')?;
-    Some((ContainerName::new(container).ok()?, BlobName::new(name).ok()?))
+    Some((
+        ContainerName::new(container).ok()?,
+        BlobName::new(name).ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -169,11 +241,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn primary(pk: &str, rk: &str) -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, rk).unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new(pk, rk).unwrap(),
+        }
     }
 
     fn pointer(primary: &Primary, property: &str) -> Pointer {
-        Pointer::to(&ValueFolder::of(primary), &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
+        Pointer::to(
+            &ValueFolder::of(primary),
+            &ContainerName::new("large").unwrap(),
+            property,
+            3,
+            hash(b"abc"),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -182,7 +264,9 @@ mod tests {
         let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(
             pointer.to_string(),
-            format!(r#"{{"$blob":"large/employees/Sales/%ED%95%9C 7/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#)
+            format!(
+                r#"{{"$blob":"large/employees/Sales/%ED%95%9C 7/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#
+            )
         );
         assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer));
     }
@@ -192,23 +276,47 @@ mod tests {
         let folder = ValueFolder::beside(&BlobName::new("Sales/7.json").unwrap());
         let pointer = Pointer::to_file(&folder, "Photo", 3, hash(b"abc")).unwrap();
         let sha = hash(b"abc");
-        assert_eq!(pointer.to_string(), format!(r#"{{"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#));
-        assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer.clone()));
+        assert_eq!(
+            pointer.to_string(),
+            format!(r#"{{"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#)
+        );
+        assert_eq!(
+            Pointer::of(&pointer.to_string().into()),
+            Some(pointer.clone())
+        );
         assert!(pointer.is_of(&folder));
-        let typed = Pointer { content_type: Some("image/png".to_owned()), ..pointer };
+        let typed = Pointer {
+            content_type: Some("image/png".to_owned()),
+            ..pointer
+        };
         assert_eq!(Pointer::of(&typed.to_string().into()), Some(typed));
         let long = Pointer::to_file(&folder, &"P".repeat(255), 3, hash(b"abc")).unwrap();
-        assert!(long.is_of(&folder) && long.name.as_str().len() < 160, "{long}");
+        assert!(
+            long.is_of(&folder) && long.name.as_str().len() < 160,
+            "{long}"
+        );
     }
 
     #[test]
     fn a_property_of_any_script_has_a_blob() {
         let (sales, sha) = (primary("Sales", "7"), hash(b"abc"));
         let [one, other] = ["사진", "Foto_ß"].map(|property| pointer(&sales, property));
-        assert!(one.is_of(&ValueFolder::of(&sales)) && one.name != other.name, "{one} {other}");
-        assert!(one.name.as_str().ends_with(&format!("{}-{sha}", hash("사진".as_bytes()))), "{one}");
+        assert!(
+            one.is_of(&ValueFolder::of(&sales)) && one.name != other.name,
+            "{one} {other}"
+        );
+        assert!(
+            one.name
+                .as_str()
+                .ends_with(&format!("{}-{sha}", hash("사진".as_bytes()))),
+            "{one}"
+        );
         let beside = ValueFolder::beside(&BlobName::new("Sales/7.json").unwrap());
-        assert!(Pointer::to_file(&beside, "사진", 3, sha).unwrap().is_of(&beside));
+        assert!(
+            Pointer::to_file(&beside, "사진", 3, sha)
+                .unwrap()
+                .is_of(&beside)
+        );
     }
 
     #[test]
@@ -229,16 +337,36 @@ mod tests {
     #[test]
     fn blobs_belong_to_one_entity() {
         let sales = primary("Sales", "7");
-        let archived = Primary { table: TableName::new("FormerEmployees").unwrap(), key: sales.key.clone() };
+        let archived = Primary {
+            table: TableName::new("FormerEmployees").unwrap(),
+            key: sales.key.clone(),
+        };
         let document = |name: &str| ValueFolder::beside(&BlobName::new(name).unwrap());
         let own = pointer(&sales, "Photo");
         assert!(own.is_of(&ValueFolder::of(&sales)));
-        for other in [ValueFolder::of(&primary("Sales", "77")), ValueFolder::of(&archived), document("employees/Sales/7")] {
+        for other in [
+            ValueFolder::of(&primary("Sales", "77")),
+            ValueFolder::of(&archived),
+            document("employees/Sales/7"),
+        ] {
             assert!(!own.is_of(&other), "{other:?}");
         }
-        let filed = Pointer::to(&document("former/Sales/7.json"), own.container.as_ref().unwrap(), "Photo", 3, own.sha256.clone()).unwrap();
-        assert_eq!(filed.name.as_str(), format!("former/Sales/7.json%values/Photo-{}", own.sha256));
-        assert!(filed.is_of(&document("former/Sales/7.json")) && !filed.is_of(&document("former/Sales/7")));
+        let filed = Pointer::to(
+            &document("former/Sales/7.json"),
+            own.container.as_ref().unwrap(),
+            "Photo",
+            3,
+            own.sha256.clone(),
+        )
+        .unwrap();
+        assert_eq!(
+            filed.name.as_str(),
+            format!("former/Sales/7.json%values/Photo-{}", own.sha256)
+        );
+        assert!(
+            filed.is_of(&document("former/Sales/7.json"))
+                && !filed.is_of(&document("former/Sales/7"))
+        );
     }
 
     proptest! {

@@ -5,7 +5,9 @@ use core::net::IpAddr;
 /// Whether a host of a URL or of a `Host` header is this machine: `localhost` and names below it (RFC 6761, section 6.3: resolvers answer
 /// them with loopback), and addresses of loopback, those of IPv6 with brackets or without.
 pub fn is_local_host(host: &str) -> bool {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
     if let Ok(address) = bare.unwrap_or(host).parse() {
         return is_loopback(address);
     }
@@ -62,7 +64,14 @@ mod tests {
             ("http://localhost@example.com/", false),
             ("http://example.com#@localhost/", false),
         ] {
-            assert_eq!(url::Url::parse(url).unwrap().host_str().is_some_and(is_local_host), expected, "{url}");
+            assert_eq!(
+                url::Url::parse(url)
+                    .unwrap()
+                    .host_str()
+                    .is_some_and(is_local_host),
+                expected,
+                "{url}"
+            );
         }
     }
 }

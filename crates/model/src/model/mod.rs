@@ -57,7 +57,10 @@ pub use item::{ItemAddress, Member, Part, Site};
 pub use job::{Job, JobEnvelope};
 pub use key::{EntityKey, Key};
 pub use key_bytes::KeyBytes;
-pub use names::{AccountName, BlobName, CatalogOwner, CollectionName, ContainerName, DocumentKey, QueueName, TableName, ViewName};
+pub use names::{
+    AccountName, BlobName, CatalogOwner, CollectionName, ContainerName, DocumentKey, QueueName,
+    TableName, ViewName,
+};
 pub use rendezvous::rendezvous;
 pub use shard::shard;
 pub use sink::SinkDocument;

@@ -57,7 +57,11 @@ mod caseless {
     }
 
     pub(super) fn canonical(name: &str) -> Cow<'_, str> {
-        if name.bytes().any(|byte| byte.is_ascii_uppercase()) { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) }
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(name.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(name)
+        }
     }
 }
 
@@ -169,7 +173,9 @@ impl TableName {
 
 fn dashed(name: &str) -> bool {
     (3..=63).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.contains("--")
@@ -269,7 +275,9 @@ name_type!(
 fn identifier(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.as_bytes()[0].is_ascii_alphabetic()
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 #[cfg(test)]
@@ -294,13 +302,27 @@ mod tests {
         for bad in ["ab", "-abc", "abc-", "a--b", "Abc", "a_b"] {
             assert!(QueueName::new(bad).is_err(), "{bad}");
         }
-        assert!(QueueName::new("a".repeat(60)).unwrap().with_suffix("-poison").is_err());
+        assert!(
+            QueueName::new("a".repeat(60))
+                .unwrap()
+                .with_suffix("-poison")
+                .is_err()
+        );
     }
 
     #[test]
     fn collections_and_keys_of_documents_are_what_a_search_service_takes() {
         assert!(CollectionName::new("idx-hotels_2024").is_ok());
-        for bad in ["a", "-ab", "_ab", "a--b", "a__b", "Ab", "a b", &"a".repeat(129)] {
+        for bad in [
+            "a",
+            "-ab",
+            "_ab",
+            "a--b",
+            "a__b",
+            "Ab",
+            "a b",
+            &"a".repeat(129),
+        ] {
             assert!(CollectionName::new(bad).is_err(), "{bad}");
         }
         assert!(DocumentKey::new("Wy-_=").is_ok());
@@ -312,7 +334,9 @@ mod tests {
     #[test]
     fn blob_names_that_the_client_would_rewrite_are_refused() {
         assert!(BlobName::new("logs/2026/11/20/1500/000001.jsonl").is_ok());
-        for bad in ["", "/a", "a/", "a//b", "a/../b", "a/./b", "a\\b", "a\tb", "한글", "a ", "a."] {
+        for bad in [
+            "", "/a", "a/", "a//b", "a/../b", "a/./b", "a\\b", "a\tb", "한글", "a ", "a.",
+        ] {
             assert!(BlobName::new(bad).is_err(), "{bad}");
         }
     }

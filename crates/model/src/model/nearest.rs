@@ -19,14 +19,20 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_CHARS)
         .map(|candidate| (osa_distance(&wanted, &candidate.to_lowercase()), candidate))
-        .filter(|(edits, candidate)| *edits <= (candidate.len().max(chars) / 3).max(1) && *edits < candidate.len())
+        .filter(|(edits, candidate)| {
+            *edits <= (candidate.len().max(chars) / 3).max(1) && *edits < candidate.len()
+        })
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }
 
 /// Known words for a message, with commas between them.
 pub fn listed<S: Borrow<str>>(words: &[S]) -> String {
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    if words.is_empty() {
+        "none".to_owned()
+    } else {
+        words.join(", ")
+    }
 }
 
 /// For a message about a name that is not known: what it may mean, else all that is known.
@@ -55,8 +61,14 @@ mod tests {
 
     #[test]
     fn a_name_that_is_near_none_is_told_all() {
-        assert_eq!(meant_or_known("Order", &["Orders", "Employees"]), "did you mean Orders?");
-        assert_eq!(meant_or_known("Nowhere", &["Orders", "Employees"]), "it knows Orders, Employees");
+        assert_eq!(
+            meant_or_known("Order", &["Orders", "Employees"]),
+            "did you mean Orders?"
+        );
+        assert_eq!(
+            meant_or_known("Nowhere", &["Orders", "Employees"]),
+            "it knows Orders, Employees"
+        );
         assert_eq!(meant_or_known("Nowhere", &[] as &[&str]), "it knows none");
     }
 

@@ -63,7 +63,10 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
     for (name, value) in properties {
         let (annotate, json) = json(value);
         if annotate {
-            map.insert(format!("{name}{TYPE_SUFFIX}"), Value::String(value.type_name().to_owned()));
+            map.insert(
+                format!("{name}{TYPE_SUFFIX}"),
+                Value::String(value.type_name().to_owned()),
+            );
         }
         map.insert(name.clone(), json.into());
     }
@@ -71,7 +74,10 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
 }
 
 /// Whether two sets of properties are the same: as JSON, in which NaN equals itself.
-pub fn same_properties(one: &BTreeMap<String, EdmValue>, other: &BTreeMap<String, EdmValue>) -> bool {
+pub fn same_properties(
+    one: &BTreeMap<String, EdmValue>,
+    other: &BTreeMap<String, EdmValue>,
+) -> bool {
     one == other || encode_properties(one) == encode_properties(other)
 }
 
@@ -81,7 +87,11 @@ pub fn digest(properties: &BTreeMap<String, EdmValue>) -> [u8; 16] {
     for (name, value) in properties {
         let json = Value::from(json(value).1);
         // Texts as JSON tell where they end; the names of types have neither quotes nor spaces.
-        hash.update(format!("{} {} {json} ", Value::from(name.as_str()), value.type_name()));
+        hash.update(format!(
+            "{} {} {json} ",
+            Value::from(name.as_str()),
+            value.type_name()
+        ));
     }
     let mut digest = [0; 16];
     digest.copy_from_slice(&hash.finalize()[..16]);
@@ -91,8 +101,14 @@ pub fn digest(properties: &BTreeMap<String, EdmValue>) -> [u8; 16] {
 /// Encodes an entity: PartitionKey, RowKey, then its properties.
 pub fn encode(entity: &Entity) -> Map<String, Value> {
     let mut map = Map::with_capacity(entity.properties.len() * 2 + 2);
-    map.insert("PartitionKey".to_owned(), Value::String(entity.key.pk.as_str().to_owned()));
-    map.insert("RowKey".to_owned(), Value::String(entity.key.rk.as_str().to_owned()));
+    map.insert(
+        "PartitionKey".to_owned(),
+        Value::String(entity.key.pk.as_str().to_owned()),
+    );
+    map.insert(
+        "RowKey".to_owned(),
+        Value::String(entity.key.rk.as_str().to_owned()),
+    );
     map.extend(encode_properties(&entity.properties));
     map
 }
@@ -136,7 +152,11 @@ impl Serialize for PropertyJson<'_> {
     }
 }
 
-fn write_property<M: SerializeMap>(map: &mut M, name: &str, value: &EdmValue) -> Result<(), M::Error> {
+fn write_property<M: SerializeMap>(
+    map: &mut M,
+    name: &str,
+    value: &EdmValue,
+) -> Result<(), M::Error> {
     let (annotate, json) = json(value);
     if annotate {
         map.serialize_entry(&format!("{name}{TYPE_SUFFIX}"), value.type_name())?;
@@ -242,22 +262,38 @@ pub fn decode_owned(json: Value) -> Result<Entity, ODataError> {
 /// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored. Texts are moved, not
 /// copied: an entity may be large.
 pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {
-    let key = EntityKey { pk: decode_key(&map, "PartitionKey")?, rk: decode_key(&map, "RowKey")? };
-    Ok(Entity { key, properties: decode_properties(map)? })
+    let key = EntityKey {
+        pk: decode_key(&map, "PartitionKey")?,
+        rk: decode_key(&map, "RowKey")?,
+    };
+    Ok(Entity {
+        key,
+        properties: decode_properties(map)?,
+    })
 }
 
 /// Decodes a row that the service sent. `etag` comes from the header where the body has none.
 pub fn decode_row(json: Value, etag: ETag) -> Result<Row, ODataError> {
-    let Value::Object(map) = json else { return Err(ODataError::NotAnObject(in_words(&json))) };
+    let Value::Object(map) = json else {
+        return Err(ODataError::NotAnObject(in_words(&json)));
+    };
     let timestamp = match map.get("Timestamp").and_then(Value::as_str) {
-        Some(text) => Some(EdmDateTime::parse(text).map_err(|_| value_error("Timestamp", "an Edm.DateTime", &map["Timestamp"]))?),
+        Some(text) => Some(
+            EdmDateTime::parse(text)
+                .map_err(|_| value_error("Timestamp", "an Edm.DateTime", &map["Timestamp"]))?,
+        ),
         None => None,
     };
-    Ok(Row { entity: decode_object(map)?, etag, timestamp })
+    Ok(Row {
+        entity: decode_object(map)?,
+        etag,
+        timestamp,
+    })
 }
 
 fn object(json: &Value) -> Result<&Map<String, Value>, ODataError> {
-    json.as_object().ok_or_else(|| ODataError::NotAnObject(in_words(json)))
+    json.as_object()
+        .ok_or_else(|| ODataError::NotAnObject(in_words(json)))
 }
 
 /// The kind of a JSON value, in words.
@@ -273,26 +309,42 @@ pub const fn in_words(json: &Value) -> &'static str {
 }
 
 fn decode_key(map: &Map<String, Value>, name: &'static str) -> Result<super::Key, ODataError> {
-    let text = map.get(name).and_then(Value::as_str).ok_or(ODataError::MissingKey(name))?;
+    let text = map
+        .get(name)
+        .and_then(Value::as_str)
+        .ok_or(ODataError::MissingKey(name))?;
     super::Key::new(text).map_err(|source| ODataError::Key { name, source })
 }
 
 /// Decodes the properties of a JSON object, leaving out keys, Timestamp, nulls and `odata.*`.
-pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, EdmValue>, ODataError> {
-    let (annotations, values): (Map<String, Value>, Map<String, Value>) =
-        map.into_iter().partition(|(name, _)| name.ends_with(TYPE_SUFFIX));
+pub fn decode_properties(
+    map: Map<String, Value>,
+) -> Result<BTreeMap<String, EdmValue>, ODataError> {
+    let (annotations, values): (Map<String, Value>, Map<String, Value>) = map
+        .into_iter()
+        .partition(|(name, _)| name.ends_with(TYPE_SUFFIX));
     for name in annotations.keys() {
         let property = name.strip_suffix(TYPE_SUFFIX).unwrap_or(name);
         if !values.contains_key(property) {
-            return Err(annotation(name, format_args!("without the property {}", Quoted(property))));
+            return Err(annotation(
+                name,
+                format_args!("without the property {}", Quoted(property)),
+            ));
         }
     }
     let mut properties = BTreeMap::new();
     for (name, json) in values {
-        if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") || name.starts_with("odata.") || json.is_null() {
+        if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp")
+            || name.starts_with("odata.")
+            || json.is_null()
+        {
             continue;
         }
-        let type_name = if annotations.is_empty() { None } else { annotations.get(&format!("{name}{TYPE_SUFFIX}")) };
+        let type_name = if annotations.is_empty() {
+            None
+        } else {
+            annotations.get(&format!("{name}{TYPE_SUFFIX}"))
+        };
         let type_name = match type_name {
             None => None,
             Some(Value::String(type_name)) => Some(type_name.as_str()),
@@ -311,15 +363,24 @@ pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, Edm
 fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
     let found = match found {
         Value::String(text) => format!("a string of {} characters", text.chars().count()),
-        Value::Number(number) if number.is_f64() => "a number with a fraction or an exponent".to_owned(),
+        Value::Number(number) if number.is_f64() => {
+            "a number with a fraction or an exponent".to_owned()
+        }
         Value::Number(number) => format!("an integer of {} characters", number.to_string().len()),
         other => in_words(other).to_owned(),
     };
-    ODataError::Value { name: quoted::kept(name.to_owned()), expected: expected.to_owned(), found }
+    ODataError::Value {
+        name: quoted::kept(name.to_owned()),
+        expected: expected.to_owned(),
+        found,
+    }
 }
 
 fn annotation(name: &str, problem: impl std::fmt::Display) -> ODataError {
-    ODataError::Annotation { name: quoted::kept(name.to_owned()), problem: problem.to_string() }
+    ODataError::Annotation {
+        name: quoted::kept(name.to_owned()),
+        problem: problem.to_string(),
+    }
 }
 
 fn decode_value(name: &str, type_name: Option<&str>, json: &Value) -> Result<EdmValue, ODataError> {
@@ -379,15 +440,26 @@ mod tests {
     fn round_trip(entity: &Entity) -> Entity {
         let text = serde_json::to_string(&encode(entity)).unwrap();
         assert_eq!(text.len(), encoded_len(entity));
-        let written: Value = serde_json::from_str(&serde_json::to_string(&EntityJson(entity)).unwrap()).unwrap();
-        assert_eq!(written, Value::Object(encode(entity)), "the same with a tree in between and without");
+        let written: Value =
+            serde_json::from_str(&serde_json::to_string(&EntityJson(entity)).unwrap()).unwrap();
+        assert_eq!(
+            written,
+            Value::Object(encode(entity)),
+            "the same with a tree in between and without"
+        );
         decode(&serde_json::from_str(&text).unwrap()).unwrap()
     }
 
     #[test]
     fn a_digest_tells_names_types_and_values_apart() {
-        let of =
-            |properties: &[(&str, EdmValue)]| digest(&properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let of = |properties: &[(&str, EdmValue)]| {
+            digest(
+                &properties
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                    .collect(),
+            )
+        };
         let digests = [
             of(&[]),
             of(&[("A", "1".into())]),
@@ -401,7 +473,11 @@ mod tests {
         ];
         let apart: std::collections::BTreeSet<_> = digests.into_iter().collect();
         assert_eq!(apart.len(), digests.len());
-        assert_eq!(of(&[("A", f64::NAN.into())]), of(&[("A", f64::NAN.into())]), "also of what does not equal itself");
+        assert_eq!(
+            of(&[("A", f64::NAN.into())]),
+            of(&[("A", f64::NAN.into())]),
+            "also of what does not equal itself"
+        );
     }
 
     #[test]
@@ -415,7 +491,10 @@ mod tests {
             .with("N", f64::NAN)
             .with("Inf", f64::NEG_INFINITY)
             .with("Z", -0.0)
-            .with("T", EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap())
+            .with(
+                "T",
+                EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap(),
+            )
             .with("G", EdmValue::Guid(Uuid::from_u128(7)))
             .with("Bin", EdmValue::Binary(vec![0, 255]));
         assert_eq!(round_trip(&entity), entity);
@@ -424,13 +503,22 @@ mod tests {
     #[test]
     fn doubles_are_always_annotated() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("D", 3.0);
-        assert_eq!(Value::Object(encode(&entity)), json!({"PartitionKey": "p", "RowKey": "r", "D": 3.0, "D@odata.type": "Edm.Double"}));
+        assert_eq!(
+            Value::Object(encode(&entity)),
+            json!({"PartitionKey": "p", "RowKey": "r", "D": 3.0, "D@odata.type": "Edm.Double"})
+        );
     }
 
     #[test]
     fn what_clients_write_is_understood() {
         let decoded = decode(&json!({"PartitionKey": "p", "RowKey": "r", "Timestamp": "ignored", "odata.etag": "x", "I": 5, "D": 5.5, "Null": null, "S": "t"})).unwrap();
-        assert_eq!(decoded, Entity::new(EntityKey::new("p", "r").unwrap()).with("I", 5).with("D", 5.5).with("S", "t"));
+        assert_eq!(
+            decoded,
+            Entity::new(EntityKey::new("p", "r").unwrap())
+                .with("I", 5)
+                .with("D", 5.5)
+                .with("S", "t")
+        );
     }
 
     #[test]
@@ -459,7 +547,8 @@ mod tests {
             any::<i32>().prop_map(EdmValue::Int32),
             any::<i64>().prop_map(EdmValue::Int64),
             any::<f64>().prop_map(EdmValue::Double),
-            (504_911_232_000_000_000_i64..=3_155_378_975_999_999_999).prop_map(|t| EdmValue::DateTime(EdmDateTime::from_ticks(t).unwrap())),
+            (504_911_232_000_000_000_i64..=3_155_378_975_999_999_999)
+                .prop_map(|t| EdmValue::DateTime(EdmDateTime::from_ticks(t).unwrap())),
             any::<u128>().prop_map(|g| EdmValue::Guid(Uuid::from_u128(g))),
             proptest::collection::vec(any::<u8>(), 0..64).prop_map(EdmValue::Binary),
         ]

@@ -23,7 +23,9 @@ impl fmt::Display for Quoted<'_> {
             }
         }
         let head = escaped(HEAD, |most| &text[..text.floor_char_boundary(most)]);
-        let tail = escaped(TAIL, |most| &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]);
+        let tail = escaped(TAIL, |most| {
+            &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
+        });
         write!(f, "\"{head}…{tail}\"")
     }
 }
@@ -43,12 +45,21 @@ fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
 
 /// A text from outside that an error keeps: at most some 200 bytes of it.
 pub fn kept(text: String) -> String {
-    if text.len() <= HEAD + TAIL { text } else { cut(text, HEAD + TAIL) }
+    if text.len() <= HEAD + TAIL {
+        text
+    } else {
+        cut(text, HEAD + TAIL)
+    }
 }
 
 /// What something says, with the middle left out where that has more than so many bytes. No more than these are ever held.
 pub fn cut(said: impl fmt::Display, most: usize) -> String {
-    let mut ends = Ends { head: String::new(), tail: String::new(), most, bytes: 0 };
+    let mut ends = Ends {
+        head: String::new(),
+        tail: String::new(),
+        most,
+        bytes: 0,
+    };
     // Neither end fails to be written.
     write!(ends, "{said}").unwrap_or_default();
     ends.text()
@@ -72,7 +83,9 @@ impl Ends {
             self.head.push_str(&self.tail);
             return self.head;
         }
-        let start = self.tail.ceil_char_boundary(self.tail.len().saturating_sub(self.tail_most()));
+        let start = self
+            .tail
+            .ceil_char_boundary(self.tail.len().saturating_sub(self.tail_most()));
         format!("{}…{}", self.head, &self.tail[start..])
     }
 }
@@ -109,11 +122,28 @@ mod tests {
     fn a_long_value_is_shown_by_its_ends() {
         assert_eq!(Quoted("a\"b").to_string(), r#""a\"b""#);
         let long = format!("begin{}end", "x".repeat(1 << 20));
-        for text in [Quoted(&long).to_string(), cut(&long, 180), kept(long.clone())] {
-            assert!(text.len() < 200 && text.contains("begin") && text.contains("xend") && text.contains('…'), "{text}");
+        for text in [
+            Quoted(&long).to_string(),
+            cut(&long, 180),
+            kept(long.clone()),
+        ] {
+            assert!(
+                text.len() < 200
+                    && text.contains("begin")
+                    && text.contains("xend")
+                    && text.contains('…'),
+                "{text}"
+            );
         }
-        assert!(Quoted(&"\u{7f}".repeat(1 << 20)).to_string().len() < 200, "escapes count");
-        assert_eq!(cut(format_args!("{}{}", "한".repeat(60), "글"), 183), format!("{}글", "한".repeat(60)), "whole where it fits");
+        assert!(
+            Quoted(&"\u{7f}".repeat(1 << 20)).to_string().len() < 200,
+            "escapes count"
+        );
+        assert_eq!(
+            cut(format_args!("{}{}", "한".repeat(60), "글"), 183),
+            format!("{}글", "한".repeat(60)),
+            "whole where it fits"
+        );
     }
 
     proptest! {

@@ -11,19 +11,30 @@ fn weight(account: &AccountName, key: &str) -> u64 {
     hash.update(account.as_str());
     hash.update([0]);
     hash.update(key);
-    hash.finalize().iter().take(8).fold(0, |weight, byte| weight << 8 | u64::from(*byte))
+    hash.finalize()
+        .iter()
+        .take(8)
+        .fold(0, |weight, byte| weight << 8 | u64::from(*byte))
 }
 
 /// The account of a key, by rendezvous hashing: the one with the greatest weight, of equals the first in the order of names. An account that
 /// is added takes its share from all others and moves nothing between those; one that is removed leaves its share to all others.
 /// Never changed: items already stored would count as misplaced.
-pub fn rendezvous<'a>(first: &'a AccountName, others: &'a [AccountName], key: &str) -> &'a AccountName {
+pub fn rendezvous<'a>(
+    first: &'a AccountName,
+    others: &'a [AccountName],
+    key: &str,
+) -> &'a AccountName {
     if others.is_empty() {
         return first;
     }
     let heavier = |best: (u64, &'a AccountName), account: &'a AccountName| {
         let weight = weight(account, key);
-        if weight > best.0 || (weight == best.0 && account < best.1) { (weight, account) } else { best }
+        if weight > best.0 || (weight == best.0 && account < best.1) {
+            (weight, account)
+        } else {
+            best
+        }
     };
     others.iter().fold((weight(first, key), first), heavier).1
 }
@@ -33,7 +44,10 @@ mod tests {
     use super::*;
 
     fn names(names: &[&str]) -> Vec<AccountName> {
-        names.iter().map(|name| AccountName::new(*name).unwrap()).collect()
+        names
+            .iter()
+            .map(|name| AccountName::new(*name).unwrap())
+            .collect()
     }
 
     fn of<'a>(accounts: &'a [AccountName], key: &str) -> &'a str {
@@ -84,12 +98,21 @@ mod tests {
             for n in 0..KEYS {
                 let key = format!("email_{n:06}");
                 let (was, is) = (of(before, &key), of(after, &key));
-                assert!(was == is || is == all[count - 1].as_str(), "{key} moved from {was} to {is}");
-                held[after.iter().position(|account| account.as_str() == is).unwrap()] += 1;
+                assert!(
+                    was == is || is == all[count - 1].as_str(),
+                    "{key} moved from {was} to {is}"
+                );
+                held[after
+                    .iter()
+                    .position(|account| account.as_str() == is)
+                    .unwrap()] += 1;
             }
             let share = KEYS / count;
             // Six standard deviations of a binomial with 20,000 trials are at most 425.
-            assert!(held.iter().all(|held| held.abs_diff(share) < 425), "{held:?}");
+            assert!(
+                held.iter().all(|held| held.abs_diff(share) < 425),
+                "{held:?}"
+            );
         }
     }
 }

@@ -49,19 +49,34 @@ pub enum Settled {
 impl Settled {
     /// Reads it from a footprint, and whether a range is still to be told; the text that is none of these where there is one.
     pub fn read(footprint: &Entity) -> Result<(Self, bool), String> {
-        let Some(text) = footprint.text(SETTLED) else { return Ok((Self::Never, false)) };
-        let (carrying, said) = text.strip_prefix(CARRYING).map_or((false, text), |said| (true, said));
-        Ok((Self::said(said, footprint).ok_or_else(|| text.to_owned())?, carrying))
+        let Some(text) = footprint.text(SETTLED) else {
+            return Ok((Self::Never, false));
+        };
+        let (carrying, said) = text
+            .strip_prefix(CARRYING)
+            .map_or((false, text), |said| (true, said));
+        Ok((
+            Self::said(said, footprint).ok_or_else(|| text.to_owned())?,
+            carrying,
+        ))
     }
 
     fn said(text: &str, footprint: &Entity) -> Option<Self> {
         if text == "absent" {
             return Some(Self::Absent);
         }
-        let (waiting, at) = text.strip_prefix("waiting ").map_or((false, text), |at| (true, at));
-        let etag = at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok())?;
+        let (waiting, at) = text
+            .strip_prefix("waiting ")
+            .map_or((false, text), |at| (true, at));
+        let etag = at
+            .strip_prefix("at ")
+            .and_then(|etag| ETag::new(etag).ok())?;
         let fingerprint = footprint.text(FINGERPRINT).unwrap_or_default().to_owned();
-        Some(if waiting { Self::Waiting { etag, fingerprint } } else { Self::At { etag, fingerprint } })
+        Some(if waiting {
+            Self::Waiting { etag, fingerprint }
+        } else {
+            Self::At { etag, fingerprint }
+        })
     }
 
     /// As a footprint and its readers have it; `None` where no pass has closed.
@@ -72,17 +87,25 @@ impl Settled {
             Self::At { etag, .. } => format!("at {etag}"),
             Self::Waiting { etag, .. } => format!("waiting at {etag}"),
         };
-        Some(if carrying { format!("{CARRYING}{said}") } else { said })
+        Some(if carrying {
+            format!("{CARRYING}{said}")
+        } else {
+            said
+        })
     }
 
     /// Writes it to a footprint.
     #[must_use]
     pub fn write(&self, footprint: Entity, carrying: bool) -> Entity {
-        let Some(text) = self.text(carrying) else { return footprint };
+        let Some(text) = self.text(carrying) else {
+            return footprint;
+        };
         let footprint = footprint.with(SETTLED, text);
         match self {
             Self::Never | Self::Absent => footprint,
-            Self::At { fingerprint, .. } | Self::Waiting { fingerprint, .. } => footprint.with(FINGERPRINT, fingerprint.as_str()),
+            Self::At { fingerprint, .. } | Self::Waiting { fingerprint, .. } => {
+                footprint.with(FINGERPRINT, fingerprint.as_str())
+            }
         }
     }
 
@@ -97,7 +120,9 @@ impl Settled {
     /// Whether every item that can be was in step with this version of the primary, under views of this fingerprint.
     pub fn is_at(&self, version: &ETag, views: &str) -> bool {
         match self {
-            Self::At { etag, fingerprint } | Self::Waiting { etag, fingerprint } => etag == version && fingerprint == views,
+            Self::At { etag, fingerprint } | Self::Waiting { etag, fingerprint } => {
+                etag == version && fingerprint == views
+            }
             Self::Never | Self::Absent => false,
         }
     }
@@ -114,8 +139,14 @@ pub fn footprint_key(primary: &Primary) -> EntityKey {
     let plain = format!("{}~{}", primary.table, primary.key.pk);
     let pk = Key::new(plain).unwrap_or_else(|_| {
         let hash = hex::encode(Sha256::digest(primary.key.pk.as_str()));
-        #[expect(clippy::expect_used, reason = "63 + 1 + 64 letters and digits are a key")]
+        #[expect(
+            clippy::expect_used,
+            reason = "63 + 1 + 64 letters and digits are a key"
+        )]
         Key::new(format!("{}~{hash}", primary.table)).expect("a short key")
     });
-    EntityKey { pk, rk: primary.key.rk.clone() }
+    EntityKey {
+        pk,
+        rk: primary.key.rk.clone(),
+    }
 }

@@ -29,10 +29,14 @@ pub struct SinkDocument(pub BTreeMap<String, Value>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
     /// There is no such type.
-    #[error("an Edm.Binary has no place in a document; leave the property out, or keep a text of it")]
+    #[error(
+        "an Edm.Binary has no place in a document; leave the property out, or keep a text of it"
+    )]
     Binary,
     /// It would come out as another number.
-    #[error("{0} is beyond what every reader of JSON takes for the same number; at most 9,007,199,254,740,991 either way is allowed")]
+    #[error(
+        "{0} is beyond what every reader of JSON takes for the same number; at most 9,007,199,254,740,991 either way is allowed"
+    )]
     Integer(i64),
     /// JSON has no word for it.
     #[error("{0} is no number that JSON can write")]
@@ -71,7 +75,9 @@ impl SinkDocument {
     /// Whether a document read back has the same content. A field that did not come back cannot be read, and is not compared; one that
     /// came back and is none of this document's is ignored.
     pub fn is_said_by(&self, found: &Self) -> bool {
-        self.0.iter().all(|(name, wanted)| found.0.get(name).is_none_or(|found| same(found, wanted)))
+        self.0
+            .iter()
+            .all(|(name, wanted)| found.0.get(name).is_none_or(|found| same(found, wanted)))
     }
 }
 
@@ -81,7 +87,9 @@ pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
         EdmValue::String(text) => Value::from(text.as_str()),
         EdmValue::Bool(truth) => Value::from(*truth),
         EdmValue::Int32(number) => Value::from(*number),
-        EdmValue::Int64(number) if number.unsigned_abs() <= LARGEST_INTEGER.unsigned_abs() => Value::from(*number),
+        EdmValue::Int64(number) if number.unsigned_abs() <= LARGEST_INTEGER.unsigned_abs() => {
+            Value::from(*number)
+        }
         EdmValue::Int64(number) => return Err(FieldError::Integer(*number)),
         EdmValue::Double(number) if number.is_finite() => Value::from(*number),
         EdmValue::Double(number) => return Err(FieldError::Double(number.to_string())),
@@ -110,24 +118,40 @@ pub fn property(value: Value) -> Option<EdmValue> {
 /// Base64 without padding. Where that is longer than a key may be, a hash of it. No two primaries have one key (but for two with
 /// one SHA-256), and a key never starts with an underscore: `["` begins with `Wy` in Base64.
 pub fn key(primary: &Primary) -> DocumentKey {
-    let text = serde_json::json!([primary.table.canonical(), primary.key.pk, primary.key.rk]).to_string();
+    let text =
+        serde_json::json!([primary.table.canonical(), primary.key.pk, primary.key.rk]).to_string();
     let plain = BASE64.encode(&text);
-    let key = if plain.len() <= limits::DOCUMENT_KEY_CHARS { plain } else { format!("sha256-{}", hex::encode(Sha256::digest(&text))) };
-    #[expect(clippy::expect_used, reason = "at most 1,024 letters, digits, dashes and underscores")]
+    let key = if plain.len() <= limits::DOCUMENT_KEY_CHARS {
+        plain
+    } else {
+        format!("sha256-{}", hex::encode(Sha256::digest(&text)))
+    };
+    #[expect(
+        clippy::expect_used,
+        reason = "at most 1,024 letters, digits, dashes and underscores"
+    )]
     DocumentKey::new(key).expect("a document's key")
 }
 
 /// Whether a service that gives back this value was given that one. Services write moments in other words, to the
 /// millisecond, and whole numbers with a fraction.
 fn same(found: &Value, wanted: &Value) -> bool {
-    let moment = |text: &str| EdmDateTime::parse(text).ok().map(|moment| moment.ticks().div_euclid(TICKS_PER_MS));
+    let moment = |text: &str| {
+        EdmDateTime::parse(text)
+            .ok()
+            .map(|moment| moment.ticks().div_euclid(TICKS_PER_MS))
+    };
     match (found, wanted) {
         // Two integers are compared as such: beyond 2^53 several are one Double.
         (Value::Number(found), Value::Number(wanted)) => {
-            found == wanted || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
+            found == wanted
+                || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
         }
         (Value::String(found), Value::String(wanted)) => {
-            found == wanted || moment(found).zip(moment(wanted)).is_some_and(|(found, wanted)| found == wanted)
+            found == wanted
+                || moment(found)
+                    .zip(moment(wanted))
+                    .is_some_and(|(found, wanted)| found == wanted)
         }
         (found, wanted) => found == wanted,
     }
@@ -141,7 +165,10 @@ mod tests {
     use serde_json::json;
 
     fn primary(table: &str, pk: &str, rk: &str) -> Primary {
-        Primary { table: TableName::new(table).unwrap(), key: EntityKey::new(pk, rk).unwrap() }
+        Primary {
+            table: TableName::new(table).unwrap(),
+            key: EntityKey::new(pk, rk).unwrap(),
+        }
     }
 
     fn document(value: Value) -> SinkDocument {
@@ -151,19 +178,41 @@ mod tests {
     #[test]
     fn a_key_is_what_any_language_makes_of_it() {
         let found = key(&primary("Employees", "Sales", "000223"));
-        assert_eq!(found.as_str(), BASE64.encode(r#"["employees","Sales","000223"]"#));
-        assert_eq!(found, key(&primary("EMPLOYEES", "Sales", "000223")), "a table's case says nothing");
+        assert_eq!(
+            found.as_str(),
+            BASE64.encode(r#"["employees","Sales","000223"]"#)
+        );
+        assert_eq!(
+            found,
+            key(&primary("EMPLOYEES", "Sales", "000223")),
+            "a table's case says nothing"
+        );
         assert_ne!(found, key(&primary("Employees", "sales", "000223")));
         let long = key(&primary("Employees", &"x".repeat(500), &"y".repeat(500)));
-        assert!(long.as_str().starts_with("sha256-") && long.as_str().len() < 80, "{long}");
+        assert!(
+            long.as_str().starts_with("sha256-") && long.as_str().len() < 80,
+            "{long}"
+        );
     }
 
     #[test]
     fn what_json_cannot_say_is_refused() {
-        assert_eq!(field(&EdmValue::Int64(LARGEST_INTEGER)), Ok(json!(LARGEST_INTEGER)));
-        assert_eq!(field(&EdmValue::Int64(-LARGEST_INTEGER)), Ok(json!(-LARGEST_INTEGER)));
-        assert_eq!(field(&EdmValue::Int64(i64::MIN)), Err(FieldError::Integer(i64::MIN)));
-        assert_eq!(field(&EdmValue::Double(f64::NAN)), Err(FieldError::Double("NaN".to_owned())));
+        assert_eq!(
+            field(&EdmValue::Int64(LARGEST_INTEGER)),
+            Ok(json!(LARGEST_INTEGER))
+        );
+        assert_eq!(
+            field(&EdmValue::Int64(-LARGEST_INTEGER)),
+            Ok(json!(-LARGEST_INTEGER))
+        );
+        assert_eq!(
+            field(&EdmValue::Int64(i64::MIN)),
+            Err(FieldError::Integer(i64::MIN))
+        );
+        assert_eq!(
+            field(&EdmValue::Double(f64::NAN)),
+            Err(FieldError::Double("NaN".to_owned()))
+        );
         assert_eq!(field(&EdmValue::Binary(vec![1])), Err(FieldError::Binary));
         let moment = EdmDateTime::parse("2026-11-20T15:00:00.5Z").unwrap();
         assert_eq!(field(&moment.into()), Ok(json!("2026-11-20T15:00:00.5Z")));
@@ -171,13 +220,23 @@ mod tests {
 
     #[test]
     fn a_document_that_came_back_in_other_words_says_the_same() {
-        let wanted = document(json!({"name": "Ada", "salary": 3, "since": "2026-11-20T15:00:00.1234567Z", "left": null}));
+        let wanted = document(
+            json!({"name": "Ada", "salary": 3, "since": "2026-11-20T15:00:00.1234567Z", "left": null}),
+        );
         assert!(wanted.is_said_by(&wanted));
         let found = json!({"id": "x", "name": "Ada", "salary": 3.0, "since": "2026-11-20T15:00:00.123Z", "left": null, "other": 1});
         assert!(wanted.is_said_by(&document(found.clone())));
         let hidden = json!({"id": "x", "salary": 3});
-        assert!(wanted.is_said_by(&document(hidden)), "what cannot be read is not compared");
-        for (name, value) in [("name", json!("ada")), ("salary", json!(4)), ("left", json!("today")), ("since", json!(null))] {
+        assert!(
+            wanted.is_said_by(&document(hidden)),
+            "what cannot be read is not compared"
+        );
+        for (name, value) in [
+            ("name", json!("ada")),
+            ("salary", json!(4)),
+            ("left", json!("today")),
+            ("since", json!(null)),
+        ] {
             let mut other = found.clone();
             other[name] = value;
             assert!(!wanted.is_said_by(&document(other)), "{name}");
@@ -193,13 +252,22 @@ mod tests {
 
     #[test]
     fn a_token_tells_contents_apart() {
-        let tokens: std::collections::BTreeSet<ETag> =
-            [json!({}), json!({"a": 1}), json!({"a": "1"}), json!({"a": null}), json!({"b": 1}), json!({"a": 1, "b": 1})]
-                .into_iter()
-                .map(|value| document(value).token())
-                .collect();
+        let tokens: std::collections::BTreeSet<ETag> = [
+            json!({}),
+            json!({"a": 1}),
+            json!({"a": "1"}),
+            json!({"a": null}),
+            json!({"b": 1}),
+            json!({"a": 1, "b": 1}),
+        ]
+        .into_iter()
+        .map(|value| document(value).token())
+        .collect();
         assert_eq!(tokens.len(), 6);
-        assert_eq!(document(json!({"b": 1, "a": 2})).token(), document(json!({"a": 2, "b": 1})).token());
+        assert_eq!(
+            document(json!({"b": 1, "a": 2})).token(),
+            document(json!({"a": 2, "b": 1})).token()
+        );
     }
 
     proptest! {

@@ -41,7 +41,10 @@ impl JobDigest {
     /// Of a job as its message says it; `None` where that has no `id`.
     pub fn of(object: &Map<String, Value>) -> Option<Self> {
         object.get("id")?.as_str()?;
-        let mut fields: Vec<(&String, &Value)> = object.iter().filter(|(name, _)| !BESIDE.contains(&name.as_str())).collect();
+        let mut fields: Vec<(&String, &Value)> = object
+            .iter()
+            .filter(|(name, _)| !BESIDE.contains(&name.as_str()))
+            .collect();
         fields.sort_unstable_by_key(|(name, _)| *name);
         let mut hash = Sha256::new();
         for (name, value) in fields {
@@ -64,7 +67,10 @@ impl JobDigest {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let valid = text.len() == Self::DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let valid = text.len() == Self::DIGITS
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         valid.then(|| Self(text.to_owned()))
     }
 }
@@ -83,7 +89,11 @@ impl Stamp {
         let (message_id, time) = entity.text(property)?.split_once(' ')?;
         let time = time.split_once('[').map_or(time, |(time, _)| time);
         let job = suffix(entity.text(property)?, "_job").and_then(JobDigest::parse);
-        Some(Self { message_id: message_id.to_owned(), enqueued: time.parse().ok()?, job })
+        Some(Self {
+            message_id: message_id.to_owned(),
+            enqueued: time.parse().ok()?,
+            job,
+        })
     }
 
     /// The digest of the content that its job left, where the stamp on an entity has one.
@@ -119,8 +129,13 @@ impl Stamp {
 
 /// A suffix of a stamp's time.
 fn suffix<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    let mut suffixes = text.split('[').skip(1).filter_map(|part| part.strip_suffix(']')?.split_once('='));
-    suffixes.find(|(known, _)| *known == name).map(|(_, said)| said)
+    let mut suffixes = text
+        .split('[')
+        .skip(1)
+        .filter_map(|part| part.strip_suffix(']')?.split_once('='));
+    suffixes
+        .find(|(known, _)| *known == name)
+        .map(|(_, said)| said)
 }
 
 impl std::fmt::Display for Stamp {
@@ -145,7 +160,11 @@ mod tests {
     }
 
     fn stamp(message_id: &str, job: Option<JobDigest>) -> Stamp {
-        Stamp { message_id: message_id.to_owned(), enqueued: "2026-11-20T15:00:00.25Z".parse().unwrap(), job }
+        Stamp {
+            message_id: message_id.to_owned(),
+            enqueued: "2026-11-20T15:00:00.25Z".parse().unwrap(),
+            job,
+        }
     }
 
     #[test]
@@ -163,21 +182,36 @@ mod tests {
             other[field] = json!(value);
             assert_ne!(digest(&job), digest(&other), "{field}");
         }
-        assert_eq!(digest(&json!({"op": "delete", "table": "T", "pk": "p", "rk": "r"})), None);
+        assert_eq!(
+            digest(&json!({"op": "delete", "table": "T", "pk": "p", "rk": "r"})),
+            None
+        );
         assert!(stamp("m", digest(&job)).is_same_job(&stamp("n", digest(&again))));
         assert!(!stamp("m", None).is_same_job(&stamp("n", None)));
-        assert!(stamp("m", None).is_same_job(&stamp("m", digest(&job))), "written before its message had a digest");
+        assert!(
+            stamp("m", None).is_same_job(&stamp("m", digest(&job))),
+            "written before its message had a digest"
+        );
     }
 
     #[test]
     fn a_stamp_tells_the_content_that_its_job_left() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         assert_eq!(Stamp::with_content(&entity, "0f"), None);
-        for stamp in [stamp("m", None), stamp("m", digest(&json!({"op": "sync", "id": "x"})))] {
+        for stamp in [
+            stamp("m", None),
+            stamp("m", digest(&json!({"op": "sync", "id": "x"}))),
+        ] {
             let mut told = stamp.on(entity.clone());
             for content in ["0f", "1e"] {
-                told = told.clone().with(Stamp::PROPERTY, Stamp::with_content(&told, content).unwrap());
-                assert_eq!((Stamp::of(&told), Stamp::content_on(&told)), (Some(stamp.clone()), Some(content)));
+                told = told.clone().with(
+                    Stamp::PROPERTY,
+                    Stamp::with_content(&told, content).unwrap(),
+                );
+                assert_eq!(
+                    (Stamp::of(&told), Stamp::content_on(&told)),
+                    (Some(stamp.clone()), Some(content))
+                );
             }
         }
     }
@@ -191,9 +225,20 @@ mod tests {
         }
         let text = known.to_string();
         let (id, time) = text.split_once(' ').unwrap();
-        assert_eq!((id, time.parse::<Timestamp>().unwrap()), ("m", known.enqueued), "{text}");
-        for strange in ["m 2026-11-20T15:00:00Z[_job=zz]", "m 2026-11-20T15:00:00Z[_other=1]"] {
-            assert_eq!(Stamp::of(&entity.clone().with(Stamp::PROPERTY, strange)).map(|stamp| stamp.job), Some(None), "{strange}");
+        assert_eq!(
+            (id, time.parse::<Timestamp>().unwrap()),
+            ("m", known.enqueued),
+            "{text}"
+        );
+        for strange in [
+            "m 2026-11-20T15:00:00Z[_job=zz]",
+            "m 2026-11-20T15:00:00Z[_other=1]",
+        ] {
+            assert_eq!(
+                Stamp::of(&entity.clone().with(Stamp::PROPERTY, strange)).map(|stamp| stamp.job),
+                Some(None),
+                "{strange}"
+            );
         }
     }
 }

@@ -116,7 +116,10 @@ impl Sweep {
         all: bool,
         per_second: u32,
     ) -> Result<Self, String> {
-        let range = range.map(SweepRange::try_from).transpose()?.unwrap_or_default();
+        let range = range
+            .map(SweepRange::try_from)
+            .transpose()?
+            .unwrap_or_default();
         let whole = range == SweepRange::default() && when.is_none();
         if whole != all {
             return Err(if all {
@@ -126,9 +129,19 @@ impl Sweep {
             });
         }
         if !PACES.contains(&per_second) {
-            return Err(format!("\"per_second\" is {per_second}; {} to {} are possible", PACES.start(), PACES.end()));
+            return Err(format!(
+                "\"per_second\" is {per_second}; {} to {} are possible",
+                PACES.start(),
+                PACES.end()
+            ));
         }
-        Ok(Self { action, range, when, per_second, cursor: SweepCursor::default() })
+        Ok(Self {
+            action,
+            range,
+            when,
+            per_second,
+            cursor: SweepCursor::default(),
+        })
     }
 
     /// The job as a message carries it, with nothing done yet.
@@ -137,11 +150,19 @@ impl Sweep {
             SweepAction::Delete(table) => json!({"op": self.action.op(), "table": table}),
             SweepAction::Archive(archive) => json!({"op": self.action.op(), "archive": archive}),
         };
-        let Some(fields) = message.as_object_mut() else { return message };
+        let Some(fields) = message.as_object_mut() else {
+            return message;
+        };
         let SweepRange { pk, from, before } = &self.range;
         let ends = [("pk", pk), ("from", from), ("before", before)];
-        let range: Map<String, Value> = ends.into_iter().filter_map(|(name, key)| Some((name.to_owned(), json!(key.as_ref()?)))).collect();
-        let when = self.when.as_ref().map(|when| ("when".to_owned(), json!(when.to_string())));
+        let range: Map<String, Value> = ends
+            .into_iter()
+            .filter_map(|(name, key)| Some((name.to_owned(), json!(key.as_ref()?))))
+            .collect();
+        let when = self
+            .when
+            .as_ref()
+            .map(|when| ("when".to_owned(), json!(when.to_string())));
         if range.is_empty() && when.is_none() {
             fields.insert("all".to_owned(), json!(true));
         }
@@ -177,18 +198,37 @@ impl TryFrom<RangeFields> for SweepRange {
     type Error = String;
 
     fn try_from(fields: RangeFields) -> Result<Self, String> {
-        let key = |text: Option<String>| text.map(Key::new).transpose().map_err(|error| format!("\"range\": {error}"));
-        Ok(Self { pk: key(fields.pk)?, from: key(fields.from)?, before: key(fields.before)? })
+        let key = |text: Option<String>| {
+            text.map(Key::new)
+                .transpose()
+                .map_err(|error| format!("\"range\": {error}"))
+        };
+        Ok(Self {
+            pk: key(fields.pk)?,
+            from: key(fields.from)?,
+            before: key(fields.before)?,
+        })
     }
 }
 
 impl SweepRange {
     /// The filter of a query for its entities; `None` where it is the whole table.
     pub fn filter(&self) -> Option<Filter> {
-        let ends = if self.pk.is_some() { "RowKey" } else { "PartitionKey" };
-        let end = |key: &Option<Key>, op| key.as_ref().map(|key| Filter::compare(ends, op, key.as_str()));
+        let ends = if self.pk.is_some() {
+            "RowKey"
+        } else {
+            "PartitionKey"
+        };
+        let end = |key: &Option<Key>, op| {
+            key.as_ref()
+                .map(|key| Filter::compare(ends, op, key.as_str()))
+        };
         let partition = self.pk.as_ref().map(Filter::partition);
-        let parts = [partition, end(&self.from, Comparison::GreaterOrEqual), end(&self.before, Comparison::Less)];
+        let parts = [
+            partition,
+            end(&self.from, Comparison::GreaterOrEqual),
+            end(&self.before, Comparison::Less),
+        ];
         parts.into_iter().flatten().reduce(Filter::and)
     }
 }
@@ -199,7 +239,10 @@ mod tests {
     use crate::model::job::{Job, decode};
 
     fn job(json: &Value) -> Result<Sweep, String> {
-        match decode(&json.to_string()).map_err(|error| error.to_string())?.job {
+        match decode(&json.to_string())
+            .map_err(|error| error.to_string())?
+            .job
+        {
             Job::DeleteWhere(sweep) | Job::ArchiveWhere(sweep) => Ok(*sweep),
             _ => panic!("{json} is no sweep"),
         }
@@ -219,11 +262,25 @@ mod tests {
 
     #[test]
     fn a_range_is_of_rows_in_a_partition_or_of_partitions() {
-        let filter = |range: Value| job(&json!({"op": "delete_where", "table": "Sessions", "range": range})).unwrap().range.filter();
+        let filter = |range: Value| {
+            job(&json!({"op": "delete_where", "table": "Sessions", "range": range}))
+                .unwrap()
+                .range
+                .filter()
+        };
         let text = |range| filter(range).map(|filter| filter.to_string());
-        assert_eq!(text(json!({"pk": "web"})).as_deref(), Some("PartitionKey eq 'web'"));
-        assert_eq!(text(json!({"pk": "web", "before": "b"})).as_deref(), Some("(PartitionKey eq 'web' and RowKey lt 'b')"));
-        assert_eq!(text(json!({"from": "a", "before": "b"})).as_deref(), Some("(PartitionKey ge 'a' and PartitionKey lt 'b')"));
+        assert_eq!(
+            text(json!({"pk": "web"})).as_deref(),
+            Some("PartitionKey eq 'web'")
+        );
+        assert_eq!(
+            text(json!({"pk": "web", "before": "b"})).as_deref(),
+            Some("(PartitionKey eq 'web' and RowKey lt 'b')")
+        );
+        assert_eq!(
+            text(json!({"from": "a", "before": "b"})).as_deref(),
+            Some("(PartitionKey ge 'a' and PartitionKey lt 'b')")
+        );
     }
 
     #[test]
@@ -238,7 +295,10 @@ mod tests {
             (json!({"all": true, "per_second": 0}), "1 to 10000"),
         ] {
             let mut message = json!({"op": "delete_where", "table": "Sessions"});
-            message.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            message
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
             let error = job(&message).unwrap_err();
             assert!(error.contains(word), "{error} does not name {word}");
         }

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 /// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`, `d`. The error names the expected input.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("expected a whole number and a unit (ms, s, m, h, d), such as \"90s\", found {text:?}");
+    let expected = || {
+        format!(
+            "expected a whole number and a unit (ms, s, m, h, d), such as \"90s\", found {text:?}"
+        )
+    };
     let (number, unit) = split(text).ok_or_else(expected)?;
     let seconds = match unit {
         "ms" => return Ok(Duration::from_millis(number)),
@@ -14,12 +18,19 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         _ => return Err(expected()),
     };
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(expected)
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(expected)
 }
 
 /// Reads a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`. The error names the expected input.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let expected = || format!("expected a whole number and a unit (B, KiB, MiB, GiB), such as \"32KiB\", found {text:?}");
+    let expected = || {
+        format!(
+            "expected a whole number and a unit (B, KiB, MiB, GiB), such as \"32KiB\", found {text:?}"
+        )
+    };
     let (number, unit) = split(text).ok_or_else(expected)?;
     let bytes = match unit {
         "B" => 1,
@@ -34,7 +45,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// A duration as the configuration would write it, in the largest unit that keeps it whole.
 pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
-    for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
+    for (unit, size) in [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+    ] {
         if millis > 0 && millis.is_multiple_of(size) {
             return format!("{}{unit}", millis / size);
         }
@@ -45,8 +61,13 @@ pub fn duration_text(duration: Duration) -> String {
 /// A size as the configuration would write it, in the largest unit that keeps it whole.
 pub fn size_text(bytes: u64) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let unit = units.into_iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
-    unit.map_or_else(|| format!("{bytes}B"), |(unit, size)| format!("{}{unit}", bytes / size))
+    let unit = units
+        .into_iter()
+        .find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
+    unit.map_or_else(
+        || format!("{bytes}B"),
+        |(unit, size)| format!("{}{unit}", bytes / size),
+    )
 }
 
 fn split(text: &str) -> Option<(u64, &str)> {
@@ -63,8 +84,18 @@ mod tests {
 
     #[test]
     fn every_unit_is_read() {
-        for (text, seconds) in [("60s", 60.0), ("10m", 600.0), ("6h", 21_600.0), ("60d", 5_184_000.0), ("50ms", 0.05), (" 2 s ", 2.0)] {
-            assert!((parse_duration(text).unwrap().as_secs_f64() - seconds).abs() < 1e-9, "{text}");
+        for (text, seconds) in [
+            ("60s", 60.0),
+            ("10m", 600.0),
+            ("6h", 21_600.0),
+            ("60d", 5_184_000.0),
+            ("50ms", 0.05),
+            (" 2 s ", 2.0),
+        ] {
+            assert!(
+                (parse_duration(text).unwrap().as_secs_f64() - seconds).abs() < 1e-9,
+                "{text}"
+            );
         }
         assert_eq!(parse_size("32KiB"), Ok(32_768));
         assert_eq!(parse_size("1 MiB"), Ok(1_048_576));
@@ -73,11 +104,27 @@ mod tests {
 
     #[test]
     fn what_has_no_unit_or_another_one_is_refused() {
-        for text in ["", "60", "s", "-1s", "1.5s", "60 sec", "1h30m", "99999999999999999999s", "18446744073709551615d"] {
-            assert!(parse_duration(text).unwrap_err().contains("\"90s\""), "{text}");
+        for text in [
+            "",
+            "60",
+            "s",
+            "-1s",
+            "1.5s",
+            "60 sec",
+            "1h30m",
+            "99999999999999999999s",
+            "18446744073709551615d",
+        ] {
+            assert!(
+                parse_duration(text).unwrap_err().contains("\"90s\""),
+                "{text}"
+            );
         }
         for text in ["", "32", "32KB", "32k", "KiB", "17179869184GiB"] {
-            assert!(parse_size(text).unwrap_err().contains("\"32KiB\""), "{text}");
+            assert!(
+                parse_size(text).unwrap_err().contains("\"32KiB\""),
+                "{text}"
+            );
         }
     }
 

@@ -44,14 +44,28 @@ pub fn upright(text: &str) -> String {
 /// As [`upright`], of JSON, and without other control characters: they stand in strings alone, where an escape says the same.
 pub fn upright_json(json: &str) -> String {
     let is_hidden = |c: char| c != '\n' && is_unprintable(c);
-    escaped(json, is_hidden, |safe, c| safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))))
+    escaped(json, is_hidden, |safe, c| {
+        safe.extend(
+            c.encode_utf16(&mut [0; 2])
+                .iter()
+                .map(|unit| format!("\\u{unit:04x}")),
+        )
+    })
 }
 
 /// A text with some of its characters escaped.
-pub fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(&mut String, char)) -> String {
+pub fn escaped(
+    text: &str,
+    is_hidden: impl Fn(char) -> bool,
+    escape: impl Fn(&mut String, char),
+) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_hidden(c) { escape(&mut safe, c) } else { safe.push(c) }
+        if is_hidden(c) {
+            escape(&mut safe, c)
+        } else {
+            safe.push(c)
+        }
     }
     safe
 }
@@ -62,10 +76,22 @@ mod tests {
 
     #[test]
     fn what_turns_or_hides_text_is_told_from_letters() {
-        for character in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{9b}', '\u{7f}', '\n', '\u{2028}', '\u{e0041}'] {
+        for character in [
+            '\u{202e}',
+            '\u{2066}',
+            '\u{200b}',
+            '\u{feff}',
+            '\u{9b}',
+            '\u{7f}',
+            '\n',
+            '\u{2028}',
+            '\u{e0041}',
+        ] {
             assert!(is_unprintable(character), "{character:?}");
         }
-        for character in ['a', '한', 'ü', ' ', '\u{a0}', '\u{200d}', '\u{200c}', '\u{301}', '👩'] {
+        for character in [
+            'a', '한', 'ü', ' ', '\u{a0}', '\u{200d}', '\u{200c}', '\u{301}', '👩',
+        ] {
             assert!(!is_unprintable(character), "{character:?}");
         }
     }

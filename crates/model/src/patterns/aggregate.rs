@@ -12,10 +12,18 @@ use crate::catalog::{Figure, contributed, figure_properties};
 use crate::model::{EdmValue, Member, limits};
 
 /// The contribution of a primary to its group.
-pub(super) fn contribution(of: &Deriving<'_>, figures: &BTreeMap<String, Figure>) -> Result<Member, Box<DeriveError>> {
-    let mut texts = vec![of.primary.key.pk.as_str().to_owned(), of.primary.key.rk.as_str().to_owned()];
+pub(super) fn contribution(
+    of: &Deriving<'_>,
+    figures: &BTreeMap<String, Figure>,
+) -> Result<Member, Box<DeriveError>> {
+    let mut texts = vec![
+        of.primary.key.pk.as_str().to_owned(),
+        of.primary.key.rk.as_str().to_owned(),
+    ];
     for property in figure_properties(figures) {
-        let summed = figures.values().any(|figure| *figure == Figure::Sum(property.to_owned()));
+        let summed = figures
+            .values()
+            .any(|figure| *figure == Figure::Sum(property.to_owned()));
         let value = match of.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
             _ => contributed(of.entity, property),
@@ -31,7 +39,11 @@ pub(super) fn contribution(of: &Deriving<'_>, figures: &BTreeMap<String, Figure>
     let member = Member(texts);
     let units = member.to_string().encode_utf16().count();
     if units > limits::CONTRIBUTION_UTF16_UNITS {
-        return Err(Box::new(DeriveError::LongContribution { view: of.view.name.clone(), primary: of.primary.clone(), units }));
+        return Err(Box::new(DeriveError::LongContribution {
+            view: of.view.name.clone(),
+            primary: of.primary.clone(),
+            units,
+        }));
     }
     Ok(member)
 }
@@ -46,10 +58,15 @@ mod tests {
 
     #[test]
     fn a_contribution_that_group_and_footprint_have_no_room_for_is_refused() {
-        let source = TableRef { account: AccountName::main(), table: TableName::new("Staff").unwrap() };
+        let source = TableRef {
+            account: AccountName::main(),
+            table: TableName::new("Staff").unwrap(),
+        };
         let property = |number: usize| format!("{}{number:03}", "P".repeat(60));
         let figures = |count: usize| -> BTreeMap<String, Figure> {
-            (0..count).map(|number| (format!("Sum{number}"), Figure::Sum(property(number)))).collect()
+            (0..count)
+                .map(|number| (format!("Sum{number}"), Figure::Sum(property(number))))
+                .collect()
         };
         let kind = ViewKind::Aggregate(Aggregate {
             target: source.clone().into(),
@@ -57,12 +74,30 @@ mod tests {
             row_key: Template::parse("{PartitionKey}").unwrap(),
             set: figures(80),
         });
-        let primary = Primary { table: source.table.clone(), key: EntityKey::new("p", "r").unwrap() };
-        let view = View { name: ViewName::new("sums").unwrap(), source, when: None, kind, on_conflict: OnConflict::Reject };
-        let entity = (0..80).fold(Entity::new(primary.key.clone()), |entity, number| entity.with(property(number), 7));
-        let of = Deriving { view: &view, primary: &primary, entity: &entity };
+        let primary = Primary {
+            table: source.table.clone(),
+            key: EntityKey::new("p", "r").unwrap(),
+        };
+        let view = View {
+            name: ViewName::new("sums").unwrap(),
+            source,
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
+        let entity = (0..80).fold(Entity::new(primary.key.clone()), |entity, number| {
+            entity.with(property(number), 7)
+        });
+        let of = Deriving {
+            view: &view,
+            primary: &primary,
+            entity: &entity,
+        };
         assert!(contribution(&of, &figures(50)).is_ok());
         let error = contribution(&of, &figures(80)).unwrap_err();
-        assert!(matches!(*error, DeriveError::LongContribution { units, .. } if units > limits::CONTRIBUTION_UTF16_UNITS), "{error}");
+        assert!(
+            matches!(*error, DeriveError::LongContribution { units, .. } if units > limits::CONTRIBUTION_UTF16_UNITS),
+            "{error}"
+        );
     }
 }

@@ -20,17 +20,31 @@ pub(super) fn values(
     for (name, template) in set {
         let value = match template.bare_property() {
             // A property as it is keeps its type.
-            Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {
-                of.entity.get(property).filter(|value| value.as_str() != Some("")).cloned()
-            }
-            _ => template.render_text(of.entity).map_err(|source| of.unrendered("set", source))?.map(EdmValue::String),
+            Some(property) if !matches!(property, "PartitionKey" | "RowKey") => of
+                .entity
+                .get(property)
+                .filter(|value| value.as_str() != Some(""))
+                .cloned(),
+            _ => template
+                .render_text(of.entity)
+                .map_err(|source| of.unrendered("set", source))?
+                .map(EdmValue::String),
         };
         values.extend(value.map(|value| (name.clone(), value)));
     }
     if values.is_empty() {
         return Ok(None);
     }
-    let row = Entity { key: key.clone(), properties: values };
-    row.check().map_err(|source| Box::new(DeriveError::Item { view: of.view.name.clone(), primary: of.primary.clone(), source }))?;
+    let row = Entity {
+        key: key.clone(),
+        properties: values,
+    };
+    row.check().map_err(|source| {
+        Box::new(DeriveError::Item {
+            view: of.view.name.clone(),
+            primary: of.primary.clone(),
+            source,
+        })
+    })?;
     Ok(Some(row.properties))
 }

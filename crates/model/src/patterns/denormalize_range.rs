@@ -18,22 +18,49 @@ use crate::model::{Key, limits};
 const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
 /// The claim of a primary, where it has one.
-pub(super) fn claim(of: &Deriving<'_>, range: &DenormalizeRange) -> Result<Option<Claim>, Box<DeriveError>> {
-    let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else { return Ok(None) };
-    let pk = range.partition_key.render_as(Escaping::WhereForbidden, of.entity).map_err(|source| of.unrendered("partition_key", source))?;
-    let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else { return Ok(None) };
+pub(super) fn claim(
+    of: &Deriving<'_>,
+    range: &DenormalizeRange,
+) -> Result<Option<Claim>, Box<DeriveError>> {
+    let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else {
+        return Ok(None);
+    };
+    let pk = range
+        .partition_key
+        .render_as(Escaping::WhereForbidden, of.entity)
+        .map_err(|source| of.unrendered("partition_key", source))?;
+    let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else {
+        return Ok(None);
+    };
     let TableRef { account, table } = range.target.at(&pk);
-    let reach = Reach { account, table, pk, from, before };
-    let claim = Claim { one: of.primary.key.clone(), reach, values };
+    let reach = Reach {
+        account,
+        table,
+        pk,
+        from,
+        before,
+    };
+    let claim = Claim {
+        one: of.primary.key.clone(),
+        reach,
+        values,
+    };
     let units = claim.member().to_string().encode_utf16().count();
     if units > limits::CLAIM_UTF16_UNITS {
-        return Err(Box::new(DeriveError::LongClaim { view: of.view.name.clone(), primary: of.primary.clone(), units }));
+        return Err(Box::new(DeriveError::LongClaim {
+            view: of.view.name.clone(),
+            primary: of.primary.clone(),
+            units,
+        }));
     }
     Ok(Some(claim))
 }
 
 /// The first row key and the one behind the last; `None` where the primary has no range.
-fn ends(of: &Deriving<'_>, rows: &RangeRows) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
+fn ends(
+    of: &Deriving<'_>,
+    rows: &RangeRows,
+) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
     let first = || Key::new("").ok();
     Ok(match rows {
         RangeRows::All => first().map(|first| (first, None)),
@@ -58,11 +85,25 @@ fn ends(of: &Deriving<'_>, rows: &RangeRows) -> Result<Option<(Key, Option<Key>)
     })
 }
 
-fn end(of: &Deriving<'_>, part: &'static str, template: &Template) -> Result<Option<Key>, Box<DeriveError>> {
-    let key = template.render_as(Escaping::WhereForbidden, of.entity).map_err(|source| of.unrendered(part, source))?;
-    if let Some(found) = key.as_ref().and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT)) {
+fn end(
+    of: &Deriving<'_>,
+    part: &'static str,
+    template: &Template,
+) -> Result<Option<Key>, Box<DeriveError>> {
+    let key = template
+        .render_as(Escaping::WhereForbidden, of.entity)
+        .map_err(|source| of.unrendered(part, source))?;
+    if let Some(found) = key
+        .as_ref()
+        .and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT))
+    {
         let (view, primary) = (of.view.name.clone(), of.primary.clone());
-        return Err(Box::new(DeriveError::RangeEnd { view, part, primary, found }));
+        return Err(Box::new(DeriveError::RangeEnd {
+            view,
+            part,
+            primary,
+            found,
+        }));
     }
     Ok(key)
 }

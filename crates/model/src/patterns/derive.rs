@@ -2,8 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{aggregate, denormalize, denormalize_range, documents, index_entity, large_entity, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf, TableRef, View};
+use super::{
+    aggregate, denormalize, denormalize_range, documents, index_entity, large_entity,
+    secondary_index,
+};
+use crate::catalog::{
+    BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf,
+    TableRef, View,
+};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
@@ -11,7 +17,10 @@ use crate::model::job::Primary;
 use crate::model::large::{Pointer, ValueFolder};
 use crate::model::sink::{self, FieldError};
 use crate::model::template::{RenderError, Template};
-use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
+use crate::model::{
+    AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site,
+    ViewName, limits, odata,
+};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +63,9 @@ impl Content {
         match self {
             Self::Row(_) => false,
             Self::Member | Self::Value(_) => listed == Some(etag),
-            Self::Properties(values) => listed == Some(etag) && etag.is_token_of(odata::digest(values)),
+            Self::Properties(values) => {
+                listed == Some(etag) && etag.is_token_of(odata::digest(values))
+            }
             Self::Document(document) => document.token() == *etag,
         }
     }
@@ -160,7 +171,9 @@ pub enum DeriveError {
         property: String,
     },
     /// A member over its limit.
-    #[error("view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed")]
+    #[error(
+        "view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed"
+    )]
     LongMember {
         /// The view.
         view: ViewName,
@@ -196,7 +209,9 @@ pub enum DeriveError {
         units: usize,
     },
     /// A range with an end that stores do not agree on.
-    #[error("view {view}: the {part} of {primary} contains {found:?}; the ends of a range may contain characters below U+D7FE only")]
+    #[error(
+        "view {view}: the {part} of {primary} contains {found:?}; the ends of a range may contain characters below U+D7FE only"
+    )]
     RangeEnd {
         /// The view.
         view: ViewName,
@@ -221,7 +236,9 @@ pub enum DeriveError {
         source: FieldError,
     },
     /// Two views, or one view and its source, want one row.
-    #[error("the views {first} and {second} both derive {address} from {primary}: give one of them another key")]
+    #[error(
+        "the views {first} and {second} both derive {address} from {primary}: give one of them another key"
+    )]
     SameRow {
         /// One view.
         first: ViewName,
@@ -233,7 +250,9 @@ pub enum DeriveError {
         primary: Primary,
     },
     /// A view derives the primary's own row.
-    #[error("view {view} derives the row of {primary} itself: give the view another table, or a literal prefix in its row_key")]
+    #[error(
+        "view {view} derives the row of {primary} itself: give the view another table, or a literal prefix in its row_key"
+    )]
     OwnRow {
         /// The view.
         view: ViewName,
@@ -252,9 +271,16 @@ pub enum DeriveError {
 
 /// Whether a view keeps a copy of this primary under a key, as the primary is now.
 pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &EntityKey) -> bool {
-    let deriving = Deriving { view, primary, entity };
-    let Form::Copies { rows, .. } = view.form() else { return false };
-    deriving.applies(&BTreeSet::new()) == Some(true) && deriving.keys(&rows).is_ok_and(|keys| keys.contains(key))
+    let deriving = Deriving {
+        view,
+        primary,
+        entity,
+    };
+    let Form::Copies { rows, .. } = view.form() else {
+        return false;
+    };
+    deriving.applies(&BTreeSet::new()) == Some(true)
+        && deriving.keys(&rows).is_ok_and(|keys| keys.contains(key))
 }
 
 /// The item derived by one view.
@@ -275,21 +301,35 @@ pub(super) struct Deriving<'a> {
 impl Deriving<'_> {
     /// Whether the view's condition holds whatever values these properties have; `None` where it depends on them.
     fn applies(&self, unknown: &BTreeSet<&str>) -> Option<bool> {
-        self.view.when.as_ref().map_or(Some(true), |when| when.decided(self.entity, &|name| unknown.contains(name)))
+        self.view.when.as_ref().map_or(Some(true), |when| {
+            when.decided(self.entity, &|name| unknown.contains(name))
+        })
     }
 
     /// Whether there are items by the keys and values of the primary, whatever the condition says, or cannot be told to be none, since they
     /// are computed from values that are not known: a key without another property has none.
     fn has_items(&self, unknown: &BTreeSet<&str>) -> bool {
-        let keys = self.view.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        let keys = self
+            .view
+            .rows()
+            .into_iter()
+            .flat_map(|rows| [rows.partition_key, rows.row_key]);
         let is_missing = |name: &str| {
             let is_known = !unknown.contains(name) && !["PartitionKey", "RowKey"].contains(&name);
-            is_known && self.entity.get(name).is_none_or(|value| matches!(value, EdmValue::String(text) if text.is_empty()))
+            is_known
+                && self
+                    .entity
+                    .get(name)
+                    .is_none_or(|value| matches!(value, EdmValue::String(text) if text.is_empty()))
         };
         if keys.flat_map(Template::properties).any(is_missing) {
             return false;
         }
-        let is_computed_from_unknown = self.view.composed_of().iter().any(|name| unknown.contains(name));
+        let is_computed_from_unknown = self
+            .view
+            .composed_of()
+            .iter()
+            .any(|name| unknown.contains(name));
         is_computed_from_unknown || !matches!(self.items(), Ok(items) if items.is_empty())
     }
 
@@ -303,17 +343,25 @@ impl Deriving<'_> {
             None => self.view.computed(),
             Some(false) => return None,
         };
-        computed.into_iter().find(|name| in_blobs.contains(*name)).filter(|_| self.has_items(in_blobs))
+        computed
+            .into_iter()
+            .find(|name| in_blobs.contains(*name))
+            .filter(|_| self.has_items(in_blobs))
     }
 
     /// The keys of the rows that its items lie in: one, one for each value of a list, or none.
     fn keys(&self, rows: &RowForm<'_>) -> Result<BTreeSet<EntityKey>, Box<DeriveError>> {
-        let templates = [("partition_key", rows.partition_key), ("row_key", rows.row_key)];
+        let templates = [
+            ("partition_key", rows.partition_key),
+            ("row_key", rows.row_key),
+        ];
         let key = |each: Option<(&str, &EdmValue)>| {
             let [pk, rk] = templates.map(|(part, template)| {
                 let rendered = match each {
                     None => template.render_as(rows.escaping, self.entity),
-                    Some((property, value)) => template.render_with_value(rows.escaping, self.entity, property, value),
+                    Some((property, value)) => {
+                        template.render_with_value(rows.escaping, self.entity, property, value)
+                    }
                 };
                 rendered.map_err(|source| self.unrendered(part, source))
             });
@@ -326,32 +374,51 @@ impl Deriving<'_> {
             return Ok(key(None)?.into_iter().collect());
         };
         let property = field.property();
-        let values = list.values(self.entity, property).map_err(|message| self.unrendered(part, RenderError { message }))?;
-        values.iter().filter_map(|value| key(Some((property, value))).transpose()).collect()
+        let values = list
+            .values(self.entity, property)
+            .map_err(|message| self.unrendered(part, RenderError { message }))?;
+        values
+            .iter()
+            .filter_map(|value| key(Some((property, value))).transpose())
+            .collect()
     }
 
     /// The items, by the form of the view.
     fn items(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
         let derived = match self.view.form() {
-            Form::Copies { rows, select } => {
-                self.in_rows(&rows, |key| Ok(Some((None, Content::Row(secondary_index::copy(self, select, key))))))?
-            }
+            Form::Copies { rows, select } => self.in_rows(&rows, |key| {
+                Ok(Some((
+                    None,
+                    Content::Row(secondary_index::copy(self, select, key)),
+                )))
+            })?,
             Form::Lists { rows, members } => self.in_rows(&rows, |_| {
                 let member = match members {
-                    Members::Rendered { templates, .. } => index_entity::membership(self, templates)?,
-                    Members::Contributions(figures) => Some(aggregate::contribution(self, figures)?),
+                    Members::Rendered { templates, .. } => {
+                        index_entity::membership(self, templates)?
+                    }
+                    Members::Contributions(figures) => {
+                        Some(aggregate::contribution(self, figures)?)
+                    }
                 };
                 Ok(member.map(|member| (Some(Part::Member(member)), Content::Member)))
             })?,
             Form::Properties { rows, set } => self.in_rows(&rows, |key| {
-                Ok(denormalize::values(self, set, key)?.map(|values| (Some(Part::Properties), Content::Properties(values))))
+                Ok(denormalize::values(self, set, key)?
+                    .map(|values| (Some(Part::Properties), Content::Properties(values))))
             })?,
             Form::BlobLists(lists) => self.in_list(lists)?.into_iter().collect(),
             Form::Claims(range) => self.claim(range)?.into_iter().collect(),
             Form::Documents(documents) => vec![self.in_sink(documents)?],
             Form::Values(large) => {
-                let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
-                large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect()
+                let shelf = Shelf::Blobs {
+                    account: large.account.clone(),
+                    container: large.container.clone(),
+                };
+                large_entity::blobs(self)
+                    .into_iter()
+                    .filter_map(|pointer| value(&shelf, pointer))
+                    .collect()
             }
         };
         Ok(derived)
@@ -367,28 +434,59 @@ impl Deriving<'_> {
             let item = item(&key)?;
             let TableRef { account, table } = rows.target.at(&key.pk);
             let site = Site::Row { table, key };
-            Ok(item.map(|(part, content)| Derived { account, site, part, content }))
+            Ok(item.map(|(part, content)| Derived {
+                account,
+                site,
+                part,
+                content,
+            }))
         };
-        self.keys(rows)?.into_iter().filter_map(|key| derived(key).transpose()).collect()
+        self.keys(rows)?
+            .into_iter()
+            .filter_map(|key| derived(key).transpose())
+            .collect()
     }
 
     /// The item in a list that is a blob.
     fn in_list(&self, lists: &BlobLists) -> Result<Option<Derived>, Box<DeriveError>> {
         let name = lists.name.of(self.entity).map_err(|source| match source {
             PlaceError::Render(source) => self.unrendered("name", source),
-            PlaceError::Name(_) => Box::new(DeriveError::Place { view: self.view.name.clone(), primary: self.primary.clone(), source }),
+            PlaceError::Name(_) => Box::new(DeriveError::Place {
+                view: self.view.name.clone(),
+                primary: self.primary.clone(),
+                source,
+            }),
         })?;
-        let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?) else { return Ok(None) };
+        let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?)
+        else {
+            return Ok(None);
+        };
         let account = lists.accounts.holder(name.as_str()).clone();
-        let site = Site::Blob { container: lists.container.clone(), name };
-        Ok(Some(Derived { account, site, part: Some(Part::Member(member)), content: Content::Member }))
+        let site = Site::Blob {
+            container: lists.container.clone(),
+            name,
+        };
+        Ok(Some(Derived {
+            account,
+            site,
+            part: Some(Part::Member(member)),
+            content: Content::Member,
+        }))
     }
 
     /// The document in a sink.
     fn in_sink(&self, documents: &Documents) -> Result<Derived, Box<DeriveError>> {
         let content = Content::Document(documents::document(self, documents)?);
-        let site = Site::Document { collection: documents.collection.clone(), key: sink::key(self.primary) };
-        Ok(Derived { account: documents.sink.clone(), site, part: None, content })
+        let site = Site::Document {
+            collection: documents.collection.clone(),
+            key: sink::key(self.primary),
+        };
+        Ok(Derived {
+            account: documents.sink.clone(),
+            site,
+            part: None,
+            content,
+        })
     }
 
     /// Its claim on a range.
@@ -396,7 +494,10 @@ impl Deriving<'_> {
         let claim = denormalize_range::claim(self, range)?;
         Ok(claim.map(|claim| Derived {
             account: claim.reach.account.clone(),
-            site: Site::Row { table: claim::table(), key: claim::place(&self.view.name, &claim.reach.table, &claim.reach.pk) },
+            site: Site::Row {
+                table: claim::table(),
+                key: claim::place(&self.view.name, &claim.reach.table, &claim.reach.pk),
+            },
             part: Some(Part::Member(claim.member())),
             content: Content::Member,
         }))
@@ -404,27 +505,57 @@ impl Deriving<'_> {
 
     /// A template of the view cannot be rendered.
     pub(super) fn unrendered(&self, part: &'static str, source: RenderError) -> Box<DeriveError> {
-        Box::new(DeriveError::Render { view: self.view.name.clone(), part, primary: self.primary.clone(), source })
+        Box::new(DeriveError::Render {
+            view: self.view.name.clone(),
+            part,
+            primary: self.primary.clone(),
+            source,
+        })
     }
 }
 
 /// A large value's blob or file.
 fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
-    Some(Derived { account: shelf.account().clone(), site: shelf.site(&pointer)?, part: None, content: Content::Value(pointer) })
+    Some(Derived {
+        account: shelf.account().clone(),
+        site: shelf.site(&pointer)?,
+        part: None,
+        content: Content::Value(pointer),
+    })
 }
 
 /// The items that should exist because of a primary; none for a primary that is absent. A view that cannot derive its own is left out by
 /// itself; more items than a footprint lists are an error of the whole.
-pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<Derivation, Box<DeriveError>> {
+pub fn derive(
+    catalog: &Catalog,
+    source: &TableRef,
+    entity: Option<&Entity>,
+) -> Result<Derivation, Box<DeriveError>> {
     let mut derivation = Derivation::default();
-    let Some(entity) = entity else { return Ok(derivation) };
-    let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+    let Some(entity) = entity else {
+        return Ok(derivation);
+    };
+    let primary = Primary {
+        table: source.table.clone(),
+        key: entity.key.clone(),
+    };
     let in_blobs = large_entity::in_blobs(entity);
     for view in catalog.views_of(source) {
-        let of = Deriving { view, primary: &primary, entity };
+        let of = Deriving {
+            view,
+            primary: &primary,
+            entity,
+        };
         if let Some(property) = of.falsified(&in_blobs) {
             let (view, property) = (view.name.clone(), property.to_owned());
-            derivation.failed.insert(view.clone(), Box::new(DeriveError::InBlob { view, primary: primary.clone(), property }));
+            derivation.failed.insert(
+                view.clone(),
+                Box::new(DeriveError::InBlob {
+                    view,
+                    primary: primary.clone(),
+                    property,
+                }),
+            );
             continue;
         }
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
@@ -436,7 +567,11 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         }
     }
     let count = derivation.items.len();
-    if count > limits::ITEMS_PER_PRIMARY { Err(Box::new(DeriveError::TooMany { primary, count })) } else { Ok(derivation) }
+    if count > limits::ITEMS_PER_PRIMARY {
+        Err(Box::new(DeriveError::TooMany { primary, count }))
+    } else {
+        Ok(derivation)
+    }
 }
 
 /// The properties of an entity that views, rules and archives compute from, as it is to be written: nothing could be computed from pointers in
@@ -447,9 +582,16 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
         return BTreeSet::new();
     }
     let mut names = catalog.computed_beside_views(source);
-    let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+    let primary = Primary {
+        table: source.table.clone(),
+        key: entity.key.clone(),
+    };
     for view in catalog.views_of(source) {
-        let of = Deriving { view, primary: &primary, entity };
+        let of = Deriving {
+            view,
+            primary: &primary,
+            entity,
+        };
         // The names of other properties decide nothing: its items need not be derived.
         if view.computed().is_disjoint(&may_go) || !of.has_items(&may_go) {
             continue;
@@ -474,20 +616,58 @@ fn of_view(
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let Deriving { view, primary, .. } = of;
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
-    for Derived { account, site, part, content } in of.items()? {
-        let address = ItemAddress { view: view.name.clone(), account, site, part };
+    for Derived {
+        account,
+        site,
+        part,
+        content,
+    } in of.items()?
+    {
+        let address = ItemAddress {
+            view: view.name.clone(),
+            account,
+            site,
+            part,
+        };
         let primary = || (*primary).clone();
-        if address.site.row() == Some((&source.table, &of.primary.key)) && address.account == source.account {
-            return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary: primary() }));
+        if address.site.row() == Some((&source.table, &of.primary.key))
+            && address.account == source.account
+        {
+            return Err(Box::new(DeriveError::OwnRow {
+                view: view.name.clone(),
+                primary: primary(),
+            }));
         }
-        if let Some(other) = others.keys().chain(items.keys()).find(|other| in_the_way(other, &address)) {
+        if let Some(other) = others
+            .keys()
+            .chain(items.keys())
+            .find(|other| in_the_way(other, &address))
+        {
             let (first, second) = (other.view.clone(), view.name.clone());
-            return Err(Box::new(DeriveError::SameRow { first, second, address, primary: primary() }));
+            return Err(Box::new(DeriveError::SameRow {
+                first,
+                second,
+                address,
+                primary: primary(),
+            }));
         }
         if let Content::Row(entity) = &content {
-            entity.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary(), source }))?;
+            entity.check().map_err(|source| {
+                Box::new(DeriveError::Item {
+                    view: view.name.clone(),
+                    primary: primary(),
+                    source,
+                })
+            })?;
         }
-        items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
+        items.insert(
+            address,
+            Item {
+                content,
+                generation: catalog.generations.of(&view.name),
+                on_conflict: view.on_conflict,
+            },
+        );
     }
     Ok(items)
 }
@@ -500,15 +680,41 @@ pub fn values(
     folder: &ValueFolder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
-    let pointers = entity.map(|entity| large_entity::owned(folder, entity)).unwrap_or_default();
+    let pointers = entity
+        .map(|entity| large_entity::owned(folder, entity))
+        .unwrap_or_default();
     if pointers.len() > limits::ITEMS_PER_PRIMARY {
-        return Err(Box::new(DeriveError::TooMany { primary: primary.clone(), count: pointers.len() }));
+        return Err(Box::new(DeriveError::TooMany {
+            primary: primary.clone(),
+            count: pointers.len(),
+        }));
     }
     let generation = catalog.generations.of(view);
-    let item = |Derived { account, site, part, content }| {
-        (ItemAddress { view: view.clone(), account, site, part }, Item { content, generation, on_conflict: OnConflict::default() })
+    let item = |Derived {
+                    account,
+                    site,
+                    part,
+                    content,
+                }| {
+        (
+            ItemAddress {
+                view: view.clone(),
+                account,
+                site,
+                part,
+            },
+            Item {
+                content,
+                generation,
+                on_conflict: OnConflict::default(),
+            },
+        )
     };
-    Ok(pointers.into_iter().filter_map(|pointer| value(shelf, pointer)).map(item).collect())
+    Ok(pointers
+        .into_iter()
+        .filter_map(|pointer| value(shelf, pointer))
+        .map(item)
+        .collect())
 }
 
 /// Whether two items cannot both lie where they would. Properties of two views get along on one entity.

@@ -15,13 +15,19 @@ use crate::model::template::Template;
 use crate::model::{EdmValue, SinkDocument};
 
 /// The document of a primary.
-pub(super) fn document(of: &Deriving<'_>, documents: &Documents) -> Result<SinkDocument, Box<DeriveError>> {
+pub(super) fn document(
+    of: &Deriving<'_>,
+    documents: &Documents,
+) -> Result<SinkDocument, Box<DeriveError>> {
     let fields = documents.fields.iter().map(|(name, template)| {
         let typed = documents.types.get(name);
-        let say = |value: &EdmValue| typed.map_or_else(|| field(value), |column| column.value(value));
+        let say =
+            |value: &EdmValue| typed.map_or_else(|| field(value), |column| column.value(value));
         Ok((name.clone(), value(of, name, template, &say)?))
     });
-    Ok(SinkDocument(fields.collect::<Result<BTreeMap<String, Value>, Box<DeriveError>>>()?))
+    Ok(SinkDocument(
+        fields.collect::<Result<BTreeMap<String, Value>, Box<DeriveError>>>()?,
+    ))
 }
 
 /// The value of a field, in the words of the store.
@@ -32,10 +38,20 @@ fn value(
     say: &dyn Fn(&EdmValue) -> Result<Value, FieldError>,
 ) -> Result<Value, Box<DeriveError>> {
     let said = match template.bare_property() {
-        Some(property) if !matches!(property, "PartitionKey" | "RowKey") => of.entity.get(property).map(say),
-        _ => template.render_text(of.entity).map_err(|source| of.unrendered("fields", source))?.map(|text| say(&text.into())),
+        Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {
+            of.entity.get(property).map(say)
+        }
+        _ => template
+            .render_text(of.entity)
+            .map_err(|source| of.unrendered("fields", source))?
+            .map(|text| say(&text.into())),
     };
     said.unwrap_or(Ok(Value::Null)).map_err(|source| {
-        Box::new(DeriveError::Field { view: of.view.name.clone(), primary: of.primary.clone(), field: name.to_owned(), source })
+        Box::new(DeriveError::Field {
+            view: of.view.name.clone(),
+            primary: of.primary.clone(),
+            field: name.to_owned(),
+            source,
+        })
     })
 }

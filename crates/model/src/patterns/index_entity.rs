@@ -9,10 +9,16 @@ use crate::model::template::Template;
 use crate::model::{Member, limits};
 
 /// The membership of a primary, where it has one.
-pub(super) fn membership(of: &Deriving<'_>, member: &[Template]) -> Result<Option<Member>, Box<DeriveError>> {
+pub(super) fn membership(
+    of: &Deriving<'_>,
+    member: &[Template],
+) -> Result<Option<Member>, Box<DeriveError>> {
     let mut texts = Vec::with_capacity(member.len());
     for template in member {
-        match template.render_text(of.entity).map_err(|source| of.unrendered("member", source))? {
+        match template
+            .render_text(of.entity)
+            .map_err(|source| of.unrendered("member", source))?
+        {
             Some(text) => texts.push(text),
             None => return Ok(None),
         }
@@ -20,7 +26,11 @@ pub(super) fn membership(of: &Deriving<'_>, member: &[Template]) -> Result<Optio
     let member = Member(texts);
     let units = member.to_string().encode_utf16().count();
     if units > limits::MEMBER_UTF16_UNITS {
-        return Err(Box::new(DeriveError::LongMember { view: of.view.name.clone(), primary: of.primary.clone(), units }));
+        return Err(Box::new(DeriveError::LongMember {
+            view: of.view.name.clone(),
+            primary: of.primary.clone(),
+            units,
+        }));
     }
     Ok(Some(member))
 }

@@ -20,18 +20,31 @@ pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
 
 /// The blobs that an entity points to and that lie in its folder, each once.
 pub(super) fn owned(folder: &ValueFolder, entity: &Entity) -> BTreeSet<Pointer> {
-    large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
+    large::pointers(folder, entity)
+        .map(|(_, pointer)| pointer)
+        .collect()
 }
 
 /// The properties of an entity with values in blobs: those with a pointer in the row.
 pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
-    entity.user_properties().filter(|(_, value)| Pointer::of(value).is_some()).map(|(name, _)| name.as_str()).collect()
+    entity
+        .user_properties()
+        .filter(|(_, value)| Pointer::of(value).is_some())
+        .map(|(name, _)| name.as_str())
+        .collect()
 }
 
 /// The properties of an entity with values that lie in blobs, or that might: no pointer is longer.
 pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
-    let may = |value: &EdmValue| Pointer::of(value).is_some() || content_len(value).is_some_and(|bytes| bytes > POINTER_BYTES);
-    entity.user_properties().filter(|(_, value)| may(value)).map(|(name, _)| name.as_str()).collect()
+    let may = |value: &EdmValue| {
+        Pointer::of(value).is_some()
+            || content_len(value).is_some_and(|bytes| bytes > POINTER_BYTES)
+    };
+    entity
+        .user_properties()
+        .filter(|(_, value)| may(value))
+        .map(|(name, _)| name.as_str())
+        .collect()
 }
 
 /// A value is too large for its row, and nothing could be computed from a pointer in its place.
@@ -65,7 +78,8 @@ pub fn outgoing(
         if stays && breaks_a_limit(value) {
             return Err(ComputedFrom(name.clone()));
         }
-        let declared = large.properties.contains(name) && content_len(value).is_some_and(|bytes| bytes as u64 > large.threshold);
+        let declared = large.properties.contains(name)
+            && content_len(value).is_some_and(|bytes| bytes as u64 > large.threshold);
         if !stays && (declared || breaks_a_limit(value)) {
             names.push(name.clone());
         }
@@ -76,9 +90,14 @@ pub fn outgoing(
     // The largest go first, as long as going makes the entity smaller.
     for all in [false, true] {
         while entity.size() > room {
-            let may_go = entity.user_properties().filter(|(name, _)| (all || brought(name)) && !computed.contains(*name));
-            let sizes = may_go.filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
-            let Some((size, name)) = sizes.max() else { break };
+            let may_go = entity
+                .user_properties()
+                .filter(|(name, _)| (all || brought(name)) && !computed.contains(*name));
+            let sizes =
+                may_go.filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
+            let Some((size, name)) = sizes.max() else {
+                break;
+            };
             if size <= POINTER_BYTES {
                 break;
             }
@@ -128,7 +147,10 @@ pub const fn content_type(value: &EdmValue) -> &'static str {
 fn breaks_a_limit(value: &EdmValue) -> bool {
     match value {
         // A UTF-16 unit takes at least one byte of UTF-8.
-        EdmValue::String(text) => text.len() > limits::STRING_UTF16_UNITS && text.encode_utf16().count() > limits::STRING_UTF16_UNITS,
+        EdmValue::String(text) => {
+            text.len() > limits::STRING_UTF16_UNITS
+                && text.encode_utf16().count() > limits::STRING_UTF16_UNITS
+        }
         EdmValue::Binary(bytes) => bytes.len() > limits::BINARY_BYTES,
         _ => false,
     }
@@ -143,25 +165,52 @@ mod tests {
 
     fn view(properties: &[&str], threshold: u64) -> LargeEntity {
         let properties = properties.iter().map(|name| (*name).to_owned()).collect();
-        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold }
+        LargeEntity {
+            account: AccountName::main(),
+            container: ContainerName::new("large").unwrap(),
+            properties,
+            threshold,
+        }
     }
 
     fn entity() -> Entity {
         Entity::new(EntityKey::new("p", "r").unwrap())
     }
 
-    fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl Fn(&str) -> bool) -> Vec<String> {
+    fn outgoing(
+        large: &LargeEntity,
+        entity: &Entity,
+        room: usize,
+        brought: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         super::outgoing(large, entity, room, &BTreeSet::new(), brought).unwrap()
     }
 
     #[test]
     fn what_is_computed_from_stays_or_is_refused() {
         let computed = BTreeSet::from(["Tags".to_owned()]);
-        let outgoing = |entity: &Entity, room| super::outgoing(&view(&["Tags", "Photo"], 100), entity, room, &computed, |_| true);
-        let small = entity().with("Tags", "x".repeat(30_000)).with("Photo", "x".repeat(20_000));
+        let outgoing = |entity: &Entity, room| {
+            super::outgoing(
+                &view(&["Tags", "Photo"], 100),
+                entity,
+                room,
+                &computed,
+                |_| true,
+            )
+        };
+        let small = entity()
+            .with("Tags", "x".repeat(30_000))
+            .with("Photo", "x".repeat(20_000));
         assert_eq!(outgoing(&small, ROOM), Ok(vec!["Photo".to_owned()]));
-        assert_eq!(outgoing(&small.clone().with("Photo", "x"), 10_000), Ok(Vec::new()), "it does not fit, which its limits tell");
-        assert_eq!(outgoing(&small.with("Tags", "x".repeat(32_769)), ROOM), Err(ComputedFrom("Tags".to_owned())));
+        assert_eq!(
+            outgoing(&small.clone().with("Photo", "x"), 10_000),
+            Ok(Vec::new()),
+            "it does not fit, which its limits tell"
+        );
+        assert_eq!(
+            outgoing(&small.with("Tags", "x".repeat(32_769)), ROOM),
+            Err(ComputedFrom("Tags".to_owned()))
+        );
     }
 
     #[test]
@@ -171,7 +220,15 @@ mod tests {
             .with("Resume", "x".repeat(100))
             .with("Name", "x".repeat(5_000))
             .with("Age", 7);
-        assert_eq!(outgoing(&view(&["Photo", "Resume", "Age"], 100), &entity, ROOM, |_| true), ["Photo"]);
+        assert_eq!(
+            outgoing(
+                &view(&["Photo", "Resume", "Age"], 100),
+                &entity,
+                ROOM,
+                |_| true
+            ),
+            ["Photo"]
+        );
         assert!(outgoing(&view(&["Photo"], 101), &entity, ROOM, |_| true).is_empty());
     }
 
@@ -187,20 +244,37 @@ mod tests {
 
     #[test]
     fn what_was_there_before_stays_as_long_as_the_entity_fits() {
-        let small = entity().with("Photo", "x".repeat(200)).with("Resume", "x".repeat(200));
+        let small = entity()
+            .with("Photo", "x".repeat(200))
+            .with("Resume", "x".repeat(200));
         let brought = |name: &str| name == "Resume";
-        assert_eq!(outgoing(&view(&["Photo", "Resume"], 100), &small, ROOM, brought), ["Resume"]);
-        let large = (0..20).fold(entity(), |entity, i| entity.with(format!("P{i:02}"), "x".repeat(30_000 + i)));
+        assert_eq!(
+            outgoing(&view(&["Photo", "Resume"], 100), &small, ROOM, brought),
+            ["Resume"]
+        );
+        let large = (0..20).fold(entity(), |entity, i| {
+            entity.with(format!("P{i:02}"), "x".repeat(30_000 + i))
+        });
         let names = outgoing(&view(&[], 1), &large, ROOM, |name| name == "P00");
-        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["P00", "P19", "P18"]);
+        assert_eq!(
+            names.iter().map(String::as_str).collect::<Vec<_>>(),
+            ["P00", "P19", "P18"]
+        );
     }
 
     #[test]
     fn an_entity_over_a_mebibyte_sheds_its_largest_values_until_it_fits() {
-        let large = (0..20).fold(entity(), |entity, i| entity.with(format!("P{i:02}"), "x".repeat(30_000 + i)));
+        let large = (0..20).fold(entity(), |entity, i| {
+            entity.with(format!("P{i:02}"), "x".repeat(30_000 + i))
+        });
         let names = outgoing(&view(&[], 1), &large, ROOM, |_| true);
-        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["P19", "P18", "P17"]);
-        let left = names.iter().fold(large.clone(), |entity, name| entity.with(name.clone(), stand_in()));
+        assert_eq!(
+            names.iter().map(String::as_str).collect::<Vec<_>>(),
+            ["P19", "P18", "P17"]
+        );
+        let left = names.iter().fold(large.clone(), |entity, name| {
+            entity.with(name.clone(), stand_in())
+        });
         assert!(left.check().is_ok());
         assert!(outgoing(&view(&[], 1), &large, usize::MAX, |_| true).is_empty());
     }

@@ -16,5 +16,7 @@ mod ownership;
 pub mod sample;
 mod secondary_index;
 
-pub use derive::{Content, Derivation, DeriveError, Item, computed_from, derive, has_copy_at, values};
+pub use derive::{
+    Content, Derivation, DeriveError, Item, computed_from, derive, has_copy_at, values,
+};
 pub use ownership::{Claimant, Claimed};

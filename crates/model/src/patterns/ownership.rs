@@ -4,7 +4,10 @@
 //! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with the items
 //! that the view makes of this primary: its table, container, folder or index, and the name or key there.
 
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef, TargetRef, View};
+use crate::catalog::{
+    BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef,
+    TargetRef, View,
+};
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
 use crate::model::large::ValueFolder;
@@ -42,23 +45,41 @@ impl Claimant<'_> {
             return self.judge_filed(filing, address);
         }
         let generations = &self.catalog.generations;
-        let declared = self.catalog.views_of(self.source).find(|view| view.name == address.view);
+        let declared = self
+            .catalog
+            .views_of(self.source)
+            .find(|view| view.name == address.view);
         if declared.is_some_and(|view| self.is_of(view, address)) {
             return Claimed::Present;
         }
         let changed = self.catalog.declares(&address.view) && generations.of(&address.view) > 1;
-        let retired = generations.retired.get(&address.view).is_some_and(|(_, source)| source.has(self.source));
+        let retired = generations
+            .retired
+            .get(&address.view)
+            .is_some_and(|(_, source)| source.has(self.source));
         // Items that an older worker must leave alone are not judged by it.
-        let unknown = !self.catalog.declares(&address.view) && !generations.retired.contains_key(&address.view);
-        if (changed || retired || unknown) && self.may_have_been(address) { Claimed::Former } else { Claimed::Foreign }
+        let unknown = !self.catalog.declares(&address.view)
+            && !generations.retired.contains_key(&address.view);
+        if (changed || retired || unknown) && self.may_have_been(address) {
+            Claimed::Former
+        } else {
+            Claimed::Foreign
+        }
     }
 
     /// Large values of an archived entity, beside its document.
     fn judge_filed(&self, filing: &Filing, address: &ItemAddress) -> Claimed {
         match (&address.site, &filing.shelf) {
             (Site::File { dir, name }, Shelf::Files { account, dir: own }) => {
-                let own = address.view == filing.view && address.account == *account && dir == own && self.folder.has(name);
-                if own && address.part.is_none() { Claimed::Present } else { Claimed::Foreign }
+                let own = address.view == filing.view
+                    && address.account == *account
+                    && dir == own
+                    && self.folder.has(name);
+                if own && address.part.is_none() {
+                    Claimed::Present
+                } else {
+                    Claimed::Foreign
+                }
             }
             (Site::Blob { name, .. }, _) if address.part.is_none() => {
                 if address.view == filing.view && self.folder.has(name) {
@@ -85,43 +106,79 @@ impl Claimant<'_> {
         };
         match view.form() {
             Form::Copies { rows, .. } => whole && lies_in(rows.target),
-            Form::Properties { rows, .. } => address.part == Some(Part::Properties) && lies_in(rows.target),
+            Form::Properties { rows, .. } => {
+                address.part == Some(Part::Properties) && lies_in(rows.target)
+            }
             Form::Lists { rows, members } => member.is_some_and(|member| {
                 lies_in(rows.target)
                     && match members {
-                        Members::Rendered { templates, .. } => self.is_named_by(member, templates, &address.site),
+                        Members::Rendered { templates, .. } => {
+                            self.is_named_by(member, templates, &address.site)
+                        }
                         Members::Contributions(_) => self.begins(member),
                     }
             }),
-            Form::BlobLists(lists) => member.is_some_and(|member| self.is_in_list(lists, address, member)),
-            Form::Claims(range) => member.is_some_and(|member| self.is_claim(view, range, address, member)),
-            Form::Values(_) => whole && address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
+            Form::BlobLists(lists) => {
+                member.is_some_and(|member| self.is_in_list(lists, address, member))
+            }
+            Form::Claims(range) => {
+                member.is_some_and(|member| self.is_claim(view, range, address, member))
+            }
+            Form::Values(_) => {
+                whole
+                    && address
+                        .site
+                        .blob()
+                        .is_some_and(|(_, name)| self.folder.has(name))
+            }
             Form::Documents(documents) => whole && self.is_document(documents, address),
         }
     }
 
     fn is_in_list(&self, lists: &BlobLists, address: &ItemAddress, member: &Member) -> bool {
-        let here = address.site.blob().is_some_and(|(container, _)| *container == lists.container);
-        here && lists.accounts.has(&address.account) && self.is_named_by(member, &lists.member, &address.site)
+        let here = address
+            .site
+            .blob()
+            .is_some_and(|(container, _)| *container == lists.container);
+        here && lists.accounts.has(&address.account)
+            && self.is_named_by(member, &lists.member, &address.site)
     }
 
-    fn is_claim(&self, view: &View, range: &DenormalizeRange, address: &ItemAddress, member: &Member) -> bool {
-        let (Some((table, key)), Some(claim)) = (address.site.row(), Claim::of(member)) else { return false };
-        let placed = *table == claim::table() && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
+    fn is_claim(
+        &self,
+        view: &View,
+        range: &DenormalizeRange,
+        address: &ItemAddress,
+        member: &Member,
+    ) -> bool {
+        let (Some((table, key)), Some(claim)) = (address.site.row(), Claim::of(member)) else {
+            return false;
+        };
+        let placed = *table == claim::table()
+            && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
         let TableRef { account, table } = range.target.at(&claim.reach.pk);
-        let told = claim.reach.table == table && claim.reach.account == account && address.account == account;
+        let told = claim.reach.table == table
+            && claim.reach.account == account
+            && address.account == account;
         placed && told && claim.one == self.primary.key
     }
 
     fn is_document(&self, documents: &Documents, address: &ItemAddress) -> bool {
-        let own = Site::Document { collection: documents.collection.clone(), key: sink::key(self.primary) };
+        let own = Site::Document {
+            collection: documents.collection.clone(),
+            key: sink::key(self.primary),
+        };
         address.account == documents.sink && address.site == own
     }
 
     /// Whether a member that these templates made names this primary.
     fn is_named_by(&self, member: &Member, templates: &[Template], site: &Site) -> bool {
         let key = &self.primary.key;
-        let at = |name: &str| templates.iter().position(|template| template.bare_property() == Some(name));
+        let at = |name: &str| {
+            templates
+                .iter()
+                .position(|template| template.bare_property() == Some(name))
+        };
         let says = |at: usize, key: &str| member.0.get(at).is_some_and(|text| text == key);
         let row = at("RowKey").is_some_and(|at| says(at, key.rk.as_str()));
         // A list in the primary's own partition need not name that.

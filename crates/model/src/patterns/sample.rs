@@ -52,7 +52,10 @@ pub struct ViewSample {
     pub loss: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_none(count: &u64) -> bool {
     *count == 0
 }
@@ -82,13 +85,21 @@ impl ViewSample {
             if let Some(former) = table.former {
                 is_compared = true;
                 before.add(former, table.primaries);
-                newly.extend(table.view.into_iter().flat_map(View::properties).filter(|name| !former.properties().contains(name)));
+                newly.extend(
+                    table
+                        .view
+                        .into_iter()
+                        .flat_map(View::properties)
+                        .filter(|name| !former.properties().contains(name)),
+                );
             }
         }
         let lacking = lacking(names, tables);
         let (items, items_before) = (now.items.len() as u64, before.items.len() as u64);
         let is_new = |lacking: &LackingProperty| newly.contains(lacking.property.as_str());
-        let fell = is_compared && items_before > 0 && (items * 2 < items_before || lacking.iter().any(is_new));
+        let fell = is_compared
+            && items_before > 0
+            && (items * 2 < items_before || lacking.iter().any(is_new));
         let is_retired = tables.iter().all(|table| table.view.is_none());
         Self {
             view: name.clone(),
@@ -116,8 +127,17 @@ impl ViewSample {
     /// The numbers of items, in words; nothing where there is only one of them, or no primary.
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
-        let failed = if self.failed > 0 { format!("; it cannot be derived from {}", grouped(self.failed)) } else { String::new() };
-        Some(format!("items of {}: {} -> {}{failed}", self.sample(), grouped(before), grouped(self.items)))
+        let failed = if self.failed > 0 {
+            format!("; it cannot be derived from {}", grouped(self.failed))
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "items of {}: {} -> {}{failed}",
+            self.sample(),
+            grouped(before),
+            grouped(self.items)
+        ))
     }
 }
 
@@ -165,7 +185,10 @@ impl Derived {
 
 /// A catalog of one view.
 pub fn only(view: &View) -> Catalog {
-    Catalog { views: [(view.name.clone(), view.clone().into())].into(), ..Catalog::default() }
+    Catalog {
+        views: [(view.name.clone(), view.clone().into())].into(),
+        ..Catalog::default()
+    }
 }
 
 /// Those of these properties that no primary has.
@@ -174,37 +197,69 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
     if primaries().next().is_none() {
         return Vec::new();
     }
-    let there: BTreeSet<&str> = primaries().flat_map(|primary| primary.properties.keys()).map(String::as_str).collect();
-    names.retain(|name| !there.contains(name) && !["PartitionKey", "RowKey", "Timestamp"].contains(name));
+    let there: BTreeSet<&str> = primaries()
+        .flat_map(|primary| primary.properties.keys())
+        .map(String::as_str)
+        .collect();
+    names.retain(|name| {
+        !there.contains(name) && !["PartitionKey", "RowKey", "Timestamp"].contains(name)
+    });
     let meant = |name: &str| nearest(name, there.iter().copied()).map(str::to_owned);
-    names.into_iter().map(|name| LackingProperty { property: name.to_owned(), meant: meant(name) }).collect()
+    names
+        .into_iter()
+        .map(|name| LackingProperty {
+            property: name.to_owned(),
+            meant: meant(name),
+        })
+        .collect()
 }
 
 /// What keeps a condition from being met by some primaries of a table: properties that none of them has, and values of a type that compares
 /// with nothing that the condition names. Such a test is false, and its `not` is true, without a word.
 pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
-    let sampled = Sampled { former: None, view: None, primaries };
+    let sampled = Sampled {
+        former: None,
+        view: None,
+        primaries,
+    };
     let sample = format!("{} {table}", grouped(primaries.len() as u64));
     let mut words: Vec<String> = lacking(condition.properties(), &[sampled])
         .into_iter()
         .map(|LackingProperty { property, meant }| {
-            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            let meant = meant
+                .map(|meant| format!("; did you mean `{meant}`?"))
+                .unwrap_or_default();
             format!("none of {sample} has `{property}`{meant}")
         })
         .collect();
     let operands = condition.operands();
-    for property in operands.iter().map(|(property, _)| *property).collect::<BTreeSet<_>>() {
-        let wanted: Vec<_> = operands.iter().filter(|(name, _)| *name == property).map(|(_, value)| value).collect();
+    for property in operands
+        .iter()
+        .map(|(property, _)| *property)
+        .collect::<BTreeSet<_>>()
+    {
+        let wanted: Vec<_> = operands
+            .iter()
+            .filter(|(name, _)| *name == property)
+            .map(|(_, value)| value)
+            .collect();
         let mut unlike: BTreeMap<&str, u64> = BTreeMap::new();
         let found = primaries.iter().filter_map(|primary| primary.get(property));
-        for value in found.filter(|value| !wanted.iter().any(|wanted| is_comparable(value, wanted))) {
+        for value in found.filter(|value| !wanted.iter().any(|wanted| is_comparable(value, wanted)))
+        {
             *unlike.entry(value.type_name()).or_default() += 1;
         }
         if !unlike.is_empty() {
-            let found: Vec<String> = unlike.iter().map(|(kind, count)| format!("{kind} in {}", grouped(*count))).collect();
+            let found: Vec<String> = unlike
+                .iter()
+                .map(|(kind, count)| format!("{kind} in {}", grouped(*count)))
+                .collect();
             let kinds: BTreeSet<&str> = wanted.iter().map(|value| value.type_name()).collect();
             let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
-            words.push(format!("`{property}` is {} of {sample}: it does not compare with {kinds}", found.join(" and ")));
+            words.push(format!(
+                "`{property}` is {} of {sample}: it does not compare with {kinds}",
+                found.join(" and ")
+            ));
         }
     }
     words
@@ -230,7 +285,10 @@ mod tests {
     use crate::model::{AccountName, EntityKey, TableName};
 
     fn orders() -> TableRef {
-        TableRef { account: AccountName::main(), table: TableName::new("Orders").unwrap() }
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new("Orders").unwrap(),
+        }
     }
 
     fn view(keys: &str) -> View {
@@ -245,13 +303,26 @@ mod tests {
     }
 
     fn primaries(count: usize) -> Vec<Entity> {
-        let order = |n: usize| Entity::new(EntityKey::new("c", format!("{n:04}")).unwrap()).with("Total", 5);
-        (0..count).map(|n| order(n).with("Status", if n % 3 == 0 { "open" } else { "done" })).collect()
+        let order = |n: usize| {
+            Entity::new(EntityKey::new("c", format!("{n:04}")).unwrap()).with("Total", 5)
+        };
+        (0..count)
+            .map(|n| order(n).with("Status", if n % 3 == 0 { "open" } else { "done" }))
+            .collect()
     }
 
     fn sample(former: Option<&View>, view: Option<&View>, primaries: &[Entity]) -> ViewSample {
         let name = ViewName::new("by_status").unwrap();
-        ViewSample::of(&name, "Orders".to_owned(), false, &[Sampled { former, view, primaries }])
+        ViewSample::of(
+            &name,
+            "Orders".to_owned(),
+            false,
+            &[Sampled {
+                former,
+                view,
+                primaries,
+            }],
+        )
     }
 
     #[test]
@@ -259,37 +330,72 @@ mod tests {
         let (primaries, good) = (primaries(1000), index("{Status|slug}", ""));
         let set = r#"{"kind":"denormalize","table":"main/targets","partition_key":"{Status}","row_key":"x","set":{"Of":"{Totla} EUR"}}"#;
         let cases = [
-            (index("{Satus|slug}", ""), "none of 1,000 Orders has `Satus`; did you mean `Status`?"),
-            (index("{Status|slug}", r#","select":["Totl"]"#), "none of 1,000 Orders has `Totl`; did you mean `Total`?"),
-            (index("{Status|slug}", r#","when":"exists(Colour)""#), "none of 1,000 Orders has `Colour`"),
-            (view(set), "none of 1,000 Orders has `Totla`; did you mean `Total`?"),
+            (
+                index("{Satus|slug}", ""),
+                "none of 1,000 Orders has `Satus`; did you mean `Status`?",
+            ),
+            (
+                index("{Status|slug}", r#","select":["Totl"]"#),
+                "none of 1,000 Orders has `Totl`; did you mean `Total`?",
+            ),
+            (
+                index("{Status|slug}", r#","when":"exists(Colour)""#),
+                "none of 1,000 Orders has `Colour`",
+            ),
+            (
+                view(set),
+                "none of 1,000 Orders has `Totla`; did you mean `Total`?",
+            ),
         ];
         for (wrong, said) in cases {
             let changed = sample(Some(&good), Some(&wrong), &primaries);
-            assert!(changed.loss && changed.to_string().contains(said), "{changed}");
+            assert!(
+                changed.loss && changed.to_string().contains(said),
+                "{changed}"
+            );
             let added = sample(None, Some(&wrong), &primaries);
-            assert!(!added.loss && added.is_suspect() && added.to_string().contains(said), "{added}");
+            assert!(
+                !added.loss && added.is_suspect() && added.to_string().contains(said),
+                "{added}"
+            );
         }
     }
 
     #[test]
     fn what_a_condition_never_finds_is_told() {
         let ended = |n: i64| {
-            let entity = Entity::new(EntityKey::new("c", format!("{n:02}")).unwrap()).with("Total", 5);
+            let entity =
+                Entity::new(EntityKey::new("c", format!("{n:02}")).unwrap()).with("Total", 5);
             match n % 4 {
-                0 | 1 => entity.with("Ended", crate::model::EdmDateTime::parse("2020-01-01T00:00:00Z").unwrap()),
+                0 | 1 => entity.with(
+                    "Ended",
+                    crate::model::EdmDateTime::parse("2020-01-01T00:00:00Z").unwrap(),
+                ),
                 2 => entity.with("Ended", "2020-01-01T00:00:00Z"),
                 _ => entity.with("Ended", 1_577_836_800_i64),
             }
         };
         let primaries: Vec<Entity> = (0..8).map(ended).collect();
-        let said = |text: &str| unmet("Sessions", &Condition::parse(text).unwrap(), &primaries).join("; ");
-        assert_eq!(said("Endde < datetime'2021-01-01T00:00:00Z'"), "none of 8 Sessions has `Endde`; did you mean `Ended`?");
+        let said =
+            |text: &str| unmet("Sessions", &Condition::parse(text).unwrap(), &primaries).join("; ");
+        assert_eq!(
+            said("Endde < datetime'2021-01-01T00:00:00Z'"),
+            "none of 8 Sessions has `Endde`; did you mean `Ended`?"
+        );
         let unlike = "`Ended` is Edm.Int64 in 2 and Edm.String in 2 of 8 Sessions: it does not compare with Edm.DateTime";
         assert_eq!(said("not (Ended > datetime'2021-01-01T00:00:00Z')"), unlike);
-        assert_eq!(said("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""), "", "numbers compare, whatever their type");
-        assert!(said("startsWith(Total, \"5\")").contains("`Total` is Edm.Int32 in 8 of 8 Sessions"));
-        assert_eq!(unmet("Sessions", &Condition::parse("Endde == 1").unwrap(), &[]), Vec::<String>::new());
+        assert_eq!(
+            said("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""),
+            "",
+            "numbers compare, whatever their type"
+        );
+        assert!(
+            said("startsWith(Total, \"5\")").contains("`Total` is Edm.Int32 in 8 of 8 Sessions")
+        );
+        assert_eq!(
+            unmet("Sessions", &Condition::parse("Endde == 1").unwrap(), &[]),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -298,12 +404,20 @@ mod tests {
         let open = index("{Status}", r#","when":"Status == \"open\"""#);
         let done = index("{Status}", r#","when":"Status == \"done\"""#);
         let fell = sample(Some(&all), Some(&open), &primaries);
-        assert_eq!((fell.items_before, fell.items, fell.loss), (Some(999), 333, true));
-        assert_eq!(fell.to_string(), "view by_status: items of 999 Orders: 999 -> 333");
+        assert_eq!(
+            (fell.items_before, fell.items, fell.loss),
+            (Some(999), 333, true)
+        );
+        assert_eq!(
+            fell.to_string(),
+            "view by_status: items of 999 Orders: 999 -> 333"
+        );
         assert!(!sample(Some(&all), Some(&done), &primaries).loss);
         assert!(!sample(Some(&done), Some(&all), &primaries).loss);
         // All under one key: the last one keeps it.
-        let one = view(r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#);
+        let one = view(
+            r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#,
+        );
         assert_eq!(sample(Some(&all), Some(&one), &primaries).items, 2);
         assert!(sample(Some(&all), Some(&one), &primaries).loss);
     }
@@ -311,16 +425,32 @@ mod tests {
     #[test]
     fn a_change_is_not_asked_for_what_was_so_before_or_for_what_nobody_has() {
         let (primaries, sparse) = (primaries(10), index("{Status}", r#","select":["Remark"]"#));
-        let changed = sample(Some(&sparse), Some(&index("{Status|upper}", r#","select":["Remark"]"#)), &primaries);
-        assert!(!changed.loss && changed.is_suspect(), "it was as sparse before: {changed}");
+        let changed = sample(
+            Some(&sparse),
+            Some(&index("{Status|upper}", r#","select":["Remark"]"#)),
+            &primaries,
+        );
+        assert!(
+            !changed.loss && changed.is_suspect(),
+            "it was as sparse before: {changed}"
+        );
         let empty = index("{Remark}", "");
-        assert!(!sample(Some(&empty), Some(&index("{Satus}", "")), &primaries).loss, "there are no items to lose");
-        assert!(!sample(Some(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(), "nor primaries");
+        assert!(
+            !sample(Some(&empty), Some(&index("{Satus}", "")), &primaries).loss,
+            "there are no items to lose"
+        );
+        assert!(
+            !sample(Some(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(),
+            "nor primaries"
+        );
     }
 
     #[test]
     fn a_retired_view_is_told_with_its_number() {
         let retired = sample(Some(&index("{Status}", "")), None, &primaries(1200));
-        assert_eq!((retired.loss, retired.numbers().unwrap()), (false, "items of 1,200 Orders: 1,200 -> 0".to_owned()));
+        assert_eq!(
+            (retired.loss, retired.numbers().unwrap()),
+            (false, "items of 1,200 Orders: 1,200 -> 0".to_owned())
+        );
     }
 }

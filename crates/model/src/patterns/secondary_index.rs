@@ -10,9 +10,20 @@ use crate::model::{Entity, EntityKey};
 
 /// The copy of a primary.
 pub(super) fn copy(of: &Deriving<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
-    let selected = |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
-    let properties =
-        of.entity.user_properties().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let owner = Owner { primary: of.primary.clone(), view: of.view.name.clone() };
-    owner.on(Entity { key: key.clone(), properties })
+    let selected =
+        |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
+    let properties = of
+        .entity
+        .user_properties()
+        .filter(|(name, _)| selected(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let owner = Owner {
+        primary: of.primary.clone(),
+        view: of.view.name.clone(),
+    };
+    owner.on(Entity {
+        key: key.clone(),
+        properties,
+    })
 }

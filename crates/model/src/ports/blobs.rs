@@ -20,34 +20,77 @@ pub trait BlobStore: Send + Sync {
 
     /// Writes a block blob in one request. `Conflict` where `Absent` was asked for and one exists;
     /// `Precondition` where it is at another ETag, or absent.
-    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError>;
+    async fn put(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError>;
 
     /// Reads a blob, whole or a range of its bytes (cut at its end). Never a mixture of two versions.
     /// `None` where the blob does not exist.
-    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError>;
+    async fn get(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Blob>, StoreError>;
 
     /// Reads a range of one version, cut at its end: for content too large to be read at once. `Precondition` where the blob
     /// is at another ETag, or absent.
-    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError>;
+    async fn get_at(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        range: Range<u64>,
+        etag: &ETag,
+    ) -> Result<Bytes, StoreError>;
 
     /// Reads a blob's properties and metadata. `None` where it does not exist.
-    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError>;
+    async fn properties(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+    ) -> Result<Option<BlobProperties>, StoreError>;
 
     /// Deletes a blob with its snapshots, at an ETag or unconditionally. `false` where it does not exist.
-    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError>;
+    async fn delete(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        if_match: Option<&ETag>,
+    ) -> Result<bool, StoreError>;
 
     /// Creates an empty append blob. Conditions as of [`put`](Self::put).
-    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError>;
+    async fn create_append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError>;
 
     /// Appends to an append blob, at a position: its length. `Precondition` where it has another length,
     /// `NotFound(Item)` where it does not exist, `Permanent` where it is of another kind, `TooLarge` where the bytes
     /// (4 MiB) or its blocks (50,000) would be over the limit.
-    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError>;
+    async fn append(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        content: Bytes,
+        position: u64,
+    ) -> Result<ETag, StoreError>;
 
     /// Keeps a block for a blob until [`put_block_list`](Self::put_block_list) makes it a part of it; one of the same id
     /// that still waits is replaced. A block not used within a week is dropped; whether it outlives another write of the
     /// blob differs by service. `Permanent` without a byte, `TooLarge` over 100 MiB, `Permanent` where the blob is of another kind.
-    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError>;
+    async fn put_block(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        block: BlockId,
+        content: Bytes,
+    ) -> Result<(), StoreError>;
 
     /// Makes a block blob of blocks, in this order: those that wait, otherwise those that the blob has already.
     /// Conditions as of [`put`](Self::put). `Precondition` too where there is no such block: a commit drops the blocks
@@ -79,11 +122,20 @@ pub trait BlobStore: Send + Sync {
     ) -> Result<ETag, StoreError>;
 
     /// Reads one page of the blobs with names that start with `prefix`, in order of their names.
-    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError>;
+    async fn list(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobPage, StoreError>;
 }
 
 /// All blobs of a container with names that start with `prefix`, in order of their names.
-pub async fn all_blobs(store: &dyn BlobStore, container: &ContainerName, prefix: &str) -> Result<Vec<BlobItem>, StoreError> {
+pub async fn all_blobs(
+    store: &dyn BlobStore,
+    container: &ContainerName,
+    prefix: &str,
+) -> Result<Vec<BlobItem>, StoreError> {
     let (mut blobs, mut marker) = (Vec::new(), None);
     loop {
         let page = store.list(container, prefix, marker.as_deref()).await?;

@@ -29,7 +29,10 @@ impl Deadline {
     /// So long after a moment, as both clocks have it.
     pub fn after(wall: Timestamp, steady: Duration, wait: Duration) -> Self {
         let by_wall = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        Self { wall: wall.saturating_add(by_wall).unwrap_or(Timestamp::MAX), steady: steady.saturating_add(wait) }
+        Self {
+            wall: wall.saturating_add(by_wall).unwrap_or(Timestamp::MAX),
+            steady: steady.saturating_add(wait),
+        }
     }
 
     /// Whether the time is over.

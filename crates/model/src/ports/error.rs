@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Key, QueueName, TableName};
+use crate::model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Key, QueueName,
+    TableName,
+};
 
 /// A boxed cause.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -131,12 +134,19 @@ impl ErrorClass {
     /// How long to wait where the thing itself takes its time, and the store is well: a name that is still being deleted
     /// (409 TableBeingDeleted, QueueBeingDeleted, ContainerBeingDeleted).
     pub const fn takes_its_time(self) -> Option<Duration> {
-        if matches!(self, Self::Transient { .. }) { self.retry_after() } else { None }
+        if matches!(self, Self::Transient { .. }) {
+            self.retry_after()
+        } else {
+            None
+        }
     }
 
     /// Whether the store, and not the request, is at fault: a later try may succeed.
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Throttled { .. } | Self::Refused | Self::Transient { .. } | Self::Ambiguous)
+        matches!(
+            self,
+            Self::Throttled { .. } | Self::Refused | Self::Transient { .. } | Self::Ambiguous
+        )
     }
 }
 
@@ -220,14 +230,26 @@ impl fmt::Display for Subject {
             What::Service(service) => write!(f, "({} service", service.name())?,
             What::Table(table) => write!(f, "(table {table}")?,
             What::Partition(table, pk) => write!(f, "(table {table}, partition {pk:?}")?,
-            What::Entity(table, key) => write!(f, "(table {table}, PartitionKey {:?}, RowKey {:?}", key.pk, key.rk)?,
+            What::Entity(table, key) => write!(
+                f,
+                "(table {table}, PartitionKey {:?}, RowKey {:?}",
+                key.pk, key.rk
+            )?,
             What::Queue(queue) => write!(f, "(queue {queue}")?,
             What::Message(queue, id) => write!(f, "(queue {queue}, message {id}")?,
             What::Container(container) => write!(f, "(container {container}")?,
             What::Blob(container, blob) => write!(f, "(blob {container}/{blob}")?,
             What::File(dir, name) => return write!(f, "(file {dir}/{name})"),
-            What::Collection(collection) => return write!(f, "(index {collection}, sink {})", self.account),
-            What::Document(collection, key) => return write!(f, "(index {collection}, document {key}, sink {})", self.account),
+            What::Collection(collection) => {
+                return write!(f, "(index {collection}, sink {})", self.account);
+            }
+            What::Document(collection, key) => {
+                return write!(
+                    f,
+                    "(index {collection}, document {key}, sink {})",
+                    self.account
+                );
+            }
         }
         write!(f, ", account {})", self.account)
     }
@@ -235,7 +257,12 @@ impl fmt::Display for Subject {
 
 impl StoreError {
     /// An error with the parts every error has.
-    pub fn new(class: ErrorClass, operation: &'static str, subject: Subject, message: impl Into<String>) -> Self {
+    pub fn new(
+        class: ErrorClass,
+        operation: &'static str,
+        subject: Subject,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             class,
             operation,
@@ -302,7 +329,10 @@ impl StoreError {
 
     /// Whether a conditional write lost: the thing exists, does not exist, or is at another ETag.
     pub const fn is_lost_race(&self) -> bool {
-        matches!(self.class, ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::NotFound(Missing::Item))
+        matches!(
+            self.class,
+            ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::NotFound(Missing::Item)
+        )
     }
 
     /// Whether a conditional write lost, or has an unknown outcome: the target must be read again.

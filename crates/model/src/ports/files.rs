@@ -52,7 +52,12 @@ pub trait FileStore: Send + Sync {
 
     /// Writes a file. `Conflict` where `Absent` was asked for and one exists; `Precondition` where it is at another
     /// version, or absent.
-    async fn write(&self, place: &FilePlace, content: Bytes, condition: &BlobCondition) -> Result<ETag, StoreError>;
+    async fn write(
+        &self,
+        place: &FilePlace,
+        content: Bytes,
+        condition: &BlobCondition,
+    ) -> Result<ETag, StoreError>;
 
     /// Deletes a file at a version. `false` where it does not exist; `Precondition` where it is at another one.
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError>;
@@ -61,11 +66,17 @@ pub trait FileStore: Send + Sync {
     async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError>;
 
     /// Reads a range of a file, cut at its end. `Precondition` where it is at another mark, or absent.
-    async fn read_at(&self, place: &FilePlace, range: Range<u64>, mark: &ETag) -> Result<Bytes, StoreError>;
+    async fn read_at(
+        &self,
+        place: &FilePlace,
+        range: Range<u64>,
+        mark: &ETag,
+    ) -> Result<Bytes, StoreError>;
 
     /// Writes a file piece by piece, one of which is in memory. `Conflict` where one exists. An error of the pieces ends it, and leaves no
     /// file.
-    async fn write_pieces(&self, place: &FilePlace, pieces: Pieces<'_>) -> Result<ETag, StoreError>;
+    async fn write_pieces(&self, place: &FilePlace, pieces: Pieces<'_>)
+    -> Result<ETag, StoreError>;
 
     /// Gives a file another mark. `Precondition` where it is at another one, or absent.
     async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError>;

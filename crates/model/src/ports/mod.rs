@@ -15,14 +15,21 @@ pub mod stores;
 pub mod tables;
 pub mod vault;
 
-pub use blobs::{Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, all_blobs};
+pub use blobs::{
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload,
+    BlockId, all_blobs,
+};
 pub use clock::{Chance, Clock, Deadline};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withheld};
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
-pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
+pub use queues::{
+    Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage,
+};
 pub use service_clocks::{ClocksApart, ServiceClocks};
 pub use sink::{DocumentWrite, Fields, Sink, SinkBatching, Written};
 pub use stores::{Account, AccountFacts, Stores};
-pub use tables::{Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};
+pub use tables::{
+    Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables,
+};
 pub use vault::{Vault, VaultError};

@@ -20,12 +20,23 @@ pub trait QueueStore: Send + Sync {
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
 
     /// Puts a message, invisible for `delay`. At most 64 KiB of text, which XML can carry.
-    async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError>;
+    async fn put(
+        &self,
+        queue: &QueueName,
+        text: &str,
+        delay: Duration,
+        ttl: Ttl,
+    ) -> Result<SentMessage, StoreError>;
 
     /// Gets up to `max` (1 to 32) visible messages, hides them for `visibility` (1 s to 7 days) and counts
     /// one dequeue on each. A message with an unreadable text comes as [`MessageText::Unreadable`] and
     /// does not keep the others back.
-    async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError>;
+    async fn get(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<Message>, StoreError>;
 
     /// Sets the text and how long the message stays hidden from now (0 s to 7 days); returns the new pop
     /// receipt. `LeaseLost` where the receipt given is not the newest, or the message is gone.
@@ -39,7 +50,12 @@ pub trait QueueStore: Send + Sync {
     ) -> Result<UpdatedMessage, StoreError>;
 
     /// Deletes a message. `LeaseLost` as for [`update`](Self::update).
-    async fn delete(&self, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<(), StoreError>;
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+    ) -> Result<(), StoreError>;
 
     /// Reads up to `max` (1 to 32) visible messages without hiding or counting them.
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError>;

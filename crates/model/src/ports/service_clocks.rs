@@ -34,7 +34,10 @@ pub struct ServiceClocks {
 
 impl fmt::Debug for ServiceClocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceClocks").field("tables", &self.tables).field("queues", &self.queues).finish_non_exhaustive()
+        f.debug_struct("ServiceClocks")
+            .field("tables", &self.tables)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,12 +64,18 @@ impl Offset {
             let monotonic = SignedDuration::try_from(monotonic).unwrap_or(SignedDuration::MAX);
             time.as_duration().saturating_sub(monotonic)
         };
-        Self { least: ahead_of(arrived), most: ahead_of(sent).saturating_add(RESOLUTION) }
+        Self {
+            least: ahead_of(arrived),
+            most: ahead_of(sent).saturating_add(RESOLUTION),
+        }
     }
 
     /// As this answer and the earlier ones tell it.
     fn after(self, earlier: Option<Self>) -> Self {
-        let both = earlier.map(|earlier| Self { least: self.least.max(earlier.least), most: self.most.min(earlier.most) });
+        let both = earlier.map(|earlier| Self {
+            least: self.least.max(earlier.least),
+            most: self.most.min(earlier.most),
+        });
         both.filter(|both| both.least <= both.most).unwrap_or(self)
     }
 }
@@ -74,7 +83,10 @@ impl Offset {
 impl ServiceClocks {
     /// Of requests and answers that are timed by this clock.
     pub fn timed_by(monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { monotonic: Some(Box::new(monotonic)), ..Self::default() }
+        Self {
+            monotonic: Some(Box::new(monotonic)),
+            ..Self::default()
+        }
     }
 
     /// Takes in the time that an answer told, between the sending of its request and its arrival (monotonic).
@@ -108,13 +120,22 @@ impl ServiceClocks {
 
 impl ClocksApart {
     /// The same clock.
-    pub const NOT: Self = Self { least: SignedDuration::ZERO, most: SignedDuration::ZERO };
+    pub const NOT: Self = Self {
+        least: SignedDuration::ZERO,
+        most: SignedDuration::ZERO,
+    };
 
     /// Between the queues of one account and the tables of another, or of the same. Where one of them has told nothing, they count as one.
     pub fn between(queues: &Arc<ServiceClocks>, tables: &Arc<ServiceClocks>) -> Self {
-        let read = |clock: &Mutex<Option<Offset>>| *clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((queues, tables)) = read(&queues.queues).zip(read(&tables.tables)) else { return Self::NOT };
-        Self { least: queues.least.saturating_sub(tables.most), most: queues.most.saturating_sub(tables.least) }
+        let read =
+            |clock: &Mutex<Option<Offset>>| *clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((queues, tables)) = read(&queues.queues).zip(read(&tables.tables)) else {
+            return Self::NOT;
+        };
+        Self {
+            least: queues.least.saturating_sub(tables.most),
+            most: queues.most.saturating_sub(tables.least),
+        }
     }
 
     /// How much is open.
@@ -140,7 +161,10 @@ mod tests {
     fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClocksApart {
         let clocks = Arc::new(ServiceClocks::default());
         for (sent, arrived) in requests {
-            let between = (Duration::from_millis(*sent), Duration::from_millis(*arrived));
+            let between = (
+                Duration::from_millis(*sent),
+                Duration::from_millis(*arrived),
+            );
             let given = i64::try_from(u64::midpoint(*sent, *arrived)).unwrap();
             for (service, off) in [(Service::Queue, off.0), (Service::Table, off.1)] {
                 let told = Timestamp::from_second(at(given + off).as_second()).unwrap();
@@ -152,13 +176,24 @@ mod tests {
 
     #[test]
     fn the_truth_lies_within_what_answers_leave_possible_and_they_narrow_it() {
-        let requests: Vec<(u64, u64)> = (0..40).map(|number| (number * 1_170, number * 1_170 + 20 + number % 7)).collect();
-        for (queues, tables) in [(0, 0), (40_000, 0), (0, 40_000), (51_300, -36_200), (700, 400)] {
+        let requests: Vec<(u64, u64)> = (0..40)
+            .map(|number| (number * 1_170, number * 1_170 + 20 + number % 7))
+            .collect();
+        for (queues, tables) in [
+            (0, 0),
+            (40_000, 0),
+            (0, 40_000),
+            (51_300, -36_200),
+            (700, 400),
+        ] {
             let truth = SignedDuration::from_millis(queues - tables);
             let mut wide = SignedDuration::from_secs(3);
             for count in [1, 5, 40] {
                 let apart = heard((queues, tables), &requests[..count]);
-                assert!(apart.least <= truth && truth <= apart.most, "{apart:?} after {count}");
+                assert!(
+                    apart.least <= truth && truth <= apart.most,
+                    "{apart:?} after {count}"
+                );
                 assert!(apart.most - apart.least <= wide, "{apart:?} after {count}");
                 wide = apart.most - apart.least;
             }
@@ -170,18 +205,36 @@ mod tests {
     fn the_time_of_a_service_is_in_the_middle_of_what_its_answers_leave_possible() {
         let clocks = ServiceClocks::timed_by(|| Duration::from_secs(10));
         assert_eq!(clocks.tables_now(), None);
-        clocks.told(Service::Table, at(40_000), (Duration::from_millis(100), Duration::from_millis(300)));
-        assert_eq!(clocks.tables_now().unwrap(), at(50_300), "40 to 41 s when it was 0.1 to 0.3 s here");
+        clocks.told(
+            Service::Table,
+            at(40_000),
+            (Duration::from_millis(100), Duration::from_millis(300)),
+        );
+        assert_eq!(
+            clocks.tables_now().unwrap(),
+            at(50_300),
+            "40 to 41 s when it was 0.1 to 0.3 s here"
+        );
         assert_eq!(clocks.queues_now(), None, "another service");
-        clocks.told(Service::Queue, at(70_000), (Duration::from_millis(100), Duration::from_millis(300)));
+        clocks.told(
+            Service::Queue,
+            at(70_000),
+            (Duration::from_millis(100), Duration::from_millis(300)),
+        );
         assert_eq!(clocks.queues_now().unwrap(), at(80_300));
     }
 
     #[test]
     fn a_slow_answer_is_right_as_well_and_tells_less() {
         let apart = heard((40_000, 0), &[(0, 30_000)]);
-        assert!(apart.least <= SignedDuration::from_secs(40) && SignedDuration::from_secs(40) <= apart.most);
-        assert_eq!(heard((40_000, 0), &[(0, 30_000), (31_000, 31_010)]), heard((40_000, 0), &[(31_000, 31_010)]));
+        assert!(
+            apart.least <= SignedDuration::from_secs(40)
+                && SignedDuration::from_secs(40) <= apart.most
+        );
+        assert_eq!(
+            heard((40_000, 0), &[(0, 30_000), (31_000, 31_010)]),
+            heard((40_000, 0), &[(31_000, 31_010)])
+        );
     }
 
     #[test]
@@ -196,9 +249,21 @@ mod tests {
 
     #[test]
     fn clocks_that_may_be_one_do_not_surely_differ() {
-        let apart = |least, most| ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };
-        for (apart, surely) in [(apart(-1, 2), 0), (apart(3, 5), 3), (apart(-5, -3), -3), (ClocksApart::NOT, 0)] {
-            assert_eq!(apart.surely(), SignedDuration::from_secs(surely), "{apart:?}");
+        let apart = |least, most| ClocksApart {
+            least: SignedDuration::from_secs(least),
+            most: SignedDuration::from_secs(most),
+        };
+        for (apart, surely) in [
+            (apart(-1, 2), 0),
+            (apart(3, 5), 3),
+            (apart(-5, -3), -3),
+            (ClocksApart::NOT, 0),
+        ] {
+            assert_eq!(
+                apart.surely(),
+                SignedDuration::from_secs(surely),
+                "{apart:?}"
+            );
         }
         let untold = Arc::new(ServiceClocks::default());
         assert_eq!(ClocksApart::between(&untold, &untold), ClocksApart::NOT);

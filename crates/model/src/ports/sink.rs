@@ -59,11 +59,19 @@ pub trait Sink: Send + Sync {
 
     /// Writes documents, no key twice. An error is about all of them; otherwise there is an answer for each, and those that
     /// failed took nothing from the others.
-    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError>;
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError>;
 
     /// Reads a document without its key: a field that it has no value for is null, one that cannot be read is left out. `None`
     /// where it does not exist. A recent write may not show yet. A sink that gives nothing back answers with a document without fields.
-    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError>;
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError>;
 
     /// The fields that documents of a collection can have, that of the key included; none where it takes any. `None` where there is no such
     /// collection.
@@ -71,5 +79,9 @@ pub trait Sink: Send + Sync {
 
     /// Makes a collection with these fields, or adds those that it lacks; leaves all others as they are. Safe to repeat. `Permanent`
     /// where collections are their owner's to make.
-    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError>;
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        fields: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError>;
 }

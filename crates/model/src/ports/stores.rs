@@ -45,7 +45,9 @@ pub struct UnknownAccount(pub AccountName);
 
 /// A sink that the configuration does not name: a footprint lists documents in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the sink {0:?} is not configured: add [sinks.{0}], and keep it until the documents in it are dropped")]
+#[error(
+    "the sink {0:?} is not configured: add [sinks.{0}], and keep it until the documents in it are dropped"
+)]
 pub struct UnknownSink(pub AccountName);
 
 /// The program was built without access to shared folders.
@@ -55,25 +57,36 @@ pub struct NoFiles;
 
 /// No key-encryption key is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no key-encryption key is configured here: set the one that [encryption] names, or ask whoever may read encrypted properties")]
+#[error(
+    "no key-encryption key is configured here: set the one that [encryption] names, or ask whoever may read encrypted properties"
+)]
 pub struct NoVault;
 
 impl Stores {
     /// All accounts.
     pub fn new(accounts: BTreeMap<AccountName, Account>) -> Self {
-        Self { accounts: Arc::new(accounts), ..Self::default() }
+        Self {
+            accounts: Arc::new(accounts),
+            ..Self::default()
+        }
     }
 
     /// With shared folders beside the accounts.
     #[must_use]
     pub fn with_files(self, files: Arc<dyn FileStore>) -> Self {
-        Self { files: Some(files), ..self }
+        Self {
+            files: Some(files),
+            ..self
+        }
     }
 
     /// With sinks beside the accounts.
     #[must_use]
     pub fn with_sinks(self, sinks: BTreeMap<AccountName, Arc<dyn Sink>>) -> Self {
-        Self { sinks: Arc::new(sinks), ..self }
+        Self {
+            sinks: Arc::new(sinks),
+            ..self
+        }
     }
 
     /// With key-encryption keys beside the accounts.
@@ -89,7 +102,10 @@ impl Stores {
 
     /// One sink.
     pub fn sink(&self, name: &AccountName) -> Result<&dyn Sink, UnknownSink> {
-        self.sinks.get(name).map(AsRef::as_ref).ok_or_else(|| UnknownSink(name.clone()))
+        self.sinks
+            .get(name)
+            .map(AsRef::as_ref)
+            .ok_or_else(|| UnknownSink(name.clone()))
     }
 
     /// The shared folders.
@@ -99,7 +115,9 @@ impl Stores {
 
     /// One account.
     pub fn account(&self, name: &AccountName) -> Result<&Account, UnknownAccount> {
-        self.accounts.get(name).ok_or_else(|| UnknownAccount(name.clone()))
+        self.accounts
+            .get(name)
+            .ok_or_else(|| UnknownAccount(name.clone()))
     }
 
     /// All accounts, in order of their names.

@@ -12,18 +12,32 @@ use crate::model::{ETag, Entity, EntityKey, Filter, Key, Row, TableName};
 pub trait TableStore: Send + Sync {
     /// Reads one entity, whole or some of its properties. `None` where the row does not exist;
     /// `NotFound(Container)` where the table does not.
-    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError>;
+    async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        select: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError>;
 
     /// Executes one operation. Returns the entity's new ETag; nothing after a delete.
     ///
     /// `Conflict`: an insert met an entity. `IfMatch`: it is at another ETag. `NotFound(Item)`: a
     /// replace, merge or delete met no entity, also when it gave an ETag.
-    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError>;
+    async fn apply(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError>;
 
     /// Executes an entity group transaction: all operations or none, at most 100, of one partition, each
     /// entity once, at most 4 MiB; checked before anything is sent. Returns an ETag per operation (nothing
     /// for deletes). A failure carries the index of the operation that failed and that operation's class.
-    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError>;
+    async fn transact(
+        &self,
+        table: &TableName,
+        pk: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError>;
 
     /// Reads one page, ordered by partition key and row key. It may be short, or empty and still
     /// carry a continuation; the end is where there is none.
@@ -55,7 +69,11 @@ pub async fn all_tables(store: &dyn TableStore) -> Result<BTreeSet<TableName>, S
 }
 
 /// Every row that a query finds, page after page from where it begins.
-pub async fn all_rows(store: &dyn TableStore, table: &TableName, mut query: Query) -> Result<Vec<Row>, StoreError> {
+pub async fn all_rows(
+    store: &dyn TableStore,
+    table: &TableName,
+    mut query: Query,
+) -> Result<Vec<Row>, StoreError> {
     let mut rows = Vec::new();
     loop {
         let page = store.query(table, &query).await?;
@@ -155,8 +173,14 @@ pub struct Continuation {
 
 impl Continuation {
     /// Where a job's cursor, which keeps it in two parts, says that a page ended.
-    pub fn of_parts(next_partition_key: Option<&String>, next_row_key: Option<&String>) -> Option<Self> {
-        next_partition_key.map(|next| Self { next_partition_key: next.clone(), next_row_key: next_row_key.cloned() })
+    pub fn of_parts(
+        next_partition_key: Option<&String>,
+        next_row_key: Option<&String>,
+    ) -> Option<Self> {
+        next_partition_key.map(|next| Self {
+            next_partition_key: next.clone(),
+            next_row_key: next_row_key.cloned(),
+        })
     }
 
     /// The two parts that a cursor keeps.

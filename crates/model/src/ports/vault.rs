@@ -27,7 +27,9 @@ pub enum VaultError {
         known: String,
     },
     /// The key of this name is another one, or the wrapped key was changed, or belongs to another owner.
-    #[error("the key-encryption key {0:?} does not unwrap this data key: another key has that name here, or the row was changed")]
+    #[error(
+        "the key-encryption key {0:?} does not unwrap this data key: another key has that name here, or the row was changed"
+    )]
     Refused(String),
     /// The key vault does not answer now.
     #[error("the key vault of {vault} does not answer: {problem}")]
@@ -58,7 +60,10 @@ pub enum VaultError {
 impl VaultError {
     /// Whether every entity that needs this key fails alike, until an operator acts.
     pub const fn is_configuration(&self) -> bool {
-        matches!(self, Self::UnknownKey { .. } | Self::Forbidden { .. } | Self::Rejected { .. })
+        matches!(
+            self,
+            Self::UnknownKey { .. } | Self::Forbidden { .. } | Self::Rejected { .. }
+        )
     }
 }
 

@@ -66,7 +66,14 @@ pub struct FirstKey {
 
 impl FirstKey {
     fn new(key: DataKey, entity: Entity, etag: Option<ETag>) -> Self {
-        Self { key, row: etag.map(|etag| Row { entity, etag, timestamp: None }) }
+        Self {
+            key,
+            row: etag.map(|etag| Row {
+                entity,
+                etag,
+                timestamp: None,
+            }),
+        }
     }
 }
 
@@ -78,30 +85,44 @@ pub fn table() -> TableName {
 
 /// The entity that a data key belongs to, as text: authenticated with the key.
 fn owner(home: &Primary) -> String {
-    json!([home.table.as_str().to_ascii_lowercase(), home.key.pk, home.key.rk]).to_string()
+    json!([
+        home.table.as_str().to_ascii_lowercase(),
+        home.key.pk,
+        home.key.rk
+    ])
+    .to_string()
 }
 
 /// An entity with its table in lower case: a table has one name in any case.
 fn folded(home: &Primary) -> Primary {
-    let table = TableName::new(home.table.as_str().to_ascii_lowercase()).unwrap_or_else(|_| home.table.clone());
-    Primary { table, key: home.key.clone() }
+    let table = TableName::new(home.table.as_str().to_ascii_lowercase())
+        .unwrap_or_else(|_| home.table.clone());
+    Primary {
+        table,
+        key: home.key.clone(),
+    }
 }
 
 impl DataKeys<'_> {
     /// The data key of an entity; `None` where it has none. One request.
     pub async fn find(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
-        self.find_at(&footprint_key(&folded(home)), owner(home)).await
+        self.find_at(&footprint_key(&folded(home)), owner(home))
+            .await
     }
 
     /// The data key of an entity, drawn where it has none. One request, two for a new one.
     pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
-        self.find_or_draw_at(footprint_key(&folded(home)), owner(home)).await
+        self.find_or_draw_at(footprint_key(&folded(home)), owner(home))
+            .await
     }
 
     /// The data key for the first sealed values of an entity, which has none most likely: drawn, or [renewed](Self::renew) where it has one.
     /// One request, three where it has one.
     pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
-        match self.draw_at(&footprint_key(&folded(home)), &owner(home)).await? {
+        match self
+            .draw_at(&footprint_key(&folded(home)), &owner(home))
+            .await?
+        {
             Ok(drawn) => Ok(drawn),
             Err(lost) => self.renew(home).await?.ok_or(DataKeyError::Store(lost)),
         }
@@ -111,13 +132,24 @@ impl DataKeys<'_> {
     /// written meanwhile.
     pub async fn keeps(&self, home: &Primary, first: &FirstKey) -> Result<bool, DataKeyError> {
         if let Some(Row { entity, etag, .. }) = first.row.clone() {
-            match self.tables.apply(&table(), &TableOperation::Replace(entity, IfMatch::Matches(etag))).await {
+            match self
+                .tables
+                .apply(
+                    &table(),
+                    &TableOperation::Replace(entity, IfMatch::Matches(etag)),
+                )
+                .await
+            {
                 Ok(_) => return Ok(true),
-                Err(error) if error.is_lost_race() || matches!(error.class, ErrorClass::NotFound(_)) => {}
+                Err(error)
+                    if error.is_lost_race() || matches!(error.class, ErrorClass::NotFound(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.renew(home).await?.is_some_and(|renewed| renewed.key.is(&first.key)))
+        Ok(self
+            .renew(home)
+            .await?
+            .is_some_and(|renewed| renewed.key.is(&first.key)))
     }
 
     /// The data key of an entity, its row written once more as it is: no deletion of an earlier version takes it from then on. `None` where
@@ -126,9 +158,18 @@ impl DataKeys<'_> {
         let (key, owner) = (footprint_key(&folded(home)), owner(home));
         let mut left = RENEWALS;
         loop {
-            let Some(row) = self.row(&key).await? else { return Ok(None) };
+            let Some(row) = self.row(&key).await? else {
+                return Ok(None);
+            };
             let found = self.unwrapped(&row, owner.clone()).await?;
-            match self.tables.apply(&table(), &TableOperation::Replace(row.entity.clone(), IfMatch::Matches(row.etag))).await {
+            match self
+                .tables
+                .apply(
+                    &table(),
+                    &TableOperation::Replace(row.entity.clone(), IfMatch::Matches(row.etag)),
+                )
+                .await
+            {
                 Ok(etag) => return Ok(Some(FirstKey::new(found, row.entity, etag))),
                 Err(error) if error.is_lost_race() && left > 0 => left -= 1,
                 Err(error) => return Err(error.into()),
@@ -142,7 +183,9 @@ impl DataKeys<'_> {
         // No entity's: theirs have a "~" after the table.
         #[expect(clippy::expect_used, reason = "letters and digits, at most 63")]
         let key = EntityKey::new(folded.as_str(), "hash").expect("a key");
-        self.find_or_draw_at(key, json!([folded]).to_string()).await.map(HashKey::new)
+        self.find_or_draw_at(key, json!([folded]).to_string())
+            .await
+            .map(HashKey::new)
     }
 
     async fn row(&self, key: &EntityKey) -> Result<Option<Row>, DataKeyError> {
@@ -152,32 +195,55 @@ impl DataKeys<'_> {
         }
     }
 
-    async fn find_at(&self, key: &EntityKey, owner: String) -> Result<Option<DataKey>, DataKeyError> {
-        let Some(row) = self.row(key).await? else { return Ok(None) };
+    async fn find_at(
+        &self,
+        key: &EntityKey,
+        owner: String,
+    ) -> Result<Option<DataKey>, DataKeyError> {
+        let Some(row) = self.row(key).await? else {
+            return Ok(None);
+        };
         self.unwrapped(&row, owner).await.map(Some)
     }
 
     /// The data key in a row. Another row in its place has another owner, which is authenticated.
     async fn unwrapped(&self, row: &Row, owner: String) -> Result<DataKey, DataKeyError> {
-        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
+        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed {
+            owner: owner.clone(),
+        })?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
-        key.map(DataKey::new).map_err(|source| DataKeyError::Vault { owner, source })
+        key.map(DataKey::new)
+            .map_err(|source| DataKeyError::Vault { owner, source })
     }
 
-    async fn find_or_draw_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
+    async fn find_or_draw_at(
+        &self,
+        key: EntityKey,
+        owner: String,
+    ) -> Result<DataKey, DataKeyError> {
         if let Some(found) = self.find_at(&key, owner.clone()).await? {
             return Ok(found);
         }
         match self.draw_at(&key, &owner).await? {
             Ok(drawn) => Ok(drawn.key),
-            Err(lost) => self.find_at(&key, owner).await?.ok_or(DataKeyError::Store(lost)),
+            Err(lost) => self
+                .find_at(&key, owner)
+                .await?
+                .ok_or(DataKeyError::Store(lost)),
         }
     }
 
     /// A new data key; the error of the store where another run was faster, or this request was and its answer is lost.
-    async fn draw_at(&self, key: &EntityKey, owner: &str) -> Result<Result<FirstKey, StoreError>, DataKeyError> {
+    async fn draw_at(
+        &self,
+        key: &EntityKey,
+        owner: &str,
+    ) -> Result<Result<FirstKey, StoreError>, DataKeyError> {
         let drawn = self.vault.generate(owner.as_bytes()).await;
-        let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.to_owned(), source })?;
+        let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault {
+            owner: owner.to_owned(),
+            source,
+        })?;
         let entity = written(Entity::new(key.clone()), &wrapped).with(OWNER, owner);
         match self.insert(&TableOperation::Insert(entity.clone())).await {
             Ok(etag) => Ok(Ok(FirstKey::new(DataKey::new(bytes), entity, etag))),
@@ -198,14 +264,24 @@ impl DataKeys<'_> {
 
     /// The version of an entity's data key; `None` where it has none. One request.
     pub async fn version(&self, home: &Primary) -> Result<Option<ETag>, DataKeyError> {
-        Ok(self.row(&footprint_key(&folded(home))).await?.map(|row| row.etag))
+        Ok(self
+            .row(&footprint_key(&folded(home)))
+            .await?
+            .map(|row| row.etag))
     }
 
     /// Deletes the data key of an entity at this version; whether it was there. Another version may belong to an entity put anew: a late
     /// deletion leaves it.
     pub async fn erase(&self, home: &Primary, version: ETag) -> Result<bool, DataKeyError> {
         let key = footprint_key(&folded(home));
-        match self.tables.apply(&table(), &TableOperation::Delete(key, IfMatch::Matches(version))).await {
+        match self
+            .tables
+            .apply(
+                &table(),
+                &TableOperation::Delete(key, IfMatch::Matches(version)),
+            )
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Ok(false),
             Err(error) => Err(error.into()),
@@ -216,15 +292,35 @@ impl DataKeys<'_> {
     /// written or deleted meanwhile is left to the next time.
     pub async fn rewrap(&self, row: &Row) -> Result<bool, DataKeyError> {
         let owner = row.entity.text(OWNER).unwrap_or_default().to_owned();
-        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
+        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed {
+            owner: owner.clone(),
+        })?;
         if wrapped.key_id == self.vault.current() {
             return Ok(false);
         }
-        let failed = |source| DataKeyError::Vault { owner: owner.clone(), source };
-        let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await.map_err(failed)?;
-        let again = self.vault.wrap(&key, owner.as_bytes()).await.map_err(failed)?;
+        let failed = |source| DataKeyError::Vault {
+            owner: owner.clone(),
+            source,
+        };
+        let key = self
+            .vault
+            .unwrap(&wrapped, owner.as_bytes())
+            .await
+            .map_err(failed)?;
+        let again = self
+            .vault
+            .wrap(&key, owner.as_bytes())
+            .await
+            .map_err(failed)?;
         let entity = written(row.entity.clone(), &again);
-        match self.tables.apply(&table(), &TableOperation::Replace(entity, IfMatch::Matches(row.etag.clone()))).await {
+        match self
+            .tables
+            .apply(
+                &table(),
+                &TableOperation::Replace(entity, IfMatch::Matches(row.etag.clone())),
+            )
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if error.may_have_lost() => Ok(false),
             Err(error) => Err(error.into()),
@@ -233,11 +329,15 @@ impl DataKeys<'_> {
 }
 
 fn written(row: Entity, wrapped: &WrappedKey) -> Entity {
-    row.with(KEY, BASE64.encode(&wrapped.bytes)).with(KEY_ID, wrapped.key_id.as_str())
+    row.with(KEY, BASE64.encode(&wrapped.bytes))
+        .with(KEY_ID, wrapped.key_id.as_str())
 }
 
 fn wrapped(row: &Entity) -> Option<WrappedKey> {
-    Some(WrappedKey { key_id: row.text(KEY_ID)?.to_owned(), bytes: BASE64.decode(row.text(KEY)?).ok()? })
+    Some(WrappedKey {
+        key_id: row.text(KEY_ID)?.to_owned(),
+        bytes: BASE64.decode(row.text(KEY)?).ok()?,
+    })
 }
 
 /// The name of the key-encryption key that wraps a row's data key.
@@ -251,7 +351,10 @@ mod tests {
 
     #[test]
     fn an_entity_has_one_data_key_however_its_table_is_spelled() {
-        let home = |table: &str| Primary { table: TableName::new(table).unwrap(), key: EntityKey::new("Sales", "7").unwrap() };
+        let home = |table: &str| Primary {
+            table: TableName::new(table).unwrap(),
+            key: EntityKey::new("Sales", "7").unwrap(),
+        };
         assert_eq!(table().as_str(), KEYS);
         assert_eq!(owner(&home("Employees")), r#"["employees","Sales","7"]"#);
         assert_eq!(folded(&home("EMPLOYEES")), folded(&home("Employees")));

@@ -83,7 +83,10 @@ impl HashKey {
 
     /// The keyed hash of a text, as the property `name` holds it: 64 hexadecimal digits.
     pub fn hash(&self, name: &str, text: &str) -> String {
-        hex::encode(hmac::sign(&self.0.derived("hash"), &[name.as_bytes(), &[0], text.as_bytes()].concat()))
+        hex::encode(hmac::sign(
+            &self.0.derived("hash"),
+            &[name.as_bytes(), &[0], text.as_bytes()].concat(),
+        ))
     }
 }
 
@@ -94,16 +97,33 @@ pub fn is_sealed(value: &EdmValue) -> bool {
 
 impl SealedPlace<'_> {
     fn associated(&self) -> Vec<u8> {
-        let Self { home: Primary { table, key }, property } = self;
-        json!([VERSION, table.as_str().to_ascii_lowercase(), key.pk, key.rk, property]).to_string().into_bytes()
+        let Self {
+            home: Primary { table, key },
+            property,
+        } = self;
+        json!([
+            VERSION,
+            table.as_str().to_ascii_lowercase(),
+            key.pk,
+            key.rk,
+            property
+        ])
+        .to_string()
+        .into_bytes()
     }
 
     fn malformed(&self) -> UnsealError {
-        UnsealError::Malformed { property: self.property.to_owned(), home: self.home.clone() }
+        UnsealError::Malformed {
+            property: self.property.to_owned(),
+            home: self.home.clone(),
+        }
     }
 
     fn refused(&self) -> UnsealError {
-        UnsealError::Refused { property: self.property.to_owned(), home: self.home.clone() }
+        UnsealError::Refused {
+            property: self.property.to_owned(),
+            home: self.home.clone(),
+        }
     }
 }
 
@@ -126,37 +146,67 @@ impl DataKey {
     /// Seals a value for its place.
     pub fn seal(&self, place: SealedPlace<'_>, value: &EdmValue) -> String {
         let (plain, associated) = (encoded(value), place.associated());
-        let tag = hmac::sign(&self.derived("nonce"), &[&associated[..], &[0], &plain].concat());
+        let tag = hmac::sign(
+            &self.derived("nonce"),
+            &[&associated[..], &[0], &plain].concat(),
+        );
         let mut nonce = [0; NONCE_LEN];
-        nonce.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
+        nonce
+            .iter_mut()
+            .zip(tag.as_ref())
+            .for_each(|(byte, tag)| *byte = *tag);
         let mut sealed = plain;
-        let done = self
-            .value_key()
-            .and_then(|key| key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(associated), &mut sealed).ok());
+        let done = self.value_key().and_then(|key| {
+            key.seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(associated),
+                &mut sealed,
+            )
+            .ok()
+        });
         // A key of 32 bytes and a value far below the 64 GiB of AES-GCM leave nothing to fail.
         debug_assert!(done.is_some(), "AES-256-GCM with a key of 32 bytes");
-        format!("{PREFIX}{}", BASE64URL.encode([&nonce[..], &sealed].concat()))
+        format!(
+            "{PREFIX}{}",
+            BASE64URL.encode([&nonce[..], &sealed].concat())
+        )
     }
 
     /// The value that was sealed for this place.
     pub fn open(&self, place: SealedPlace<'_>, sealed: &str) -> Result<EdmValue, UnsealError> {
-        let bytes = sealed.strip_prefix(PREFIX).and_then(|text| BASE64URL.decode(text).ok());
+        let bytes = sealed
+            .strip_prefix(PREFIX)
+            .and_then(|text| BASE64URL.decode(text).ok());
         let bytes = bytes.ok_or_else(|| place.malformed())?;
-        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>().ok_or_else(|| place.malformed())?;
+        let (nonce, sealed) = bytes
+            .split_first_chunk::<NONCE_LEN>()
+            .ok_or_else(|| place.malformed())?;
         let mut sealed = sealed.to_vec();
         let key = self.value_key().ok_or_else(|| place.refused())?;
-        let plain = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(place.associated()), &mut sealed);
+        let plain = key.open_in_place(
+            Nonce::assume_unique_for_key(*nonce),
+            Aad::from(place.associated()),
+            &mut sealed,
+        );
         let plain = plain.map_err(|_| place.refused())?;
         decoded(plain).ok_or_else(|| place.malformed())
     }
 
     fn value_key(&self) -> Option<LessSafeKey> {
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0.0), purpose("value").as_bytes());
-        UnboundKey::new(&AES_256_GCM, derived.as_ref()).ok().map(LessSafeKey::new)
+        let derived = hmac::sign(
+            &hmac::Key::new(hmac::HMAC_SHA256, &self.0.0),
+            purpose("value").as_bytes(),
+        );
+        UnboundKey::new(&AES_256_GCM, derived.as_ref())
+            .ok()
+            .map(LessSafeKey::new)
     }
 
     fn derived(&self, of: &str) -> hmac::Key {
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0.0), purpose(of).as_bytes());
+        let derived = hmac::sign(
+            &hmac::Key::new(hmac::HMAC_SHA256, &self.0.0),
+            purpose(of).as_bytes(),
+        );
         hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
     }
 }
@@ -167,11 +217,18 @@ fn purpose(of: &str) -> String {
 
 /// A value as JSON, with its type where JSON has none.
 fn encoded(value: &EdmValue) -> Vec<u8> {
-    Value::Object(odata::encode_properties(&BTreeMap::from([(VALUE.to_owned(), value.clone())]))).to_string().into_bytes()
+    Value::Object(odata::encode_properties(&BTreeMap::from([(
+        VALUE.to_owned(),
+        value.clone(),
+    )])))
+    .to_string()
+    .into_bytes()
 }
 
 fn decoded(plain: &[u8]) -> Option<EdmValue> {
-    let Value::Object(object) = serde_json::from_slice(plain).ok()? else { return None };
+    let Value::Object(object) = serde_json::from_slice(plain).ok()? else {
+        return None;
+    };
     odata::decode_properties(object).ok()?.remove(VALUE)
 }
 
@@ -182,30 +239,44 @@ mod tests {
     use proptest::prelude::*;
 
     fn home(pk: &str, rk: &str) -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, rk).unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new(pk, rk).unwrap(),
+        }
     }
 
     fn key() -> DataKey {
-        DataKey::new(KeyBytes(std::array::from_fn(|at| u8::try_from(at).unwrap())))
+        DataKey::new(KeyBytes(std::array::from_fn(|at| {
+            u8::try_from(at).unwrap()
+        })))
     }
 
     /// The vectors of docs/encryption.md, which its samples in Python and Node.js read as well.
     #[test]
     fn the_documented_vectors_hold() {
-        let vectors: Value = serde_json::from_str(include_str!("../../../../docs/encryption.vectors.json")).unwrap();
+        let vectors: Value =
+            serde_json::from_str(include_str!("../../../../docs/encryption.vectors.json")).unwrap();
         let bytes = |text: &Value| hex::decode(text.as_str().unwrap()).unwrap();
         for vector in vectors["values"].as_array().unwrap() {
             let text = |name: &str| vector[name].as_str().unwrap();
             let key = DataKey::new(KeyBytes(bytes(&vector["data_key"]).try_into().unwrap()));
-            let home = Primary { table: TableName::new(text("table")).unwrap(), key: EntityKey::new(text("pk"), text("rk")).unwrap() };
-            let place = SealedPlace { home: &home, property: text("property") };
+            let home = Primary {
+                table: TableName::new(text("table")).unwrap(),
+                key: EntityKey::new(text("pk"), text("rk")).unwrap(),
+            };
+            let place = SealedPlace {
+                home: &home,
+                property: text("property"),
+            };
             let value = decoded(vector["plaintext"].as_str().unwrap().as_bytes()).unwrap();
             assert_eq!(key.seal(place, &value), text("sealed"));
             assert_eq!(key.open(place, text("sealed")), Ok(value));
         }
         for vector in vectors["hashes"].as_array().unwrap() {
             let text = |name: &str| vector[name].as_str().unwrap();
-            let key = HashKey::new(DataKey::new(KeyBytes(bytes(&vector["table_key"]).try_into().unwrap())));
+            let key = HashKey::new(DataKey::new(KeyBytes(
+                bytes(&vector["table_key"]).try_into().unwrap(),
+            )));
             assert_eq!(key.hash(text("property"), text("text")), text("hash"));
         }
     }
@@ -213,7 +284,10 @@ mod tests {
     #[test]
     fn every_type_comes_back_as_it_was() {
         let home = home("Sales", "000223");
-        let place = SealedPlace { home: &home, property: "Salary" };
+        let place = SealedPlace {
+            home: &home,
+            property: "Salary",
+        };
         let values = [
             EdmValue::from("한😀 text"),
             EdmValue::from(75_000),
@@ -229,26 +303,74 @@ mod tests {
             let sealed = key().seal(place, &value);
             assert!(is_sealed(&EdmValue::from(sealed.as_str())));
             assert_eq!(key().open(place, &sealed), Ok(value.clone()));
-            assert_eq!(key().seal(place, &value), sealed, "the same value in the same place is the same text");
+            assert_eq!(
+                key().seal(place, &value),
+                sealed,
+                "the same value in the same place is the same text"
+            );
         }
     }
 
     #[test]
     fn a_value_is_opened_in_its_own_place_alone() {
         let (own, other) = (home("Sales", "000223"), home("Sales", "000224"));
-        let sealed = key().seal(SealedPlace { home: &own, property: "Salary" }, &EdmValue::from(75_000));
-        let moved = Primary { table: TableName::new("Bosses").unwrap(), ..own.clone() };
+        let sealed = key().seal(
+            SealedPlace {
+                home: &own,
+                property: "Salary",
+            },
+            &EdmValue::from(75_000),
+        );
+        let moved = Primary {
+            table: TableName::new("Bosses").unwrap(),
+            ..own.clone()
+        };
         for place in [
-            SealedPlace { home: &other, property: "Salary" },
-            SealedPlace { home: &moved, property: "Salary" },
-            SealedPlace { home: &own, property: "Ssn" },
+            SealedPlace {
+                home: &other,
+                property: "Salary",
+            },
+            SealedPlace {
+                home: &moved,
+                property: "Salary",
+            },
+            SealedPlace {
+                home: &own,
+                property: "Ssn",
+            },
         ] {
-            assert!(matches!(key().open(place, &sealed), Err(UnsealError::Refused { .. })));
+            assert!(matches!(
+                key().open(place, &sealed),
+                Err(UnsealError::Refused { .. })
+            ));
         }
-        let spelled = Primary { table: TableName::new("EMPLOYEES").unwrap(), ..own.clone() };
-        assert!(key().open(SealedPlace { home: &spelled, property: "Salary" }, &sealed).is_ok(), "a table has one name in any case");
+        let spelled = Primary {
+            table: TableName::new("EMPLOYEES").unwrap(),
+            ..own.clone()
+        };
+        assert!(
+            key()
+                .open(
+                    SealedPlace {
+                        home: &spelled,
+                        property: "Salary"
+                    },
+                    &sealed
+                )
+                .is_ok(),
+            "a table has one name in any case"
+        );
         let another = DataKey::new(KeyBytes([7; 32]));
-        assert!(matches!(another.open(SealedPlace { home: &own, property: "Salary" }, &sealed), Err(UnsealError::Refused { .. })));
+        assert!(matches!(
+            another.open(
+                SealedPlace {
+                    home: &own,
+                    property: "Salary"
+                },
+                &sealed
+            ),
+            Err(UnsealError::Refused { .. })
+        ));
     }
 
     proptest! {

@@ -34,7 +34,9 @@ pub fn seal_entity<'p>(
     let mut plain = Entity::new(home.key.clone());
     for property in marked {
         let place = SealedPlace { home, property };
-        let Some(value) = entity.properties.get_mut(property) else { continue };
+        let Some(value) = entity.properties.get_mut(property) else {
+            continue;
+        };
         let opened = if is_sealed(value) {
             key.open(place, value.as_str().unwrap_or_default())?
         } else {
@@ -47,11 +49,31 @@ pub fn seal_entity<'p>(
 }
 
 /// The keyed hashes of an entity's plain values, by the properties that hold them: empty where a template has no value.
-pub fn hashes(key: &HashKey, hashed: &BTreeMap<String, Template>, plain: &Entity) -> BTreeMap<String, EdmValue> {
-    let has = |template: &Template| template.properties().iter().any(|property| plain.get(property).is_some());
-    let hash = |(name, template): (&String, &Template)| {
-        let text = template.render_text(plain).ok().flatten().filter(|text| !text.is_empty());
-        (name.clone(), EdmValue::String(text.map(|text| key.hash(name, &text)).unwrap_or_default()))
+pub fn hashes(
+    key: &HashKey,
+    hashed: &BTreeMap<String, Template>,
+    plain: &Entity,
+) -> BTreeMap<String, EdmValue> {
+    let has = |template: &Template| {
+        template
+            .properties()
+            .iter()
+            .any(|property| plain.get(property).is_some())
     };
-    hashed.iter().filter(|(_, template)| has(template)).map(hash).collect()
+    let hash = |(name, template): (&String, &Template)| {
+        let text = template
+            .render_text(plain)
+            .ok()
+            .flatten()
+            .filter(|text| !text.is_empty());
+        (
+            name.clone(),
+            EdmValue::String(text.map(|text| key.hash(name, &text)).unwrap_or_default()),
+        )
+    };
+    hashed
+        .iter()
+        .filter(|(_, template)| has(template))
+        .map(hash)
+        .collect()
 }

@@ -60,7 +60,8 @@ impl Backoff {
     /// The n-th wait (n from 1), for a random number from 0 up to 1.
     pub fn wait(&self, n: u32, unit: f64) -> Duration {
         let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
-        let seconds = self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
+        let seconds =
+            self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
         Duration::from_secs_f64(seconds.min(self.max.as_secs_f64()))
     }
 }
@@ -68,14 +69,20 @@ impl Backoff {
 impl RetryPolicy {
     /// Waits that grow. `attempts` includes the first.
     pub const fn growing(backoff: Backoff, attempts: u32) -> Self {
-        Self { waits: RequestWaits::Growing(backoff), attempts }
+        Self {
+            waits: RequestWaits::Growing(backoff),
+            attempts,
+        }
     }
 
     /// One attempt more than there are waits: n-th wait = rand(0.8, 1.2) · listed. `None` for more than [`MOST_LISTED_WAITS`].
     pub fn listed(waits: &[Duration]) -> Option<Self> {
         let mut places = [Duration::ZERO; MOST_LISTED_WAITS];
         places.get_mut(..waits.len())?.copy_from_slice(waits);
-        Some(Self { waits: RequestWaits::Listed(places), attempts: u32::try_from(waits.len()).ok()?.checked_add(1)? })
+        Some(Self {
+            waits: RequestWaits::Listed(places),
+            attempts: u32::try_from(waits.len()).ok()?.checked_add(1)?,
+        })
     }
 
     /// Most attempts, the first included.
@@ -89,7 +96,11 @@ impl RetryPolicy {
             RequestWaits::Growing(backoff) => backoff.wait(n, unit),
             RequestWaits::Listed(waits) => {
                 let at = usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);
-                waits.get(at).copied().unwrap_or_default().mul_f64(0.8 + 0.4 * unit)
+                waits
+                    .get(at)
+                    .copied()
+                    .unwrap_or_default()
+                    .mul_f64(0.8 + 0.4 * unit)
             }
         }
     }
@@ -104,29 +115,44 @@ impl RetryPolicy {
 
     /// The sum of all waits at their longest.
     pub fn longest_sum(&self) -> Duration {
-        (1..self.attempts).map(|n| self.wait(n, 1.0)).fold(Duration::ZERO, Duration::saturating_add)
+        (1..self.attempts)
+            .map(|n| self.wait(n, 1.0))
+            .fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
 impl WaitPolicy {
     /// From `initial` twice as long each time, up to `max`; ±20%.
     pub const fn doubling(initial: Duration, max: Duration) -> Self {
-        Self { initial, factor: 2, max, jitter: 0.2 }
+        Self {
+            initial,
+            factor: 2,
+            max,
+            jitter: 0.2,
+        }
     }
 
     /// The n-th wait (n from 1), before jitter.
     pub fn unjittered(&self, n: u32) -> Duration {
-        self.initial.saturating_mul(self.factor.saturating_pow(n.saturating_sub(1))).min(self.max)
+        self.initial
+            .saturating_mul(self.factor.saturating_pow(n.saturating_sub(1)))
+            .min(self.max)
     }
 
     /// The n-th wait (n from 1), for a random number from 0 up to 1.
     pub fn wait(&self, n: u32, unit: f64) -> Duration {
-        self.unjittered(n).mul_f64(1.0 - self.jitter + 2.0 * self.jitter * unit)
+        self.unjittered(n)
+            .mul_f64(1.0 - self.jitter + 2.0 * self.jitter * unit)
     }
 
     /// The waits of one loop, by random numbers from 0 up to 1.
     pub const fn waits<U: Fn() -> f64>(self, unit: U) -> WaitSequence<U> {
-        WaitSequence { policy: self, unit, made: 0, most: u32::MAX }
+        WaitSequence {
+            policy: self,
+            unit,
+            made: 0,
+            most: u32::MAX,
+        }
     }
 }
 
@@ -160,11 +186,16 @@ mod tests {
 
     use super::*;
 
-    const POLICY: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
+    const POLICY: WaitPolicy =
+        WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
 
     #[test]
     fn waits_double_up_to_their_maximum_and_never_vanish() {
-        let backoff = Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) };
+        let backoff = Backoff {
+            min: Duration::from_secs(2),
+            base: Duration::from_secs(2),
+            max: Duration::from_mins(10),
+        };
         assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(4));
         assert_eq!(backoff.wait(2, 0.5), Duration::from_secs(8));
         assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(16));
@@ -176,7 +207,11 @@ mod tests {
     fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
         // The exponential retry of the storage client libraries as Azure's guidance on retries lists it: a difference of 30 s, between 3 s
         // and 90 s.
-        let backoff = Backoff { min: Duration::from_secs(3), base: Duration::from_secs(30), max: Duration::from_secs(90) };
+        let backoff = Backoff {
+            min: Duration::from_secs(3),
+            base: Duration::from_secs(30),
+            max: Duration::from_secs(90),
+        };
         for n in 1..10 {
             for unit in [0.0, 0.5, 0.999] {
                 let wait = backoff.wait(n, unit);
@@ -192,7 +227,10 @@ mod tests {
         let policy = RetryPolicy::listed(&listed).unwrap();
         assert_eq!(policy.attempts(), 5);
         assert_eq!([1, 2, 3, 4].map(|n| policy.wait(n, 0.5)), listed);
-        assert_eq!([1, 2, 3, 4].map(|n| policy.wait(n, 0.0).as_millis()), [1_600, 3_200, 8_000, 24_000]);
+        assert_eq!(
+            [1, 2, 3, 4].map(|n| policy.wait(n, 0.0).as_millis()),
+            [1_600, 3_200, 8_000, 24_000]
+        );
         assert_eq!(policy.longest(), Duration::from_secs(30));
         assert_eq!(policy.longest_sum().as_millis(), 55_200);
         assert_eq!(policy.wait(u32::MAX, 0.5), Duration::ZERO);
@@ -205,18 +243,33 @@ mod tests {
         let full = RetryPolicy::listed(&[second; 8]).unwrap();
         assert_eq!((full.attempts(), full.wait(8, 0.5)), (9, second));
         let falling = RetryPolicy::listed(&[3 * second, second]).unwrap();
-        assert_eq!((falling.longest(), falling.wait(2, 0.5)), (3 * second, second));
+        assert_eq!(
+            (falling.longest(), falling.wait(2, 0.5)),
+            (3 * second, second)
+        );
     }
 
     #[test]
     fn a_wait_policy_starts_at_its_first_wait_and_multiplies_up_to_its_longest() {
         let mut waits = POLICY.waits(|| 0.5);
         let millis: Vec<_> = (0..9).map(|_| waits.next_wait().as_millis()).collect();
-        assert_eq!(millis, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        assert_eq!(
+            millis,
+            [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+        );
         assert_eq!(POLICY.unjittered(u32::MAX), POLICY.max);
-        let threefold = WaitPolicy { factor: 3, ..POLICY };
-        assert_eq!([1, 2, 3].map(|n| threefold.unjittered(n).as_millis()), [250, 750, 2_250]);
-        let fixed = WaitPolicy { factor: 1, ..POLICY };
+        let threefold = WaitPolicy {
+            factor: 3,
+            ..POLICY
+        };
+        assert_eq!(
+            [1, 2, 3].map(|n| threefold.unjittered(n).as_millis()),
+            [250, 750, 2_250]
+        );
+        let fixed = WaitPolicy {
+            factor: 1,
+            ..POLICY
+        };
         assert_eq!(fixed.unjittered(1_000), POLICY.initial);
     }
 
@@ -225,15 +278,24 @@ mod tests {
         assert_eq!(POLICY.wait(1, 0.0), Duration::from_millis(200));
         assert_eq!(POLICY.wait(100, 0.0), Duration::from_secs(24));
         assert!((35.9..36.0).contains(&POLICY.wait(100, 0.999_9).as_secs_f64()));
-        let exact = WaitPolicy { jitter: 0.0, ..POLICY };
-        assert_eq!([0.0, 0.9].map(|unit| exact.wait(2, unit)), [Duration::from_millis(500); 2]);
+        let exact = WaitPolicy {
+            jitter: 0.0,
+            ..POLICY
+        };
+        assert_eq!(
+            [0.0, 0.9].map(|unit| exact.wait(2, unit)),
+            [Duration::from_millis(500); 2]
+        );
     }
 
     #[test]
     fn a_driver_gets_as_many_waits_as_it_may_and_from_the_first_on_once_reset() {
         let mut waits = POLICY.waits(|| 0.5).at_most(2);
         let millis = |wait: Option<Duration>| wait.map(|wait| wait.as_millis());
-        assert_eq!([(); 3].map(|()| millis(waits.next_backoff())), [Some(250), Some(500), None]);
+        assert_eq!(
+            [(); 3].map(|()| millis(waits.next_backoff())),
+            [Some(250), Some(500), None]
+        );
         waits.reset();
         assert_eq!(millis(waits.next_backoff()), Some(250));
     }

@@ -44,7 +44,9 @@ pub struct ConnectionString<'t>(BTreeMap<&'static str, &'t str>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionStringError {
     /// A part without an equals sign.
-    #[error("part {0} of the connection string is not Name=Value; expected pairs separated by ';', such as AccountName=contoso")]
+    #[error(
+        "part {0} of the connection string is not Name=Value; expected pairs separated by ';', such as AccountName=contoso"
+    )]
     Part(usize),
     /// A name that no connection string has.
     #[error("part {part} of the connection string has an unknown name{}", .meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
@@ -77,16 +79,31 @@ impl<'t> ConnectionString<'t> {
     pub fn parse(text: &'t str) -> Result<Self, ConnectionStringError> {
         let mut values = BTreeMap::new();
         let around = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '\u{feff}');
-        let parts = text.trim_matches(around).split(';').map(str::trim).enumerate();
+        let parts = text
+            .trim_matches(around)
+            .split(';')
+            .map(str::trim)
+            .enumerate();
         for (at, part) in parts.filter(|(_, part)| !part.is_empty()) {
             // Keys are Base64 and signatures are query strings: both have equals signs of their own.
-            let (name, value) = part.split_once('=').ok_or(ConnectionStringError::Part(at + 1))?;
+            let (name, value) = part
+                .split_once('=')
+                .ok_or(ConnectionStringError::Part(at + 1))?;
             let (name, value) = (name.trim(), value.trim());
-            if UNUSED.iter().any(|unused| unused.eq_ignore_ascii_case(name)) {
+            if UNUSED
+                .iter()
+                .any(|unused| unused.eq_ignore_ascii_case(name))
+            {
                 continue;
             }
-            let Some(known) = NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
-                return Err(ConnectionStringError::Unknown { part: at + 1, meant: meant(name) });
+            let Some(known) = NAMES
+                .into_iter()
+                .find(|known| known.eq_ignore_ascii_case(name))
+            else {
+                return Err(ConnectionStringError::Unknown {
+                    part: at + 1,
+                    meant: meant(name),
+                });
             };
             if !value.is_empty() && values.insert(known, value).is_some() {
                 return Err(ConnectionStringError::Twice(known));
@@ -103,23 +120,47 @@ impl<'t> ConnectionString<'t> {
 
     /// Whether it means the emulator, whose account and key are public.
     pub fn is_development(&self) -> bool {
-        self.get("UseDevelopmentStorage").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        self.get("UseDevelopmentStorage")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     fn check(&self) -> Result<(), ConnectionStringError> {
         if self.is_development() {
-            let beside = ["AccountName", "AccountKey", "SharedAccessSignature", "EndpointSuffix"].into_iter().chain(ENDPOINTS);
+            let beside = [
+                "AccountName",
+                "AccountKey",
+                "SharedAccessSignature",
+                "EndpointSuffix",
+            ]
+            .into_iter()
+            .chain(ENDPOINTS);
             if let Some(name) = beside.into_iter().find(|name| self.get(name).is_some()) {
                 return Err(ConnectionStringError::Development(name));
             }
             let is_host = |uri: &str| {
-                Url::parse(uri).is_ok_and(|url| url.has_host() && url.port().is_none() && url.path() == "/" && url.query().is_none())
+                Url::parse(uri).is_ok_and(|url| {
+                    url.has_host()
+                        && url.port().is_none()
+                        && url.path() == "/"
+                        && url.query().is_none()
+                })
             };
-            return if self.get("DevelopmentStorageProxyUri").is_none_or(is_host) { Ok(()) } else { Err(ConnectionStringError::Proxy) };
+            return if self.get("DevelopmentStorageProxyUri").is_none_or(is_host) {
+                Ok(())
+            } else {
+                Err(ConnectionStringError::Proxy)
+            };
         }
         let account = self.get("AccountName");
-        let names_more = |name: &&str| self.get(name).and_then(|value| Url::parse(value).ok()).is_some_and(|url| names_more(&url, account));
-        ENDPOINTS.into_iter().find(names_more).map_or(Ok(()), |name| Err(ConnectionStringError::Path(name)))
+        let names_more = |name: &&str| {
+            self.get(name)
+                .and_then(|value| Url::parse(value).ok())
+                .is_some_and(|url| names_more(&url, account))
+        };
+        ENDPOINTS
+            .into_iter()
+            .find(names_more)
+            .map_or(Ok(()), |name| Err(ConnectionStringError::Path(name)))
     }
 }
 
@@ -127,9 +168,20 @@ impl<'t> ConnectionString<'t> {
 ///
 /// Azure has the account in the host, and no path. An emulator has it in the path, and so may a proxy.
 pub fn names_more(endpoint: &Url, account: Option<&str>) -> bool {
-    let Some(mut path) = endpoint.path_segments().map(|segments| segments.filter(|segment| !segment.is_empty())) else { return false };
-    let Some(first) = path.next() else { return false };
-    let is_of_a_service = |host: &str| [".table.", ".queue.", ".blob."].iter().any(|service| host.contains(service));
+    let Some(mut path) = endpoint
+        .path_segments()
+        .map(|segments| segments.filter(|segment| !segment.is_empty()))
+    else {
+        return false;
+    };
+    let Some(first) = path.next() else {
+        return false;
+    };
+    let is_of_a_service = |host: &str| {
+        [".table.", ".queue.", ".blob."]
+            .iter()
+            .any(|service| host.contains(service))
+    };
     match endpoint.host() {
         _ if path.next().is_some() => true,
         Some(Host::Domain(host)) => is_of_a_service(host),
@@ -161,31 +213,70 @@ mod tests {
             " accountname = contoso ;; ACCOUNTKEY= a2V5 ; FileEndpoint=https://x/ ",
         ] {
             let parsed = ConnectionString::parse(text).unwrap();
-            assert_eq!((parsed.get("AccountName"), parsed.get("AccountKey")), (Some("contoso"), Some("a2V5")), "{text:?}");
+            assert_eq!(
+                (parsed.get("AccountName"), parsed.get("AccountKey")),
+                (Some("contoso"), Some("a2V5")),
+                "{text:?}"
+            );
         }
-        assert!(ConnectionString::parse("\"UseDevelopmentStorage=true;\"").unwrap().is_development());
+        assert!(
+            ConnectionString::parse("\"UseDevelopmentStorage=true;\"")
+                .unwrap()
+                .is_development()
+        );
     }
 
     #[test]
     fn a_misspelt_name_is_an_error_that_names_what_is_meant() {
         let misspelt = error("AccountName=a;AccountKey=a2V5;BlobEndpont=http://127.0.0.1:1/a");
-        assert_eq!(misspelt, ConnectionStringError::Unknown { part: 3, meant: Some("BlobEndpoint") });
+        assert_eq!(
+            misspelt,
+            ConnectionStringError::Unknown {
+                part: 3,
+                meant: Some("BlobEndpoint")
+            }
+        );
         assert!(misspelt.to_string().ends_with("did you mean BlobEndpoint?"));
-        assert_eq!(error("AccountName=a;c2VjcmV0LWtleQ=="), ConnectionStringError::Unknown { part: 2, meant: None });
-        assert_eq!(error("AccountName=a;c2VjcmV0"), ConnectionStringError::Part(2));
-        assert_eq!(error("AccountName=a;accountname=b"), ConnectionStringError::Twice("AccountName"));
+        assert_eq!(
+            error("AccountName=a;c2VjcmV0LWtleQ=="),
+            ConnectionStringError::Unknown {
+                part: 2,
+                meant: None
+            }
+        );
+        assert_eq!(
+            error("AccountName=a;c2VjcmV0"),
+            ConnectionStringError::Part(2)
+        );
+        assert_eq!(
+            error("AccountName=a;accountname=b"),
+            ConnectionStringError::Twice("AccountName")
+        );
     }
 
     #[test]
     fn the_emulator_has_endpoints_of_its_own() {
-        for name in ["TableEndpoint=http://127.0.0.1:9/devstoreaccount1", "AccountName=contoso", "EndpointSuffix=example.net"] {
+        for name in [
+            "TableEndpoint=http://127.0.0.1:9/devstoreaccount1",
+            "AccountName=contoso",
+            "EndpointSuffix=example.net",
+        ] {
             let name_alone = name.split('=').next().unwrap();
             assert!(
                 matches!(error(&format!("UseDevelopmentStorage=true;{name}")), ConnectionStringError::Development(found) if found == name_alone)
             );
         }
-        for proxy in ["http://127.0.0.1:9", "http://azurite/devstoreaccount1", "azurite"] {
-            assert_eq!(error(&format!("UseDevelopmentStorage=true;DevelopmentStorageProxyUri={proxy}")), ConnectionStringError::Proxy);
+        for proxy in [
+            "http://127.0.0.1:9",
+            "http://azurite/devstoreaccount1",
+            "azurite",
+        ] {
+            assert_eq!(
+                error(&format!(
+                    "UseDevelopmentStorage=true;DevelopmentStorageProxyUri={proxy}"
+                )),
+                ConnectionStringError::Proxy
+            );
         }
         let proxy = "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite;DefaultEndpointsProtocol=http";
         assert!(ConnectionString::parse(proxy).is_ok());
@@ -194,13 +285,30 @@ mod tests {
     #[test]
     fn an_endpoint_names_the_account_alone() {
         let names_more = |url: &str, account| names_more(&Url::parse(url).unwrap(), account);
-        assert!(names_more("https://contoso.blob.core.windows.net/photos", Some("contoso")));
-        assert!(names_more("http://127.0.0.1:10000/devstoreaccount1/photos", None));
-        assert!(names_more("http://127.0.0.1:10000/photos", Some("devstoreaccount1")));
-        assert!(!names_more("http://127.0.0.1:10000/devstoreaccount1/", Some("devstoreaccount1")));
-        assert!(!names_more("https://contoso.blob.core.windows.net/", Some("contoso")) && !names_more("http://azurite:10000/a", Some("a")));
+        assert!(names_more(
+            "https://contoso.blob.core.windows.net/photos",
+            Some("contoso")
+        ));
+        assert!(names_more(
+            "http://127.0.0.1:10000/devstoreaccount1/photos",
+            None
+        ));
+        assert!(names_more(
+            "http://127.0.0.1:10000/photos",
+            Some("devstoreaccount1")
+        ));
+        assert!(!names_more(
+            "http://127.0.0.1:10000/devstoreaccount1/",
+            Some("devstoreaccount1")
+        ));
+        assert!(
+            !names_more("https://contoso.blob.core.windows.net/", Some("contoso"))
+                && !names_more("http://azurite:10000/a", Some("a"))
+        );
         assert_eq!(
-            error("AccountName=a;AccountKey=a2V5;BlobEndpoint=https://a.blob.core.windows.net/photos"),
+            error(
+                "AccountName=a;AccountKey=a2V5;BlobEndpoint=https://a.blob.core.windows.net/photos"
+            ),
             ConnectionStringError::Path("BlobEndpoint")
         );
     }

@@ -34,7 +34,11 @@ pub enum KeySource {
 }
 
 /// Endings of the hosts of Azure's key vaults, in its clouds.
-pub const VAULT_DOMAINS: [&str; 3] = [".vault.azure.net", ".vault.azure.cn", ".vault.usgovcloudapi.net"];
+pub const VAULT_DOMAINS: [&str; 3] = [
+    ".vault.azure.net",
+    ".vault.azure.cn",
+    ".vault.usgovcloudapi.net",
+];
 
 /// A key of an Azure Key Vault.
 #[derive(Debug, Clone)]
@@ -57,16 +61,26 @@ pub struct WrappedText {
 impl EncryptionSettings {
     /// The current key, where it is declared and its secret is not set here.
     pub fn missing(&self) -> Option<&str> {
-        self.current.as_deref().filter(|current| !self.keys.contains_key(*current))
+        self.current
+            .as_deref()
+            .filter(|current| !self.keys.contains_key(*current))
     }
 }
 
 impl WrappedText {
     /// Reads it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+        let word = |text: &str| {
+            !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
         match text.trim().split_once('.') {
-            Some((version, value)) if word(version) && word(value) => Ok(Self { version: version.to_owned(), value: value.to_owned() }),
+            Some((version, value)) if word(version) && word(value) => Ok(Self {
+                version: version.to_owned(),
+                value: value.to_owned(),
+            }),
             _ => Err("expected what `evenkeel keys new` prints: VERSION.BASE64URL".to_owned()),
         }
     }

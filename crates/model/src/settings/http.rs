@@ -13,8 +13,20 @@ const TOKEN_CHARACTERS: usize = 16;
 const DIFFERENT_CHARACTERS: usize = 6;
 /// Fewest characters beside well-known words.
 const OTHER_CHARACTERS: usize = 8;
-const WELL_KNOWN: [&str; 12] =
-    ["evenkeel", "changeme", "change", "password", "passwort", "secret", "token", "admin", "default", "example", "qwerty", "1234567890"];
+const WELL_KNOWN: [&str; 12] = [
+    "evenkeel",
+    "changeme",
+    "change",
+    "password",
+    "passwort",
+    "secret",
+    "token",
+    "admin",
+    "default",
+    "example",
+    "qwerty",
+    "1234567890",
+];
 
 /// `[http]`
 #[derive(Debug, Clone)]
@@ -52,12 +64,19 @@ pub enum HttpRole {
 impl HttpSettings {
     /// An address that programs of this machine read at, and without tokens.
     pub const fn open(listen: SocketAddr) -> Self {
-        Self { listen, tokens: Vec::new(), open_reads: true }
+        Self {
+            listen,
+            tokens: Vec::new(),
+            open_reads: true,
+        }
     }
 
     /// The first token that may change something.
     pub fn operator(&self) -> Option<&SecretString> {
-        self.tokens.iter().find(|token| token.role == HttpRole::Operate).map(|token| &token.secret.text)
+        self.tokens
+            .iter()
+            .find(|token| token.role == HttpRole::Operate)
+            .map(|token| &token.secret.text)
     }
 }
 
@@ -70,19 +89,27 @@ impl HttpToken {
         let length = characters.len();
         let different = characters.iter().collect::<BTreeSet<_>>().len();
         let lower = text.to_lowercase();
-        let other = WELL_KNOWN.iter().fold(lower, |rest, word| rest.replace(word, "")).chars().count();
+        let other = WELL_KNOWN
+            .iter()
+            .fold(lower, |rest, word| rest.replace(word, ""))
+            .chars()
+            .count();
         let what = if length < TOKEN_CHARACTERS {
             format!("a token of {length} characters")
         } else if different < DIFFERENT_CHARACTERS {
             format!("a token of {different} different characters")
-        } else if (1..=length / 2).any(|period| characters[period..] == characters[..length - period]) {
+        } else if (1..=length / 2)
+            .any(|period| characters[period..] == characters[..length - period])
+        {
             "a token that repeats a shorter text".to_owned()
         } else if other < OTHER_CHARACTERS {
             "a token of well-known words".to_owned()
         } else {
             return None;
         };
-        Some(format!("{what} can be guessed: expected at least {TOKEN_CHARACTERS} random ones, as `openssl rand -hex 32` prints"))
+        Some(format!(
+            "{what} can be guessed: expected at least {TOKEN_CHARACTERS} random ones, as `openssl rand -hex 32` prints"
+        ))
     }
 }
 
@@ -108,7 +135,12 @@ mod tests {
             assert!(refused.contains(why), "{text}: {refused:?}");
             assert!(!refused.contains(text), "{refused}");
         }
-        for drawn in ["c2f1a90b7d3e4856", "sixteen-letters!", "Zk3/0qXv8Jr+Ttw5yQm1bA==", "my-secret-token-9f86d081"] {
+        for drawn in [
+            "c2f1a90b7d3e4856",
+            "sixteen-letters!",
+            "Zk3/0qXv8Jr+Ttw5yQm1bA==",
+            "my-secret-token-9f86d081",
+        ] {
             assert_eq!(refusal(drawn), None, "{drawn}");
         }
     }

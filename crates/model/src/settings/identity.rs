@@ -77,10 +77,18 @@ impl fmt::Display for EntraCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClientSecret { application, .. } => write!(f, "client secret ({application})"),
-            Self::ClientCertificate { application, .. } => write!(f, "client certificate ({application})"),
-            Self::WorkloadIdentity { application, .. } => write!(f, "workload identity ({application})"),
-            Self::ManagedIdentity { client: Some(client) } => write!(f, "managed identity (client {client})"),
-            Self::ManagedIdentity { client: None } => f.write_str("managed identity (system-assigned)"),
+            Self::ClientCertificate { application, .. } => {
+                write!(f, "client certificate ({application})")
+            }
+            Self::WorkloadIdentity { application, .. } => {
+                write!(f, "workload identity ({application})")
+            }
+            Self::ManagedIdentity {
+                client: Some(client),
+            } => write!(f, "managed identity (client {client})"),
+            Self::ManagedIdentity { client: None } => {
+                f.write_str("managed identity (system-assigned)")
+            }
             Self::AzureCli { .. } => f.write_str("Azure CLI"),
             Self::AzureDeveloperCli { .. } => f.write_str("Azure Developer CLI"),
         }

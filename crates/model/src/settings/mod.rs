@@ -351,21 +351,40 @@ pub struct PaceCeilings {
 
 impl PaceCeilings {
     /// Azure's published targets.
-    pub const AZURE: Self = Self { partition: 2_000.0, queue: 2_000.0, blob: 500.0, account: 20_000.0, start: 0.1 };
+    pub const AZURE: Self = Self {
+        partition: 2_000.0,
+        queue: 2_000.0,
+        blob: 500.0,
+        account: 20_000.0,
+        start: 0.1,
+    };
 }
 
 impl PollInterval {
     /// For queues of messages that are late by design, with no waiting caller: an eighth as often.
     #[must_use]
     pub fn of_rechecks(self) -> Self {
-        Self { max: self.max.saturating_mul(RECHECKS).min(RECHECKS_MOST).max(self.max), ..self }
+        Self {
+            max: self
+                .max
+                .saturating_mul(RECHECKS)
+                .min(RECHECKS_MOST)
+                .max(self.max),
+            ..self
+        }
     }
 }
 
 impl QueueSettings {
     /// One queue of the account `main` that carries every operation, one job at a time.
     pub fn plain(name: QueueName) -> Self {
-        Self { name, account: AccountName::main(), concurrency: Concurrency::Fixed(1), shards: 1, allowed: JobAllowance::default() }
+        Self {
+            name,
+            account: AccountName::main(),
+            concurrency: Concurrency::Fixed(1),
+            shards: 1,
+            allowed: JobAllowance::default(),
+        }
     }
 
     /// Whether it may carry an operation.
@@ -375,13 +394,25 @@ impl QueueSettings {
 
     /// Whether its jobs may be about these tables.
     pub fn reaches<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> bool {
-        self.allowed.tables.as_ref().is_none_or(|allowed| allowed.refuse(tables).is_none())
+        self.allowed
+            .tables
+            .as_ref()
+            .is_none_or(|allowed| allowed.refuse(tables).is_none())
     }
 
     /// The queue for further jobs of an operation that its jobs ask for: its own, or the recheck queue, to which workers alone write, where
     /// it does not carry those of every table.
-    pub fn for_further<'q>(&self, op: &str, own: &'q QueueName, recheck: &'q QueueName) -> &'q QueueName {
-        if self.carries(op) && self.allowed.tables.is_none() { own } else { recheck }
+    pub fn for_further<'q>(
+        &self,
+        op: &str,
+        own: &'q QueueName,
+        recheck: &'q QueueName,
+    ) -> &'q QueueName {
+        if self.carries(op) && self.allowed.tables.is_none() {
+            own
+        } else {
+            recheck
+        }
     }
 
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
@@ -394,6 +425,8 @@ impl QueueSettings {
         if self.shards <= 1 {
             return vec![self.name.clone()];
         }
-        (0..self.shards).filter_map(|shard| self.name.with_suffix(&format!("-{shard:02}")).ok()).collect()
+        (0..self.shards)
+            .filter_map(|shard| self.name.with_suffix(&format!("-{shard:02}")).ok())
+            .collect()
     }
 }

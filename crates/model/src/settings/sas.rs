@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use crate::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key};
+use crate::model::{
+    AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key,
+};
 
 /// `[sas.NAME]`: what a shared access signature of this name may open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,13 +93,20 @@ impl SasGrant {
         let mut permissions = self.permissions.clone();
         let asks_for_rows = request.rows != SasRows::default();
         let target = match &self.target {
-            SasTarget::Blob(..) | SasTarget::Queue(_) if asks_for_rows => return meaningless("--pk"),
-            SasTarget::Table(..) | SasTarget::Queue(_) if request.blob.is_some() => return meaningless("--blob"),
-            SasTarget::Table(table, rows) => {
-                SasTarget::Table(table.clone(), rows.narrowed(&request.rows).map_err(|refusal| refusal.of(self))?)
+            SasTarget::Blob(..) | SasTarget::Queue(_) if asks_for_rows => {
+                return meaningless("--pk");
             }
+            SasTarget::Table(..) | SasTarget::Queue(_) if request.blob.is_some() => {
+                return meaningless("--blob");
+            }
+            SasTarget::Table(table, rows) => SasTarget::Table(
+                table.clone(),
+                rows.narrowed(&request.rows)
+                    .map_err(|refusal| refusal.of(self))?,
+            ),
             SasTarget::Blob(container, blob) => {
-                let blob = only(blob.as_ref(), request.blob.as_ref()).map_err(|Differs| beyond("--blob"))?;
+                let blob = only(blob.as_ref(), request.blob.as_ref())
+                    .map_err(|Differs| beyond("--blob"))?;
                 if blob.is_some() {
                     // A right of containers alone.
                     permissions.retain(|letter| letter != 'l');
@@ -113,7 +122,12 @@ impl SasGrant {
         if permissions.is_empty() {
             return meaningless("--blob");
         }
-        Ok(Self { target, permissions, valid, ..self.clone() })
+        Ok(Self {
+            target,
+            permissions,
+            valid,
+            ..self.clone()
+        })
     }
 }
 
@@ -134,14 +148,25 @@ impl RowsRefusal {
 
 impl SasRows {
     fn narrowed(&self, wanted: &Self) -> Result<Self, RowsRefusal> {
-        let pk = only(self.pk.as_ref(), wanted.pk.as_ref()).map_err(|Differs| RowsRefusal::Beyond("--pk"))?;
+        let pk = only(self.pk.as_ref(), wanted.pk.as_ref())
+            .map_err(|Differs| RowsRefusal::Beyond("--pk"))?;
         let below = |from: &Key| {
-            self.rk_from.as_ref().is_some_and(|first| sorts_before(from, first))
-                || self.rk_to.as_ref().is_some_and(|last| sorts_before(last, from))
+            self.rk_from
+                .as_ref()
+                .is_some_and(|first| sorts_before(from, first))
+                || self
+                    .rk_to
+                    .as_ref()
+                    .is_some_and(|last| sorts_before(last, from))
         };
         let above = |to: &Key| {
-            self.rk_to.as_ref().is_some_and(|last| sorts_before(last, to))
-                || self.rk_from.as_ref().is_some_and(|first| sorts_before(to, first))
+            self.rk_to
+                .as_ref()
+                .is_some_and(|last| sorts_before(last, to))
+                || self
+                    .rk_from
+                    .as_ref()
+                    .is_some_and(|first| sorts_before(to, first))
         };
         if wanted.rk_from.as_ref().is_some_and(below) {
             return Err(RowsRefusal::Beyond("--rk-from"));
@@ -179,7 +204,10 @@ pub fn sorts_before(one: &Key, other: &Key) -> bool {
 struct Differs;
 
 /// The declared part, or the wanted one where none is declared.
-fn only<T: Clone + PartialEq>(declared: Option<&T>, wanted: Option<&T>) -> Result<Option<T>, Differs> {
+fn only<T: Clone + PartialEq>(
+    declared: Option<&T>,
+    wanted: Option<&T>,
+) -> Result<Option<T>, Differs> {
     match (declared, wanted) {
         (Some(declared), Some(wanted)) if declared != wanted => Err(Differs),
         (declared, wanted) => Ok(declared.or(wanted).cloned()),
@@ -197,16 +225,38 @@ mod tests {
     }
 
     fn rows((pk, from, to): (&str, &str, &str)) -> SasRows {
-        SasRows { pk: key(pk), rk_from: key(from), rk_to: key(to) }
+        SasRows {
+            pk: key(pk),
+            rk_from: key(from),
+            rk_to: key(to),
+        }
     }
 
     fn grant(target: SasTarget) -> SasGrant {
-        SasGrant { name: ViewName::new("g").unwrap(), account: AccountName::main(), target, permissions: "r".to_owned(), valid: HOUR }
+        SasGrant {
+            name: ViewName::new("g").unwrap(),
+            account: AccountName::main(),
+            target,
+            permissions: "r".to_owned(),
+            valid: HOUR,
+        }
     }
 
-    fn narrowed(declared: (&str, &str, &str), wanted: (&str, &str, &str)) -> Result<SasRows, SasRefusal> {
-        let grant = grant(SasTarget::Table(TableName::new("Employees").unwrap(), rows(declared)));
-        match grant.narrowed(&SasRequest { rows: rows(wanted), ..SasRequest::default() })?.target {
+    fn narrowed(
+        declared: (&str, &str, &str),
+        wanted: (&str, &str, &str),
+    ) -> Result<SasRows, SasRefusal> {
+        let grant = grant(SasTarget::Table(
+            TableName::new("Employees").unwrap(),
+            rows(declared),
+        ));
+        match grant
+            .narrowed(&SasRequest {
+                rows: rows(wanted),
+                ..SasRequest::default()
+            })?
+            .target
+        {
             SasTarget::Table(_, rows) => Ok(rows),
             other => panic!("{other:?}"),
         }
@@ -219,7 +269,11 @@ mod tests {
             (("", "", ""), ("", "", ""), Ok(("", "", ""))),
             (("", "", ""), ("Sales", "b", "d"), Ok(("Sales", "b", "d"))),
             (("Sales", "b", "d"), ("", "", ""), Ok(("Sales", "b", "d"))),
-            (("Sales", "b", "d"), ("Sales", "c", ""), Ok(("Sales", "c", "d"))),
+            (
+                ("Sales", "b", "d"),
+                ("Sales", "c", ""),
+                Ok(("Sales", "c", "d")),
+            ),
             (("Sales", "b", ""), ("", "", "x"), Ok(("Sales", "b", "x"))),
             (("", "b", "d"), ("Sales", "", ""), Ok(("Sales", "b", "d"))),
             (("Sales", "", ""), ("Marketing", "", ""), beyond("--pk")),
@@ -230,7 +284,11 @@ mod tests {
             (("Sales", "", ""), ("", "d", "b"), Err(SasRefusal::Empty)),
             (("", "b", "d"), ("", "", ""), Err(SasRefusal::Partition)),
         ] {
-            assert_eq!(narrowed(declared, wanted), expected.map(rows), "{declared:?} {wanted:?}");
+            assert_eq!(
+                narrowed(declared, wanted),
+                expected.map(rows),
+                "{declared:?} {wanted:?}"
+            );
         }
     }
 
@@ -238,20 +296,54 @@ mod tests {
     fn a_blob_a_time_and_parts_that_the_target_lacks() {
         let blob = |name: &str| Some(BlobName::new(name).unwrap());
         let container = |name| grant(SasTarget::Blob(ContainerName::new("large").unwrap(), name));
-        let ask = |blob| SasRequest { blob, ..SasRequest::default() };
-        assert!(matches!(container(None).narrowed(&ask(blob("a"))).unwrap().target, SasTarget::Blob(_, Some(_))));
+        let ask = |blob| SasRequest {
+            blob,
+            ..SasRequest::default()
+        };
+        assert!(matches!(
+            container(None).narrowed(&ask(blob("a"))).unwrap().target,
+            SasTarget::Blob(_, Some(_))
+        ));
         assert!(container(blob("a")).narrowed(&ask(blob("a"))).is_ok());
-        assert!(matches!(container(blob("a")).narrowed(&ask(blob("b"))), Err(SasRefusal::Beyond("--blob", _))));
-        let with = |permissions: &str| SasGrant { permissions: permissions.to_owned(), ..container(None) };
-        assert_eq!(with("rl").narrowed(&ask(blob("a"))).unwrap().permissions, "r", "a blob is not listed");
-        assert!(matches!(with("l").narrowed(&ask(blob("a"))), Err(SasRefusal::Meaningless("--blob", _))));
+        assert!(matches!(
+            container(blob("a")).narrowed(&ask(blob("b"))),
+            Err(SasRefusal::Beyond("--blob", _))
+        ));
+        let with = |permissions: &str| SasGrant {
+            permissions: permissions.to_owned(),
+            ..container(None)
+        };
+        assert_eq!(
+            with("rl").narrowed(&ask(blob("a"))).unwrap().permissions,
+            "r",
+            "a blob is not listed"
+        );
+        assert!(matches!(
+            with("l").narrowed(&ask(blob("a"))),
+            Err(SasRefusal::Meaningless("--blob", _))
+        ));
         assert_eq!(with("l").narrowed(&ask(None)).unwrap().permissions, "l");
         let queue = grant(SasTarget::Queue(QueueName::new("jobs").unwrap()));
-        assert!(matches!(queue.narrowed(&ask(blob("a"))), Err(SasRefusal::Meaningless("--blob", _))));
-        let by_row = SasRequest { rows: rows(("p", "", "")), ..SasRequest::default() };
-        assert!(matches!(queue.narrowed(&by_row), Err(SasRefusal::Meaningless("--pk", _))));
-        let valid = |valid| SasRequest { valid: Some(valid), ..SasRequest::default() };
+        assert!(matches!(
+            queue.narrowed(&ask(blob("a"))),
+            Err(SasRefusal::Meaningless("--blob", _))
+        ));
+        let by_row = SasRequest {
+            rows: rows(("p", "", "")),
+            ..SasRequest::default()
+        };
+        assert!(matches!(
+            queue.narrowed(&by_row),
+            Err(SasRefusal::Meaningless("--pk", _))
+        ));
+        let valid = |valid| SasRequest {
+            valid: Some(valid),
+            ..SasRequest::default()
+        };
         assert_eq!(queue.narrowed(&valid(HOUR / 2)).unwrap().valid, HOUR / 2);
-        assert!(matches!(queue.narrowed(&valid(HOUR * 2)), Err(SasRefusal::Beyond("--valid", _))));
+        assert!(matches!(
+            queue.narrowed(&valid(HOUR * 2)),
+            Err(SasRefusal::Beyond("--valid", _))
+        ));
     }
 }

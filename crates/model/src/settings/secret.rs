@@ -30,12 +30,18 @@ pub struct SecretFile {
 impl ConfiguredSecret {
     /// A secret of no file, by the key of its setting.
     pub const fn fixed(setting: &'static str, text: SecretString) -> Self {
-        Self { text, setting, file: None }
+        Self {
+            text,
+            setting,
+            file: None,
+        }
     }
 
     /// The secret as its file has it by now, or as it was given. The error names the file and the reason.
     pub fn present(&self) -> Result<SecretString, String> {
-        self.file.as_ref().map_or_else(|| Ok(self.text.clone()), |file| (file.read)(&file.path))
+        self.file
+            .as_ref()
+            .map_or_else(|| Ok(self.text.clone()), |file| (file.read)(&file.path))
     }
 }
 

@@ -32,14 +32,24 @@ impl WebhookSettings {
 
 /// A secret that is no key. The message never repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them")]
+#[error(
+    "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them"
+)]
 pub struct WebhookKeyError;
 
 /// The bytes of a key, from `whsec_` and their Base64.
 pub fn webhook_key(secret: &SecretString) -> Result<SecretBox<Vec<u8>>, WebhookKeyError> {
-    let text = secret.expose_secret().trim().strip_prefix(PREFIX).ok_or(WebhookKeyError)?;
+    let text = secret
+        .expose_secret()
+        .trim()
+        .strip_prefix(PREFIX)
+        .ok_or(WebhookKeyError)?;
     let bytes = STANDARD.decode(text).map_err(|_| WebhookKeyError)?;
-    if KEY_BYTES.contains(&bytes.len()) { Ok(SecretBox::new(Box::new(bytes))) } else { Err(WebhookKeyError) }
+    if KEY_BYTES.contains(&bytes.len()) {
+        Ok(SecretBox::new(Box::new(bytes)))
+    } else {
+        Err(WebhookKeyError)
+    }
 }
 
 #[cfg(test)]
@@ -48,15 +58,34 @@ mod tests {
 
     #[test]
     fn a_key_is_24_to_64_bytes_after_its_prefix() {
-        let secret = |bytes: usize| SecretString::from(format!("{PREFIX}{}", STANDARD.encode(vec![7; bytes])));
+        let secret = |bytes: usize| {
+            SecretString::from(format!("{PREFIX}{}", STANDARD.encode(vec![7; bytes])))
+        };
         for (bytes, expected) in [(0, false), (23, false), (24, true), (64, true), (65, false)] {
             assert_eq!(webhook_key(&secret(bytes)).is_ok(), expected, "{bytes}");
         }
-        for text in
-            ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_short", "whsec_!!!!", "whsec_MfKQ 9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
-        {
-            assert_eq!(webhook_key(&SecretString::from(text)).err(), Some(WebhookKeyError), "{text}");
+        for text in [
+            "",
+            "whsec_",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "whsec_short",
+            "whsec_!!!!",
+            "whsec_MfKQ 9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ] {
+            assert_eq!(
+                webhook_key(&SecretString::from(text)).err(),
+                Some(WebhookKeyError),
+                "{text}"
+            );
         }
-        assert_eq!(webhook_key(&SecretString::from(" whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")).unwrap().expose_secret().len(), 24);
+        assert_eq!(
+            webhook_key(&SecretString::from(
+                " whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"
+            ))
+            .unwrap()
+            .expose_secret()
+            .len(),
+            24
+        );
     }
 }

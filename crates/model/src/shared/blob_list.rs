@@ -50,36 +50,63 @@ struct Head {
 impl BlobList {
     /// A list without members.
     pub const fn new(view: ViewName, source: TableName) -> Self {
-        Self { view, source, count: 0, lines: Bytes::new() }
+        Self {
+            view,
+            source,
+            count: 0,
+            lines: Bytes::new(),
+        }
     }
 
     /// Reads the content of a blob. The error says what is wrong with it.
     pub fn parse(content: &Bytes) -> Result<Self, String> {
-        let end = content.iter().position(|byte| *byte == b'\n').ok_or("it has no head")?;
-        let head: Head = serde_json::from_slice(&content[..end]).map_err(|error| format!("its first line is no head: {error}"))?;
+        let end = content
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .ok_or("it has no head")?;
+        let head: Head = serde_json::from_slice(&content[..end])
+            .map_err(|error| format!("its first line is no head: {error}"))?;
         if head.version != VERSION {
-            return Err(format!("its head has the version {}, expected {VERSION}", head.version));
+            return Err(format!(
+                "its head has the version {}, expected {VERSION}",
+                head.version
+            ));
         }
         let [source] = head.source;
-        let list = Self { view: head.view, source, count: head.count, lines: content.slice(end + 1..) };
+        let list = Self {
+            view: head.view,
+            source,
+            count: head.count,
+            lines: content.slice(end + 1..),
+        };
         let (mut count, mut before) = (0, None);
         for line in list.lines.split_inclusive(|byte| *byte == b'\n') {
             let (member, _) = read(line)?;
             if let Some(before) = before.filter(|before| *before >= member) {
-                return Err(format!("the members are not sorted and unique: {before} comes before {member}"));
+                return Err(format!(
+                    "the members are not sorted and unique: {before} comes before {member}"
+                ));
             }
             before = Some(member);
             count += 1;
         }
         if count != list.count {
-            return Err(format!("it has {count} members, and ek_count says {}", list.count));
+            return Err(format!(
+                "it has {count} members, and ek_count says {}",
+                list.count
+            ));
         }
         Ok(list)
     }
 
     /// The content of its blob.
     pub fn render(&self) -> Vec<u8> {
-        let head = Head { version: VERSION, view: self.view.clone(), source: [self.source.clone()], count: self.count };
+        let head = Head {
+            version: VERSION,
+            view: self.view.clone(),
+            source: [self.source.clone()],
+            count: self.count,
+        };
         // Texts and numbers always serialise.
         let mut content = serde_json::to_vec(&head).unwrap_or_default();
         content.push(b'\n');
@@ -104,23 +131,36 @@ impl BlobList {
 
     /// All members, with their tokens.
     pub fn to_list(&self) -> List {
-        List { members: self.members().collect() }
+        List {
+            members: self.members().collect(),
+        }
     }
 
     /// Those of these members that are in the list, with their tokens.
     pub fn only(&self, members: &BTreeSet<&Member>) -> List {
-        List { members: self.members().filter(|(member, _)| members.contains(member)).collect() }
+        List {
+            members: self
+                .members()
+                .filter(|(member, _)| members.contains(member))
+                .collect(),
+        }
     }
 
     fn members(&self) -> impl Iterator<Item = (Member, ETag)> {
         // They were read once before.
-        self.lines.split_inclusive(|byte| *byte == b'\n').filter_map(|line| read(line).ok())
+        self.lines
+            .split_inclusive(|byte| *byte == b'\n')
+            .filter_map(|line| read(line).ok())
     }
 
     /// Applies changes, one after the other. Returns the changed list, `None` if nothing changes, and the result of each change.
     pub fn changed(&self, changes: &[PartChange]) -> (Option<Self>, Vec<ChangeEnd>) {
         let own = |change: &&PartChange| change.address.view == self.view;
-        let concerned: BTreeSet<&Member> = changes.iter().filter(own).filter_map(|change| change.address.member()).collect();
+        let concerned: BTreeSet<&Member> = changes
+            .iter()
+            .filter(own)
+            .filter_map(|change| change.address.member())
+            .collect();
         let before = self.only(&concerned);
         let mut after = before.clone();
         let end = |change: &PartChange| {
@@ -143,7 +183,9 @@ impl BlobList {
         let mut lines = Vec::with_capacity(self.lines.len() + LINE_BYTES);
         let (mut count, mut new) = (0, replaced.members.iter().peekable());
         for line in self.lines.split_inclusive(|byte| *byte == b'\n') {
-            let Ok((member, _)) = read(line) else { continue };
+            let Ok((member, _)) = read(line) else {
+                continue;
+            };
             while let Some(before) = new.next_if(|(before, _)| **before < member) {
                 write(&mut lines, before);
                 count += 1;
@@ -157,16 +199,25 @@ impl BlobList {
             write(&mut lines, left);
             count += 1;
         }
-        Self { view: self.view.clone(), source: self.source.clone(), count, lines: lines.into() }
+        Self {
+            view: self.view.clone(),
+            source: self.source.clone(),
+            count,
+            lines: lines.into(),
+        }
     }
 }
 
 fn read(line: &[u8]) -> Result<(Member, ETag), String> {
     let text = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
     if line.len() > LINE_BYTES || line.last() != Some(&b'\n') {
-        return Err(format!("the line {:?} is cut off, or longer than {LINE_BYTES} bytes", text()));
+        return Err(format!(
+            "the line {:?} is cut off, or longer than {LINE_BYTES} bytes",
+            text()
+        ));
     }
-    serde_json::from_slice(line).map_err(|error| format!("the line {:?} is no member and its token: {error}", text()))
+    serde_json::from_slice(line)
+        .map_err(|error| format!("the line {:?} is no member and its token: {error}", text()))
 }
 
 fn write(lines: &mut Vec<u8>, line: (&Member, &ETag)) {
@@ -194,38 +245,79 @@ mod tests {
     }
 
     fn change(rk: &str, write: Edit) -> PartChange {
-        let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new("king.jsonl").unwrap() };
-        let part = Some(Part::Member(Member(vec!["Sales".to_owned(), rk.to_owned()])));
-        PartChange { address: ItemAddress { view: view("by_name"), account: AccountName::main(), site, part }, write, says: None }
+        let site = Site::Blob {
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobName::new("king.jsonl").unwrap(),
+        };
+        let part = Some(Part::Member(Member(vec![
+            "Sales".to_owned(),
+            rk.to_owned(),
+        ])));
+        PartChange {
+            address: ItemAddress {
+                view: view("by_name"),
+                account: AccountName::main(),
+                site,
+                part,
+            },
+            write,
+            says: None,
+        }
     }
 
     fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
-        change(rk, Edit::Put { over: over.map(ETag::token), token: ETag::token(token) })
+        change(
+            rk,
+            Edit::Put {
+                over: over.map(ETag::token),
+                token: ETag::token(token),
+            },
+        )
     }
 
     #[test]
     fn a_list_is_read_as_it_was_written() {
-        let changes = [put("한,\"\n", None, 1), put("9", None, 2), put("10", None, 3)];
+        let changes = [
+            put("한,\"\n", None, 1),
+            put("9", None, 2),
+            put("10", None, 3),
+        ];
         let (list, ended) = empty().changed(&changes);
         let list = list.unwrap();
         assert_eq!(ended, [ChangeEnd::Done; 3]);
         let content = String::from_utf8(list.render()).unwrap();
         let lines: Vec<&str> = content.lines().collect();
-        assert_eq!(lines[0], r#"{"ek_list":1,"ek_view":"by_name","ek_source":["Employees"],"ek_count":3}"#);
+        assert_eq!(
+            lines[0],
+            r#"{"ek_list":1,"ek_view":"by_name","ek_source":["Employees"],"ek_count":3}"#
+        );
         assert!(lines[1].starts_with(r#"[["Sales","10"],"#), "{content}");
         assert_eq!(BlobList::parse(&Bytes::from(content)), Ok(list));
     }
 
     #[test]
     fn what_was_edited_by_hand_is_refused_and_not_guessed() {
-        let content = String::from_utf8(empty().changed(&[put("7", None, 1), put("8", None, 2)]).0.unwrap().render()).unwrap();
+        let content = String::from_utf8(
+            empty()
+                .changed(&[put("7", None, 1), put("8", None, 2)])
+                .0
+                .unwrap()
+                .render(),
+        )
+        .unwrap();
         let [head, one, two]: [&str; 3] = content.lines().collect::<Vec<_>>().try_into().unwrap();
-        let long = format!("[[\"Sales\",\"{}\"],\"9sHl0mq2kPo\"]", "x".repeat(LINE_BYTES));
+        let long = format!(
+            "[[\"Sales\",\"{}\"],\"9sHl0mq2kPo\"]",
+            "x".repeat(LINE_BYTES)
+        );
         for broken in [
             String::new(),
             head.to_owned(),
             format!("{one}\n{two}\n"),
-            format!("{}\n{one}\n{two}\n", head.replace("\"ek_list\":1", "\"ek_list\":2")),
+            format!(
+                "{}\n{one}\n{two}\n",
+                head.replace("\"ek_list\":1", "\"ek_list\":2")
+            ),
             format!("{head}\n{one}\n"),
             format!("{head}\n{two}\n{one}\n"),
             format!("{head}\n{one}\n{one}\n"),
@@ -233,7 +325,10 @@ mod tests {
             format!("{head}\n{one}\nSales;8\n"),
             format!("{head}\n{one}\n{long}\n"),
         ] {
-            assert!(BlobList::parse(&Bytes::from(broken.clone())).is_err(), "{broken}");
+            assert!(
+                BlobList::parse(&Bytes::from(broken.clone())).is_err(),
+                "{broken}"
+            );
         }
     }
 

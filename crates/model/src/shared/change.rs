@@ -90,29 +90,47 @@ pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, No
         Some(Part::Properties) => return find_properties(address, entity),
         None => return Ok(AtSite::Foreign),
     };
-    let Some(entity) = entity else { return Ok(AtSite::Absent) };
+    let Some(entity) = entity else {
+        return Ok(AtSite::Absent);
+    };
     if !list::is_list_of(&address.view, entity) {
         return Ok(AtSite::Foreign);
     }
     let list = List::read(&address.site, entity)?;
-    Ok(list.members.get(member).cloned().map_or(AtSite::Absent, AtSite::Part))
+    Ok(list
+        .members
+        .get(member)
+        .cloned()
+        .map_or(AtSite::Absent, AtSite::Part))
 }
 
 fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
-    let Some(entity) = entity else { return Ok(AtSite::Homeless) };
+    let Some(entity) = entity else {
+        return Ok(AtSite::Homeless);
+    };
     let owned = Owned::read(&address.site, entity, &address.view)?;
-    Ok(owned.map_or(AtSite::Absent, |owned| AtSite::Owned(owned.primary, owned.token)))
+    Ok(owned.map_or(AtSite::Absent, |owned| {
+        AtSite::Owned(owned.primary, owned.token)
+    }))
 }
 
 /// Whether a row holds a list of this view, and its count or a figure is not what the list makes it: another program has overwritten it,
 /// although every member has its token.
-pub fn is_behind(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity) -> Result<bool, Nonsense> {
+pub fn is_behind(
+    catalog: &Catalog,
+    site: &Site,
+    view: &ViewName,
+    entity: &Entity,
+) -> Result<bool, Nonsense> {
     if !list::is_list_of(view, entity) {
         return Ok(false);
     }
     let description = Description::for_list(catalog, site, view, Some(entity))?;
     let wanted = List::read(site, entity)?.write(entity.clone(), view, &description);
-    Ok(!odata::same_properties(&wanted.properties, &entity.properties))
+    Ok(!odata::same_properties(
+        &wanted.properties,
+        &entity.properties,
+    ))
 }
 
 /// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
@@ -126,9 +144,14 @@ pub fn change(
     let mut current = entity.cloned();
     let views: BTreeSet<&ViewName> = changes.iter().map(|change| &change.address.view).collect();
     for view in views {
-        let own: Vec<(usize, &PartChange)> = changes.iter().enumerate().filter(|(_, change)| change.address.view == *view).collect();
-        let (members, properties): (Vec<_>, Vec<_>) =
-            own.into_iter().partition(|(_, change)| matches!(change.address.part, Some(Part::Member(_))));
+        let own: Vec<(usize, &PartChange)> = changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.address.view == *view)
+            .collect();
+        let (members, properties): (Vec<_>, Vec<_>) = own
+            .into_iter()
+            .partition(|(_, change)| matches!(change.address.part, Some(Part::Member(_))));
         change_list(catalog, site, view, &mut current, &members, &mut ended)?;
         for (at, change) in properties {
             ended[at] = change_properties(site, current.as_mut(), change)?;
@@ -158,7 +181,9 @@ fn change_list(
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
         // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
         Some(_) => {
-            let drops = changes.iter().filter(|(_, change)| matches!(change.write, Edit::Drop(_)));
+            let drops = changes
+                .iter()
+                .filter(|(_, change)| matches!(change.write, Edit::Drop(_)));
             drops.for_each(|(at, _)| ended[*at] = ChangeEnd::Done);
             return Ok(());
         }
@@ -170,43 +195,80 @@ fn change_list(
     if list == before {
         return Ok(());
     }
-    *current = if list.members.is_empty() { None } else { Some(written(catalog, site, view, current.as_ref(), &list)?) };
+    *current = if list.members.is_empty() {
+        None
+    } else {
+        Some(written(catalog, site, view, current.as_ref(), &list)?)
+    };
     Ok(())
 }
 
 /// The entity that holds a list.
-fn written(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>, list: &List) -> Result<Entity, Nonsense> {
+fn written(
+    catalog: &Catalog,
+    site: &Site,
+    view: &ViewName,
+    entity: Option<&Entity>,
+    list: &List,
+) -> Result<Entity, Nonsense> {
     let description = Description::for_list(catalog, site, view, entity)?;
     let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
     let Some(base) = entity.cloned().or_else(fresh) else {
-        return Err(Nonsense { site: site.clone(), problem: "it is no row".to_owned() });
+        return Err(Nonsense {
+            site: site.clone(),
+            problem: "it is no row".to_owned(),
+        });
     };
     Ok(list.write(base, view, &description))
 }
 
-fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChange) -> Result<ChangeEnd, Nonsense> {
+fn change_properties(
+    site: &Site,
+    entity: Option<&mut Entity>,
+    change: &PartChange,
+) -> Result<ChangeEnd, Nonsense> {
     let view = &change.address.view;
     let Some(entity) = entity else {
         // There is nothing to take them off, and nothing to put them on.
-        return Ok(if matches!(change.write, Edit::Drop(_)) { ChangeEnd::Done } else { ChangeEnd::Lost });
+        return Ok(if matches!(change.write, Edit::Drop(_)) {
+            ChangeEnd::Done
+        } else {
+            ChangeEnd::Lost
+        });
     };
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
         // A copy is written whole, and would lose them.
-        (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => Ok(ChangeEnd::Lost),
+        (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
+            Ok(ChangeEnd::Lost)
+        }
         (Edit::Put { over, token: new }, Some(said))
-            if over.as_ref() == token && there.as_ref().is_none_or(|there| said.may_replace(&there.primary)) =>
+            if over.as_ref() == token
+                && there
+                    .as_ref()
+                    .is_none_or(|there| said.may_replace(&there.primary)) =>
         {
             if let Some(there) = &there {
                 there.remove(entity, view);
             }
             let names = said.values.keys().cloned().collect();
-            Owned { primary: said.primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, &said.values);
+            Owned {
+                primary: said.primary.clone(),
+                token: new.clone(),
+                names,
+                by_claim: false,
+            }
+            .write(entity, view, &said.values);
             Ok(ChangeEnd::Done)
         }
         (Edit::Drop(at), says) => match &there {
-            Some(owned) if owned.token == *at && says.as_ref().is_none_or(|said| said.may_replace(&owned.primary)) => {
+            Some(owned)
+                if owned.token == *at
+                    && says
+                        .as_ref()
+                        .is_none_or(|said| said.may_replace(&owned.primary)) =>
+            {
                 owned.remove(entity, view);
                 Ok(ChangeEnd::Done)
             }
@@ -219,7 +281,9 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
 
 /// Applies a change to the member that it is about.
 pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
-    let Some(member) = change.address.member() else { return ChangeEnd::Lost };
+    let Some(member) = change.address.member() else {
+        return ChangeEnd::Lost;
+    };
     let there = list.members.get(member);
     match &change.write {
         Edit::Put { over, token } if over.as_ref() == there => {
@@ -246,17 +310,32 @@ mod tests {
     use proptest::prelude::*;
 
     fn catalog() -> Catalog {
-        let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+        let table = |name: &str| TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        };
         let kind = ViewKind::IndexEntity(IndexEntity {
             target: table("Lists").into(),
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse("{LastName}").unwrap(),
-            member: vec![Template::parse_text("{PartitionKey}").unwrap(), Template::parse_text("{RowKey}").unwrap()],
+            member: vec![
+                Template::parse_text("{PartitionKey}").unwrap(),
+                Template::parse_text("{RowKey}").unwrap(),
+            ],
             property: "Employees".to_owned(),
         });
         let name = view();
-        let view = View { name: name.clone(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject };
-        Catalog { views: BTreeMap::from([(name, Arc::new(view))]), ..Catalog::default() }
+        let view = View {
+            name: name.clone(),
+            source: table("Employees"),
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
+        Catalog {
+            views: BTreeMap::from([(name, Arc::new(view))]),
+            ..Catalog::default()
+        }
     }
 
     fn view() -> ViewName {
@@ -268,20 +347,42 @@ mod tests {
     }
 
     fn site() -> Site {
-        Site::Row { table: TableName::new("Lists").unwrap(), key: key() }
+        Site::Row {
+            table: TableName::new("Lists").unwrap(),
+            key: key(),
+        }
     }
 
     fn address(rk: &str) -> ItemAddress {
-        let part = Some(Part::Member(Member(vec!["Sales".to_owned(), rk.to_owned()])));
-        ItemAddress { view: view(), account: AccountName::main(), site: site(), part }
+        let part = Some(Part::Member(Member(vec![
+            "Sales".to_owned(),
+            rk.to_owned(),
+        ])));
+        ItemAddress {
+            view: view(),
+            account: AccountName::main(),
+            site: site(),
+            part,
+        }
     }
 
     fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
-        PartChange { address: address(rk), write: Edit::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
+        PartChange {
+            address: address(rk),
+            write: Edit::Put {
+                over: over.map(ETag::token),
+                token: ETag::token(token),
+            },
+            says: None,
+        }
     }
 
     fn drop_of(rk: &str, at: u64) -> PartChange {
-        PartChange { address: address(rk), write: Edit::Drop(ETag::token(at)), says: None }
+        PartChange {
+            address: address(rk),
+            write: Edit::Drop(ETag::token(at)),
+            says: None,
+        }
     }
 
     fn changed(entity: Option<&Entity>, changes: &[PartChange]) -> (Becomes, Vec<ChangeEnd>) {
@@ -301,37 +402,85 @@ mod tests {
         let entity = entity_of(becomes);
         assert_eq!(ended, [ChangeEnd::Done]);
         assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"]]"#));
-        assert_eq!((entity.text("ek_view"), entity.text("ek_source")), (Some("by_last_name"), Some(r#"["Employees"]"#)));
+        assert_eq!(
+            (entity.text("ek_view"), entity.text("ek_source")),
+            (Some("by_last_name"), Some(r#"["Employees"]"#))
+        );
         assert_eq!(entity.get("ek_count"), Some(&1_i64.into()));
-        assert_eq!(find(&address("7"), Some(&entity)), Ok(AtSite::Part(ETag::token(1))));
+        assert_eq!(
+            find(&address("7"), Some(&entity)),
+            Ok(AtSite::Part(ETag::token(1)))
+        );
         assert_eq!(find(&address("8"), Some(&entity)), Ok(AtSite::Absent));
-        assert_eq!(changed(Some(&entity), &[drop_of("7", 1)]), (Becomes::Gone, vec![ChangeEnd::Done]));
+        assert_eq!(
+            changed(Some(&entity), &[drop_of("7", 1)]),
+            (Becomes::Gone, vec![ChangeEnd::Done])
+        );
     }
 
     #[test]
     fn members_are_sorted_and_hold_any_text() {
-        let changes = [put("한", None, 1), put("a,b\"c\\", None, 2), put("10", None, 3), put("9 ", None, 4), put("9", None, 5)];
+        let changes = [
+            put("한", None, 1),
+            put("a,b\"c\\", None, 2),
+            put("10", None, 3),
+            put("9 ", None, 4),
+            put("9", None, 5),
+        ];
         let entity = entity_of(changed(None, &changes).0);
-        assert_eq!(entity.text("Employees"), Some(r#"[["Sales","10"],["Sales","9"],["Sales","9 "],["Sales","a,b\"c\\"],["Sales","한"]]"#));
+        assert_eq!(
+            entity.text("Employees"),
+            Some(
+                r#"[["Sales","10"],["Sales","9"],["Sales","9 "],["Sales","a,b\"c\\"],["Sales","한"]]"#
+            )
+        );
     }
 
     #[test]
     fn a_change_that_expects_another_token_is_lost_and_the_others_are_not() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
-        let changes =
-            [put("7", None, 3), put("7", Some(9), 3), drop_of("8", 9), put("6", Some(1), 3), drop_of("6", 1), put("8", Some(2), 4)];
+        let changes = [
+            put("7", None, 3),
+            put("7", Some(9), 3),
+            drop_of("8", 9),
+            put("6", Some(1), 3),
+            drop_of("6", 1),
+            put("8", Some(2), 4),
+        ];
         let (becomes, ended) = changed(Some(&entity), &changes);
-        assert_eq!(ended, [ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Done, ChangeEnd::Done]);
+        assert_eq!(
+            ended,
+            [
+                ChangeEnd::Lost,
+                ChangeEnd::Lost,
+                ChangeEnd::Lost,
+                ChangeEnd::Lost,
+                ChangeEnd::Done,
+                ChangeEnd::Done
+            ]
+        );
         let list = List::read(&site(), &entity_of(becomes)).unwrap();
-        assert_eq!(list.members.values().cloned().collect::<Vec<_>>(), [ETag::token(1), ETag::token(4)]);
+        assert_eq!(
+            list.members.values().cloned().collect::<Vec<_>>(),
+            [ETag::token(1), ETag::token(4)]
+        );
     }
 
     #[test]
     fn a_change_that_changes_nothing_writes_nothing() {
         let entity = entity_of(changed(None, &[put("7", None, 1)]).0);
-        assert_eq!(changed(Some(&entity), &[drop_of("8", 1), put("7", None, 2)]).0, Becomes::Same);
-        assert_eq!(changed(None, &[drop_of("8", 1)]), (Becomes::Same, vec![ChangeEnd::Done]));
-        assert_eq!(changed(None, &[put("8", None, 1), drop_of("8", 1)]).0, Becomes::Same);
+        assert_eq!(
+            changed(Some(&entity), &[drop_of("8", 1), put("7", None, 2)]).0,
+            Becomes::Same
+        );
+        assert_eq!(
+            changed(None, &[drop_of("8", 1)]),
+            (Becomes::Same, vec![ChangeEnd::Done])
+        );
+        assert_eq!(
+            changed(None, &[put("8", None, 1), drop_of("8", 1)]).0,
+            Becomes::Same
+        );
     }
 
     #[test]
@@ -339,8 +488,12 @@ mod tests {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let broken = [
             entity.clone().with("Employees", "7,8"),
-            entity.clone().with("Employees", r#"[["Sales","8"],["Sales","7"]]"#),
-            entity.clone().with("Employees", r#"[["Sales","7"],["Sales","7"]]"#),
+            entity
+                .clone()
+                .with("Employees", r#"[["Sales","8"],["Sales","7"]]"#),
+            entity
+                .clone()
+                .with("Employees", r#"[["Sales","7"],["Sales","7"]]"#),
             entity.clone().with("Employees", r#"[["Sales","7"]]"#),
             entity.clone().with("Employees", 7),
             entity.clone().with("ek_tokens", r#"["x"]"#),
@@ -359,7 +512,10 @@ mod tests {
         let foreign = Entity::new(key()).with("Employees", "mine");
         assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
+        assert_eq!(
+            (becomes, ended),
+            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+        );
     }
 
     #[test]
@@ -369,141 +525,341 @@ mod tests {
         entity = entity.with("People", list).with("ek_list", "People");
         let entity = entity_of(changed(Some(&entity), &[put("8", None, 2)]).0);
         assert_eq!(entity.text("Note"), Some("mine"));
-        assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"],["Sales","8"]]"#));
+        assert_eq!(
+            entity.text("Employees"),
+            Some(r#"[["Sales","7"],["Sales","8"]]"#)
+        );
         assert_eq!(entity.get("People"), None);
     }
 
     #[test]
     fn members_of_a_view_that_is_gone_can_be_taken_out() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
-        let (becomes, _) = change(&Catalog::default(), &site(), Some(&entity), &[drop_of("7", 1)]).unwrap();
-        assert_eq!(entity_of(becomes).text("Employees"), Some(r#"[["Sales","8"]]"#));
+        let (becomes, _) = change(
+            &Catalog::default(),
+            &site(),
+            Some(&entity),
+            &[drop_of("7", 1)],
+        )
+        .unwrap();
+        assert_eq!(
+            entity_of(becomes).text("Employees"),
+            Some(r#"[["Sales","8"]]"#)
+        );
     }
 
     fn group() -> Catalog {
-        let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
-        let set = [("Headcount", "count()"), ("Payroll", "sum(Salary)"), ("Least", "min(Salary)")];
+        let table = |name: &str| TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        };
+        let set = [
+            ("Headcount", "count()"),
+            ("Payroll", "sum(Salary)"),
+            ("Least", "min(Salary)"),
+        ];
         let kind = ViewKind::Aggregate(Aggregate {
             target: table("Lists").into(),
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse("{PartitionKey}").unwrap(),
-            set: set.map(|(name, figure)| (name.to_owned(), figure.parse().unwrap())).into(),
+            set: set
+                .map(|(name, figure)| (name.to_owned(), figure.parse().unwrap()))
+                .into(),
         });
-        let view = View { name: view(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject };
-        Catalog { views: BTreeMap::from([(view.name.clone(), Arc::new(view))]), ..Catalog::default() }
+        let view = View {
+            name: view(),
+            source: table("Employees"),
+            when: None,
+            kind,
+            on_conflict: OnConflict::Reject,
+        };
+        Catalog {
+            views: BTreeMap::from([(view.name.clone(), Arc::new(view))]),
+            ..Catalog::default()
+        }
     }
 
     fn contribution(rk: &str, salary: Option<i64>) -> ItemAddress {
-        let texts = ["Sales".to_owned(), rk.to_owned()].into_iter().chain(salary.map(|salary| format!("Salary=i{salary}")));
-        ItemAddress { part: Some(Part::Member(Member(texts.collect()))), ..address(rk) }
+        let texts = ["Sales".to_owned(), rk.to_owned()]
+            .into_iter()
+            .chain(salary.map(|salary| format!("Salary=i{salary}")));
+        ItemAddress {
+            part: Some(Part::Member(Member(texts.collect()))),
+            ..address(rk)
+        }
     }
 
     #[test]
     fn figures_are_those_of_the_members_that_are_there() {
         let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
-            write: Edit::Put { over: None, token: ETag::token(token) },
+            write: Edit::Put {
+                over: None,
+                token: ETag::token(token),
+            },
             says: None,
         };
-        let (becomes, _) = change(&group(), &site(), None, &[put("7", Some(100), 1), put("8", Some(20), 2), put("9", None, 3)]).unwrap();
+        let (becomes, _) = change(
+            &group(),
+            &site(),
+            None,
+            &[
+                put("7", Some(100), 1),
+                put("8", Some(20), 2),
+                put("9", None, 3),
+            ],
+        )
+        .unwrap();
         let entity = entity_of(becomes);
         let figure = |entity: &Entity, name: &str| entity.get(name).cloned();
         assert_eq!(figure(&entity, "Headcount"), Some(3_i64.into()));
-        assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(120_i64.into()), Some(20_i64.into())));
+        assert_eq!(
+            (figure(&entity, "Payroll"), figure(&entity, "Least")),
+            (Some(120_i64.into()), Some(20_i64.into()))
+        );
 
-        let drop_of = |rk, salary, at| PartChange { address: contribution(rk, salary), write: Edit::Drop(ETag::token(at)), says: None };
+        let drop_of = |rk, salary, at| PartChange {
+            address: contribution(rk, salary),
+            write: Edit::Drop(ETag::token(at)),
+            says: None,
+        };
         let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
         for catalog in [group(), Catalog::default()] {
             let (becomes, _) = change(&catalog, &site(), Some(&entity), &changes).unwrap();
             let entity = entity_of(becomes);
-            assert_eq!(figure(&entity, "Headcount"), Some(1_i64.into()), "also where the view is gone");
-            assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(0_i64.into()), None));
+            assert_eq!(
+                figure(&entity, "Headcount"),
+                Some(1_i64.into()),
+                "also where the view is gone"
+            );
+            assert_eq!(
+                (figure(&entity, "Payroll"), figure(&entity, "Least")),
+                (Some(0_i64.into()), None)
+            );
         }
     }
 
     fn owned(name: &str) -> ItemAddress {
-        ItemAddress { view: ViewName::new(name).unwrap(), part: Some(Part::Properties), ..address("") }
+        ItemAddress {
+            view: ViewName::new(name).unwrap(),
+            part: Some(Part::Properties),
+            ..address("")
+        }
     }
 
     fn employee(rk: &str) -> Primary {
-        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", rk).unwrap() }
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sales", rk).unwrap(),
+        }
     }
 
     fn says(rk: &str, values: &[(&str, &str)]) -> Said {
-        let values = values.iter().map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value))).collect();
-        Said { primary: employee(rk), evicts: None, values }
+        let values = values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value)))
+            .collect();
+        Said {
+            primary: employee(rk),
+            evicts: None,
+            values,
+        }
     }
 
-    fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> PartChange {
-        let write = Edit::Put { over: over.map(ETag::token), token: ETag::token(token) };
-        PartChange { address: owned(name), write, says: Some(says(rk, values)) }
+    fn set(
+        name: &str,
+        rk: &str,
+        over: Option<u64>,
+        token: u64,
+        values: &[(&str, &str)],
+    ) -> PartChange {
+        let write = Edit::Put {
+            over: over.map(ETag::token),
+            token: ETag::token(token),
+        };
+        PartChange {
+            address: owned(name),
+            write,
+            says: Some(says(rk, values)),
+        }
     }
 
     #[test]
     fn properties_are_set_and_taken_away_and_those_of_others_stay() {
         let row = Entity::new(key()).with("Name", "Sales");
         let changes = [
-            set("manager", "7", None, 1, &[("ManagerName", "Ada"), ("ManagerPhone", "1")]),
+            set(
+                "manager",
+                "7",
+                None,
+                1,
+                &[("ManagerName", "Ada"), ("ManagerPhone", "1")],
+            ),
             set("deputy", "8", None, 2, &[("Deputy", "Eve")]),
         ];
         let both = entity_of(changed(Some(&row), &changes).0);
-        assert_eq!((both.text("ManagerName"), both.text("Deputy"), both.text("Name")), (Some("Ada"), Some("Eve"), Some("Sales")));
-        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
+        assert_eq!(
+            (
+                both.text("ManagerName"),
+                both.text("Deputy"),
+                both.text("Name")
+            ),
+            (Some("Ada"), Some("Eve"), Some("Sales"))
+        );
+        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else {
+            panic!("not found")
+        };
         assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
         assert_eq!(find(&owned("other"), Some(&both)), Ok(AtSite::Absent));
 
-        let (becomes, ended) = changed(Some(&both), &[set("manager", "7", Some(1), 3, &[("ManagerName", "Grace")])]);
+        let (becomes, ended) = changed(
+            Some(&both),
+            &[set("manager", "7", Some(1), 3, &[("ManagerName", "Grace")])],
+        );
         let renamed = entity_of(becomes);
-        assert_eq!((ended, renamed.text("ManagerName"), renamed.get("ManagerPhone")), (vec![ChangeEnd::Done], Some("Grace"), None));
-        let (becomes, ended) =
-            changed(Some(&renamed), &[set("manager", "9", None, 4, &[("ManagerName", "Eve")]), set("manager", "9", Some(1), 4, &[])]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost]));
+        assert_eq!(
+            (
+                ended,
+                renamed.text("ManagerName"),
+                renamed.get("ManagerPhone")
+            ),
+            (vec![ChangeEnd::Done], Some("Grace"), None)
+        );
+        let (becomes, ended) = changed(
+            Some(&renamed),
+            &[
+                set("manager", "9", None, 4, &[("ManagerName", "Eve")]),
+                set("manager", "9", Some(1), 4, &[]),
+            ],
+        );
+        assert_eq!(
+            (becomes, ended),
+            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost])
+        );
 
-        let drop_of = |name, at| PartChange { address: owned(name), write: Edit::Drop(ETag::token(at)), says: None };
-        let (becomes, ended) = changed(Some(&renamed), &[drop_of("manager", 3), drop_of("deputy", 2), drop_of("deputy", 2)]);
-        assert_eq!((becomes, ended), (Becomes::Entity(row), vec![ChangeEnd::Done; 3]));
+        let drop_of = |name, at| PartChange {
+            address: owned(name),
+            write: Edit::Drop(ETag::token(at)),
+            says: None,
+        };
+        let (becomes, ended) = changed(
+            Some(&renamed),
+            &[
+                drop_of("manager", 3),
+                drop_of("deputy", 2),
+                drop_of("deputy", 2),
+            ],
+        );
+        assert_eq!(
+            (becomes, ended),
+            (Becomes::Entity(row), vec![ChangeEnd::Done; 3])
+        );
     }
 
     #[test]
     fn properties_of_another_are_written_over_by_a_takeover_from_that_one_alone() {
         let row = Entity::new(key()).with("Name", "Sales");
-        let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
+        let stored = entity_of(
+            changed(
+                Some(&row),
+                &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])],
+            )
+            .0,
+        );
         let by_eve = |from: Option<&str>| {
             let change = set("manager", "8", Some(1), 2, &[("ManagerName", "Eve")]);
-            let said = Said { evicts: from.map(employee), ..says("8", &[("ManagerName", "Eve")]) };
-            changed(Some(&stored), &[PartChange { says: Some(said), ..change }])
+            let said = Said {
+                evicts: from.map(employee),
+                ..says("8", &[("ManagerName", "Eve")])
+            };
+            changed(
+                Some(&stored),
+                &[PartChange {
+                    says: Some(said),
+                    ..change
+                }],
+            )
         };
         for from in [None, Some("9")] {
-            assert_eq!(by_eve(from), (Becomes::Same, vec![ChangeEnd::Lost]), "{from:?}");
+            assert_eq!(
+                by_eve(from),
+                (Becomes::Same, vec![ChangeEnd::Lost]),
+                "{from:?}"
+            );
         }
         let (becomes, ended) = by_eve(Some("7"));
-        assert_eq!((ended, entity_of(becomes).text("ManagerName")), (vec![ChangeEnd::Done], Some("Eve")));
+        assert_eq!(
+            (ended, entity_of(becomes).text("ManagerName")),
+            (vec![ChangeEnd::Done], Some("Eve"))
+        );
     }
 
     #[test]
     fn properties_without_an_entity_have_no_home_and_make_none() {
         assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
-        let drop_of = PartChange { address: owned("manager"), write: Edit::Drop(ETag::token(1)), says: None };
-        let (becomes, ended) = changed(None, &[set("manager", "7", None, 1, &[("ManagerName", "Ada")]), drop_of]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
+        let drop_of = PartChange {
+            address: owned("manager"),
+            write: Edit::Drop(ETag::token(1)),
+            says: None,
+        };
+        let (becomes, ended) = changed(
+            None,
+            &[
+                set("manager", "7", None, 1, &[("ManagerName", "Ada")]),
+                drop_of,
+            ],
+        );
+        assert_eq!(
+            (becomes, ended),
+            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+        );
     }
 
     #[test]
     fn properties_whose_owner_is_nonsense_are_left_alone() {
-        for owner in ["{}", "Ada", r#"{"source":["Employees","Sales","7"],"token":"x","set":["ek_view"]}"#] {
+        for owner in [
+            "{}",
+            "Ada",
+            r#"{"source":["Employees","Sales","7"],"token":"x","set":["ek_view"]}"#,
+        ] {
             let row = Entity::new(key()).with("ek_owner_manager", owner);
             assert!(find(&owned("manager"), Some(&row)).is_err(), "{owner}");
-            assert!(change(&catalog(), &site(), Some(&row), &[set("manager", "7", None, 1, &[])]).is_err());
+            assert!(
+                change(
+                    &catalog(),
+                    &site(),
+                    Some(&row),
+                    &[set("manager", "7", None, 1, &[])]
+                )
+                .is_err()
+            );
         }
     }
 
     #[test]
     fn what_replaces_an_entity_keeps_what_views_have_set_on_it() {
         let row = Entity::new(key()).with("Name", "Sales");
-        let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
-        let new = crate::shared::carried_over(&stored, Entity::new(key()).with("Name", "Sales and more").with("ManagerName", "nobody"));
-        assert_eq!((new.text("Name"), new.text("ManagerName")), (Some("Sales and more"), Some("Ada")));
-        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(AtSite::Owned(..))));
+        let stored = entity_of(
+            changed(
+                Some(&row),
+                &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])],
+            )
+            .0,
+        );
+        let new = crate::shared::carried_over(
+            &stored,
+            Entity::new(key())
+                .with("Name", "Sales and more")
+                .with("ManagerName", "nobody"),
+        );
+        assert_eq!(
+            (new.text("Name"), new.text("ManagerName")),
+            (Some("Sales and more"), Some("Ada"))
+        );
+        assert!(matches!(
+            find(&owned("manager"), Some(&new)),
+            Ok(AtSite::Owned(..))
+        ));
     }
 
     proptest! {

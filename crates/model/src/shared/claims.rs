@@ -22,8 +22,12 @@ pub struct Received {
 
 /// The claims that are listed there.
 pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
-    let read =
-        |member| Claim::of(member).ok_or_else(|| Nonsense { site: site.clone(), problem: format!("the member {member} is no claim") });
+    let read = |member| {
+        Claim::of(member).ok_or_else(|| Nonsense {
+            site: site.clone(),
+            problem: format!("the member {member} is no claim"),
+        })
+    };
     members.iter().map(read).collect()
 }
 
@@ -38,8 +42,13 @@ pub fn receive(
     token: &ETag,
 ) -> Result<Received, Nonsense> {
     let had = Owned::read(site, entity, view)?;
-    let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table))).collect();
-    let holder = had.as_ref().filter(|had| had.by_claim && had.primary.table == source.table);
+    let mine: Vec<&Claim> = claims
+        .iter()
+        .filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table)))
+        .collect();
+    let holder = had
+        .as_ref()
+        .filter(|had| had.by_claim && had.primary.table == source.table);
     let holds = |claim: &&&Claim| holder.is_some_and(|had| had.primary.key == claim.one);
     let chosen = mine.iter().find(holds).or_else(|| mine.first()).copied();
     let mut others: Vec<EntityKey> = mine.iter().map(|claim| claim.one.clone()).collect();
@@ -51,17 +60,39 @@ pub fn receive(
         if let Some(had) = &gone {
             had.remove(&mut becomes, view);
         }
-        return Ok(Received { entity: becomes, differs: gone.is_some(), of: None, others });
+        return Ok(Received {
+            entity: becomes,
+            differs: gone.is_some(),
+            of: None,
+            others,
+        });
     };
-    let primary = Primary { table: source.table.clone(), key: claim.one.clone() };
-    let differs =
-        had.as_ref().is_none_or(|had| !had.by_claim || had.primary != primary || !odata::same_properties(&had.said(entity), &claim.values));
+    let primary = Primary {
+        table: source.table.clone(),
+        key: claim.one.clone(),
+    };
+    let differs = had.as_ref().is_none_or(|had| {
+        !had.by_claim
+            || had.primary != primary
+            || !odata::same_properties(&had.said(entity), &claim.values)
+    });
     if let Some(had) = &had {
         had.remove(&mut becomes, view);
     }
     let names = claim.values.keys().cloned().collect();
-    Owned { primary, token: token.clone(), names, by_claim: true }.write(&mut becomes, view, &claim.values);
-    Ok(Received { entity: becomes, differs, of: Some(claim.one.clone()), others })
+    Owned {
+        primary,
+        token: token.clone(),
+        names,
+        by_claim: true,
+    }
+    .write(&mut becomes, view, &claim.values);
+    Ok(Received {
+        entity: becomes,
+        differs,
+        of: Some(claim.one.clone()),
+        others,
+    })
 }
 
 #[cfg(test)]
@@ -78,25 +109,61 @@ mod tests {
             from: Key::new(from).unwrap(),
             before: None,
         };
-        let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-        Claim { one: EntityKey::new("Sales", rk).unwrap(), reach, values }
+        let values = values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .collect();
+        Claim {
+            one: EntityKey::new("Sales", rk).unwrap(),
+            reach,
+            values,
+        }
     }
 
     fn received(entity: &Entity, claims: &[Claim], token: u64) -> Received {
-        let source = TableRef { account: AccountName::main(), table: TableName::new("Departments").unwrap() };
-        let site = Site::Row { table: TableName::new("Employees").unwrap(), key: entity.key.clone() };
-        receive(&site, entity, &ViewName::new("names").unwrap(), &source, claims, &ETag::token(token)).unwrap()
+        let source = TableRef {
+            account: AccountName::main(),
+            table: TableName::new("Departments").unwrap(),
+        };
+        let site = Site::Row {
+            table: TableName::new("Employees").unwrap(),
+            key: entity.key.clone(),
+        };
+        receive(
+            &site,
+            entity,
+            &ViewName::new("names").unwrap(),
+            &source,
+            claims,
+            &ETag::token(token),
+        )
+        .unwrap()
     }
 
     #[test]
     fn an_entity_has_what_its_one_says_and_nothing_of_it_afterwards() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Own", 1);
         let none = received(&entity, &[claim("x", "8", &[("A", 1.0)])], 1);
-        assert_eq!((none.differs, none.of.as_ref(), &none.entity), (false, None, &entity), "it is not in the range");
-        let first = received(&entity, &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])], 2);
+        assert_eq!(
+            (none.differs, none.of.as_ref(), &none.entity),
+            (false, None, &entity),
+            "it is not in the range"
+        );
+        let first = received(
+            &entity,
+            &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])],
+            2,
+        );
         assert!(first.differs && first.entity.get("B") == Some(&2.0.into()));
-        let again = received(&first.entity, &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])], 3);
-        assert!(!again.differs && again.entity != first.entity, "the same, at a new token");
+        let again = received(
+            &first.entity,
+            &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])],
+            3,
+        );
+        assert!(
+            !again.differs && again.entity != first.entity,
+            "the same, at a new token"
+        );
         let fewer = received(&again.entity, &[claim("x", "", &[("A", 1.0)])], 4);
         assert!(fewer.differs && fewer.entity.get("B").is_none());
         let gone = received(&fewer.entity, &[], 5);
@@ -106,11 +173,17 @@ mod tests {
     #[test]
     fn of_two_who_claim_it_the_one_keeps_it_that_has_it() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap());
-        let (a, b) = (claim("a", "", &[("A", 1.0)]), claim("b", "5", &[("A", 2.0)]));
+        let (a, b) = (
+            claim("a", "", &[("A", 1.0)]),
+            claim("b", "5", &[("A", 2.0)]),
+        );
         let of_b = received(&entity, std::slice::from_ref(&b), 1);
         assert_eq!((of_b.of.as_ref(), of_b.others.len()), (Some(&b.one), 0));
         let kept = received(&of_b.entity, &[a.clone(), b.clone()], 2);
-        assert_eq!((kept.of.as_ref(), kept.others.as_slice(), kept.differs), (Some(&b.one), std::slice::from_ref(&a.one), false));
+        assert_eq!(
+            (kept.of.as_ref(), kept.others.as_slice(), kept.differs),
+            (Some(&b.one), std::slice::from_ref(&a.one), false)
+        );
         let first = received(&entity, &[a.clone(), b], 3);
         assert_eq!(first.of.as_ref(), Some(&a.one));
         let taken_over = received(&of_b.entity, std::slice::from_ref(&a), 4);

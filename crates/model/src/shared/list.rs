@@ -43,13 +43,19 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
 
 /// The view of the list that a row holds; `None` for any other row.
 pub fn list_view(entity: &Entity) -> Option<ViewName> {
-    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
+    let view = entity
+        .text(VIEW_PROPERTY)
+        .and_then(|view| ViewName::new(view).ok());
     view.filter(|view| is_list_of(view, entity))
 }
 
 /// The members of a view's list in a row; none where it holds no list of that view.
 pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
-    Ok(if is_list_of(view, entity) { List::read(site, entity)?.members.into_keys().collect() } else { Vec::new() })
+    Ok(if is_list_of(view, entity) {
+        List::read(site, entity)?.members.into_keys().collect()
+    } else {
+        Vec::new()
+    })
 }
 
 /// The listed source, and the figures made of it.
@@ -67,19 +73,41 @@ impl Description {
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
         let (property, figures) = match view.form() {
-            Form::Lists { members: Members::Rendered { property, .. }, .. } => (property, BTreeMap::new()),
-            Form::Lists { members: Members::Contributions(figures), .. } => (MEMBERS, figures.clone()),
+            Form::Lists {
+                members: Members::Rendered { property, .. },
+                ..
+            } => (property, BTreeMap::new()),
+            Form::Lists {
+                members: Members::Contributions(figures),
+                ..
+            } => (MEMBERS, figures.clone()),
             Form::Claims(_) => (CLAIMS, BTreeMap::new()),
-            Form::Copies { .. } | Form::Properties { .. } | Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => return None,
+            Form::Copies { .. }
+            | Form::Properties { .. }
+            | Form::BlobLists(_)
+            | Form::Values(_)
+            | Form::Documents(_) => return None,
         };
-        Some(Self { source, property: property.to_owned(), figures })
+        Some(Self {
+            source,
+            property: property.to_owned(),
+            figures,
+        })
     }
 
     /// The description by the catalog counts, or that of the list itself where the view is gone.
-    pub(super) fn for_list(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Self, Nonsense> {
+    pub(super) fn for_list(
+        catalog: &Catalog,
+        site: &Site,
+        view: &ViewName,
+        entity: Option<&Entity>,
+    ) -> Result<Self, Nonsense> {
         let declared = catalog.view_at(view, site).and_then(|view| Self::of(view));
         let description = declared.or_else(|| entity.and_then(Self::read));
-        description.ok_or_else(|| Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") })
+        description.ok_or_else(|| Nonsense {
+            site: site.clone(),
+            problem: format!("nothing says what view {view} lists"),
+        })
     }
 
     /// The description that a list has of itself.
@@ -89,23 +117,41 @@ impl Description {
             None => BTreeMap::new(),
             Some(text) => serde_json::from_str(text).ok()?,
         };
-        let figures = figures.into_iter().map(|(name, figure)| Some((name, figure.parse().ok()?))).collect::<Option<_>>()?;
-        Some(Self { source, property: entity.text(LIST)?.to_owned(), figures })
+        let figures = figures
+            .into_iter()
+            .map(|(name, figure)| Some((name, figure.parse().ok()?)))
+            .collect::<Option<_>>()?;
+        Some(Self {
+            source,
+            property: entity.text(LIST)?.to_owned(),
+            figures,
+        })
     }
 }
 
 impl List {
     /// Reads the list that an entity holds.
     pub fn read(site: &Site, entity: &Entity) -> Result<Self, Nonsense> {
-        Self::parse(entity).map_err(|problem| Nonsense { site: site.clone(), problem })
+        Self::parse(entity).map_err(|problem| Nonsense {
+            site: site.clone(),
+            problem,
+        })
     }
 
     fn parse(entity: &Entity) -> Result<Self, String> {
-        let property = entity.text(LIST).ok_or_else(|| format!("{LIST} is missing"))?;
+        let property = entity
+            .text(LIST)
+            .ok_or_else(|| format!("{LIST} is missing"))?;
         let members: Vec<Member> = pieces::read(&entity.properties, property)?;
         let tokens: Vec<ETag> = pieces::read(&entity.properties, TOKENS)?;
-        if let Some((one, next)) = members.iter().zip(members.iter().skip(1)).find(|(one, next)| one >= next) {
-            return Err(format!("the members of {property} are not sorted and unique: {one} comes before {next}"));
+        if let Some((one, next)) = members
+            .iter()
+            .zip(members.iter().skip(1))
+            .find(|(one, next)| one >= next)
+        {
+            return Err(format!(
+                "the members of {property} are not sorted and unique: {one} comes before {next}"
+            ));
         }
         let count = match entity.get(COUNT) {
             Some(EdmValue::Int64(count)) => usize::try_from(*count).ok(),
@@ -113,9 +159,15 @@ impl List {
         };
         if count != Some(members.len()) || tokens.len() != members.len() {
             let count = count.map_or_else(|| "nothing".to_owned(), |count| count.to_string());
-            return Err(format!("{property} has {} members, {TOKENS} has {} tokens, {COUNT} says {count}", members.len(), tokens.len()));
+            return Err(format!(
+                "{property} has {} members, {TOKENS} has {} tokens, {COUNT} says {count}",
+                members.len(),
+                tokens.len()
+            ));
         }
-        Ok(Self { members: members.into_iter().zip(tokens).collect() })
+        Ok(Self {
+            members: members.into_iter().zip(tokens).collect(),
+        })
     }
 
     /// An entity with its list in one piece: the whole array in one property, however long, and without tokens.
@@ -132,21 +184,40 @@ impl List {
     }
 
     /// Writes the list on an entity, over the one that it holds. Properties that others keep there stay.
-    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, description: &Description) -> Entity {
+    pub(super) fn write(
+        &self,
+        mut entity: Entity,
+        view: &ViewName,
+        description: &Description,
+    ) -> Entity {
         if let Some(before) = Description::read(&entity) {
             pieces::remove(&mut entity.properties, &before.property);
-            before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
+            before
+                .figures
+                .keys()
+                .for_each(|name| drop(entity.properties.remove(name)));
             entity.properties.remove(FIGURES);
         }
         pieces::remove(&mut entity.properties, TOKENS);
-        let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
+        let figures = description
+            .figures
+            .iter()
+            .filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
         entity.properties.extend(figures);
         if !description.figures.is_empty() {
-            let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
+            let texts: BTreeMap<&String, String> = description
+                .figures
+                .iter()
+                .map(|(name, figure)| (name, figure.to_string()))
+                .collect();
             // Texts always serialise.
             entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
         }
-        pieces::write(&mut entity.properties, &description.property, self.members.keys());
+        pieces::write(
+            &mut entity.properties,
+            &description.property,
+            self.members.keys(),
+        );
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
         // A list of more than 2^63 members does not fit anywhere.
         entity

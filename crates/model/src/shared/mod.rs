@@ -66,7 +66,10 @@ pub struct ListFull {
 impl ListFull {
     /// A list of this view that is full.
     pub fn of(catalog: &Catalog, view: &ViewName, problem: String) -> Self {
-        let is_range = catalog.views.get(view).is_some_and(|view| matches!(view.form(), Form::Claims(_)));
+        let is_range = catalog
+            .views
+            .get(view)
+            .is_some_and(|view| matches!(view.form(), Form::Claims(_)));
         let advice = if is_range {
             "Set properties on fewer ranges of this partition"
         } else {

@@ -12,11 +12,19 @@ const PIECE_UNITS: usize = 32_000;
 
 /// The property of a piece: `Employees`, `Employees_1`, …
 fn name(property: &str, index: usize) -> String {
-    if index == 0 { property.to_owned() } else { format!("{property}_{index}") }
+    if index == 0 {
+        property.to_owned()
+    } else {
+        format!("{property}_{index}")
+    }
 }
 
 /// Writes a list as `property`, `property_1` and so on, as many as it takes; one for an empty list.
-pub(super) fn write<T: Serialize>(properties: &mut BTreeMap<String, EdmValue>, property: &str, values: impl IntoIterator<Item = T>) {
+pub(super) fn write<T: Serialize>(
+    properties: &mut BTreeMap<String, EdmValue>,
+    property: &str,
+    values: impl IntoIterator<Item = T>,
+) {
     let mut index = 0;
     let (mut piece, mut units) = (String::from("["), 1);
     for value in values {
@@ -25,7 +33,10 @@ pub(super) fn write<T: Serialize>(properties: &mut BTreeMap<String, EdmValue>, p
         let more = text.encode_utf16().count() + 1;
         if units + more > PIECE_UNITS && piece.len() > 1 {
             piece.push(']');
-            properties.insert(name(property, index), EdmValue::String(std::mem::replace(&mut piece, String::from("["))));
+            properties.insert(
+                name(property, index),
+                EdmValue::String(std::mem::replace(&mut piece, String::from("["))),
+            );
             index += 1;
             units = 1;
         }
@@ -40,7 +51,10 @@ pub(super) fn write<T: Serialize>(properties: &mut BTreeMap<String, EdmValue>, p
 }
 
 /// Reads such a list; the problem, in words, where it is none.
-pub(super) fn read<T: DeserializeOwned>(properties: &BTreeMap<String, EdmValue>, property: &str) -> Result<Vec<T>, String> {
+pub(super) fn read<T: DeserializeOwned>(
+    properties: &BTreeMap<String, EdmValue>,
+    property: &str,
+) -> Result<Vec<T>, String> {
     let mut values: Vec<T> = Vec::new();
     for index in 0.. {
         let name = name(property, index);
@@ -50,8 +64,8 @@ pub(super) fn read<T: DeserializeOwned>(properties: &BTreeMap<String, EdmValue>,
             Some(EdmValue::String(piece)) => piece,
             Some(other) => return Err(format!("{name} is an {}", other.type_name())),
         };
-        let piece: Vec<T> =
-            serde_json::from_str(piece).map_err(|error| format!("{name} is no JSON array of what it should hold: {error}"))?;
+        let piece: Vec<T> = serde_json::from_str(piece)
+            .map_err(|error| format!("{name} is no JSON array of what it should hold: {error}"))?;
         values.extend(piece);
     }
     Ok(values)

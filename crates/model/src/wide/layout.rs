@@ -35,7 +35,9 @@ pub enum WideError {
     #[error("the RowKey of a further row is no key")]
     Key(#[from] KeyError),
     /// A row that evenkeel did not write lies where a further row is to go.
-    #[error("the row {0:?} is in the way: it is none of this entity's, and its RowKey is that of a further row; delete it")]
+    #[error(
+        "the row {0:?} is in the way: it is none of this entity's, and its RowKey is that of a further row; delete it"
+    )]
     InTheWay(String),
 }
 
@@ -48,7 +50,10 @@ struct Size {
 
 impl Size {
     fn of(name: &str, value: &EdmValue) -> Self {
-        Self { json: odata::property_len(name, value), stored: stored_bytes(name, value) }
+        Self {
+            json: odata::property_len(name, value),
+            stored: stored_bytes(name, value),
+        }
     }
 }
 
@@ -61,7 +66,11 @@ struct Filling {
 
 impl Filling {
     const fn empty() -> Self {
-        Self { properties: Properties::new(), json: ROW_RESERVE, stored: ROW_RESERVE }
+        Self {
+            properties: Properties::new(),
+            json: ROW_RESERVE,
+            stored: ROW_RESERVE,
+        }
     }
 
     fn takes(&self, size: Size) -> bool {
@@ -92,16 +101,30 @@ pub(super) fn lay(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties
 }
 
 fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, WideError> {
-    let sizes: BTreeMap<&str, Size> = entity.properties.iter().map(|(name, value)| (name.as_str(), Size::of(name, value))).collect();
+    let sizes: BTreeMap<&str, Size> = entity
+        .properties
+        .iter()
+        .map(|(name, value)| (name.as_str(), Size::of(name, value)))
+        .collect();
     if fits_one(entity, &sizes, held.len() > 1) {
         return Ok(vec![entity.properties.clone()]);
     }
-    let home: BTreeMap<&str, usize> =
-        held.iter().enumerate().rev().flat_map(|(at, row)| row.keys().map(move |name| (name.as_str(), at))).collect();
-    let (own, users): (Vec<_>, Vec<_>) = entity.properties.iter().partition(|(name, _)| name.starts_with(RESERVED_PREFIX));
-    let (at_home, new): (Vec<_>, Vec<_>) = users.into_iter().partition(|(name, _)| home.contains_key(name.as_str()));
-    let (same, changed): (Vec<_>, Vec<_>) =
-        at_home.into_iter().partition(|(name, value)| held[home[name.as_str()]].get(*name) == Some(*value));
+    let home: BTreeMap<&str, usize> = held
+        .iter()
+        .enumerate()
+        .rev()
+        .flat_map(|(at, row)| row.keys().map(move |name| (name.as_str(), at)))
+        .collect();
+    let (own, users): (Vec<_>, Vec<_>) = entity
+        .properties
+        .iter()
+        .partition(|(name, _)| name.starts_with(RESERVED_PREFIX));
+    let (at_home, new): (Vec<_>, Vec<_>) = users
+        .into_iter()
+        .partition(|(name, _)| home.contains_key(name.as_str()));
+    let (same, changed): (Vec<_>, Vec<_>) = at_home
+        .into_iter()
+        .partition(|(name, value)| held[home[name.as_str()]].get(*name) == Some(*value));
 
     let mut rows: Vec<Filling> = (0..held.len().max(1)).map(|_| Filling::empty()).collect();
     // evenkeel's own properties of the whole are in its first row.
@@ -110,19 +133,30 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
     }
     for (name, value) in same.into_iter().chain(changed).chain(new) {
         let size = sizes[name.as_str()];
-        let kept = home.get(name.as_str()).copied().filter(|at| rows[*at].takes(size));
-        let at = kept.or_else(|| rows.iter().position(|row| row.takes(size))).unwrap_or_else(|| {
-            rows.push(Filling::empty());
-            rows.len() - 1
-        });
+        let kept = home
+            .get(name.as_str())
+            .copied()
+            .filter(|at| rows[*at].takes(size));
+        let at = kept
+            .or_else(|| rows.iter().position(|row| row.takes(size)))
+            .unwrap_or_else(|| {
+                rows.push(Filling::empty());
+                rows.len() - 1
+            });
         rows[at].add(name, value, size);
     }
     while rows.len() > 1 && rows.last().is_some_and(|row| row.properties.is_empty()) {
         rows.pop();
     }
-    let bytes = rows.iter().map(|row| row.json + limits::OPERATION_OVERHEAD_BYTES).sum();
+    let bytes = rows
+        .iter()
+        .map(|row| row.json + limits::OPERATION_OVERHEAD_BYTES)
+        .sum();
     if rows.len() > limits::TRANSACTION_OPERATIONS || bytes > limits::TRANSACTION_BYTES {
-        return Err(WideError::TooLarge { rows: rows.len(), bytes });
+        return Err(WideError::TooLarge {
+            rows: rows.len(),
+            bytes,
+        });
     }
     Ok(rows.into_iter().map(|row| row.properties).collect())
 }
@@ -133,5 +167,7 @@ fn fits_one(entity: &Entity, sizes: &BTreeMap<&str, Size>, returns: bool) -> boo
     let share = if returns { 2 } else { 1 };
     let total = |bytes: fn(&Size) -> usize| sizes.values().map(bytes).sum::<usize>() + ROW_RESERVE;
     let room = limits::ENTITY_BYTES / share;
-    entity.properties.len() <= limits::PROPERTIES / share && total(|size| size.json) <= room && total(|size| size.stored) <= room
+    entity.properties.len() <= limits::PROPERTIES / share
+        && total(|size| size.json) <= room
+        && total(|size| size.stored) <= room
 }

@@ -15,14 +15,25 @@ pub enum ReadError {
     #[error("reading its rows")]
     Store(#[from] StoreError),
     /// It was written between any two requests.
-    #[error("another writer changed the entity between the requests of each of {READINGS} readings")]
+    #[error(
+        "another writer changed the entity between the requests of each of {READINGS} readings"
+    )]
     Busy,
 }
 
 /// Reads an entity of a wide table: one request, and two where it has several rows. With `leftovers` also rows that its
 /// first row does not tell of, which are in the way of new ones: one request more.
-pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, leftovers: bool) -> Result<Rows, ReadError> {
-    let mut rows = Rows { first: tables.get(table, key, None).await?, requests: 1, ..Rows::default() };
+pub async fn read(
+    tables: &dyn TableStore,
+    table: &TableName,
+    key: &EntityKey,
+    leftovers: bool,
+) -> Result<Rows, ReadError> {
+    let mut rows = Rows {
+        first: tables.get(table, key, None).await?,
+        requests: 1,
+        ..Rows::default()
+    };
     for _ in 0..READINGS {
         if rows.expected().is_empty() && !leftovers {
             return Ok(rows);
@@ -35,7 +46,8 @@ pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, l
         // Nothing writes a row of it without the first: at the same ETag, nothing was written between the two.
         let again = tables.get(table, key, None).await?;
         rows.requests += 1;
-        let unchanged = again.as_ref().map(|row| &row.etag) == rows.first.as_ref().map(|row| &row.etag);
+        let unchanged =
+            again.as_ref().map(|row| &row.etag) == rows.first.as_ref().map(|row| &row.etag);
         if unchanged {
             return Ok(rows);
         }
@@ -44,13 +56,24 @@ pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, l
     Err(ReadError::Busy)
 }
 
-async fn read_further(tables: &dyn TableStore, table: &TableName, key: &EntityKey, rows: &mut Rows) -> Result<(), StoreError> {
+async fn read_further(
+    tables: &dyn TableStore,
+    table: &TableName,
+    key: &EntityKey,
+    rows: &mut Rows,
+) -> Result<(), StoreError> {
     rows.further.clear();
-    let mut query = Query { filter: Some(row_key::range(key)), ..Query::default() };
+    let mut query = Query {
+        filter: Some(row_key::range(key)),
+        ..Query::default()
+    };
     loop {
         let page = tables.query(table, &query).await?;
         rows.requests += 1;
-        let numbered = page.rows.into_iter().filter_map(|row| Some((row_key::number(&key.rk, &row.entity.key.rk)?, row)));
+        let numbered = page
+            .rows
+            .into_iter()
+            .filter_map(|row| Some((row_key::number(&key.rk, &row.entity.key.rk)?, row)));
         rows.further.extend(numbered);
         match page.continuation {
             Some(next) => query.continuation = Some(next),

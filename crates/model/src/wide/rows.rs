@@ -31,13 +31,23 @@ impl Rows {
 
     /// The tokens of the further rows that the first row lists.
     pub(super) fn expected(&self) -> Vec<String> {
-        self.first.as_ref().map(|row| expected(&row.entity)).unwrap_or_default()
+        self.first
+            .as_ref()
+            .map(|row| expected(&row.entity))
+            .unwrap_or_default()
     }
 
     /// Whether the tokens prove that all rows are of one version.
     pub(super) fn agree(&self) -> bool {
-        let token = |number: usize| self.further.get(&number).and_then(|row| row.entity.text(ROW_PROPERTY));
-        self.expected().iter().enumerate().all(|(at, expected)| token(at + 1) == Some(expected))
+        let token = |number: usize| {
+            self.further
+                .get(&number)
+                .and_then(|row| row.entity.text(ROW_PROPERTY))
+        };
+        self.expected()
+            .iter()
+            .enumerate()
+            .all(|(at, expected)| token(at + 1) == Some(expected))
     }
 
     /// The entity as one row, at the version of its first.
@@ -52,15 +62,23 @@ impl Rows {
 
     /// The properties of each row, without evenkeel's marks.
     fn contents(&self) -> Vec<Properties> {
-        let Some(first) = &self.first else { return Vec::new() };
+        let Some(first) = &self.first else {
+            return Vec::new();
+        };
         let further = (1..=self.expected().len()).map(|number| self.further.get(&number));
         let rows = std::iter::once(Some(first)).chain(further);
-        rows.map(|row| row.map(|row| unmarked(&row.entity)).unwrap_or_default()).collect()
+        rows.map(|row| row.map(|row| unmarked(&row.entity)).unwrap_or_default())
+            .collect()
     }
 
     /// The operations that write an entity over these rows, that of the first row before the others. `plain` writes it
     /// where one row is enough, and says under which condition; `token` draws a new token.
-    pub fn operations(&self, plain: &TableOperation, entity: &Entity, token: impl Fn() -> ETag) -> Result<Vec<TableOperation>, WideError> {
+    pub fn operations(
+        &self,
+        plain: &TableOperation,
+        entity: &Entity,
+        token: impl Fn() -> ETag,
+    ) -> Result<Vec<TableOperation>, WideError> {
         let laid = layout::lay(entity, &self.contents())?;
         if laid.len() == 1 && self.further.is_empty() && self.expected().is_empty() {
             return Ok(vec![plain.clone()]);
@@ -72,33 +90,52 @@ impl Rows {
             let held = self.further.get(&number);
             // A row that is taken up is written in any case, since a deletion of leftovers may have read it before.
             let listed = held.filter(|_| number <= self.expected().len());
-            let kept = listed.filter(|row| unmarked(&row.entity) == *properties).and_then(|row| row.entity.text(ROW_PROPERTY));
+            let kept = listed
+                .filter(|row| unmarked(&row.entity) == *properties)
+                .and_then(|row| row.entity.text(ROW_PROPERTY));
             if let Some(kept) = kept {
                 tokens.push(kept.to_owned());
                 continue;
             }
             let token = token();
             tokens.push(token.as_str().to_owned());
-            let row = Entity { key, properties: properties.clone() }.with(ROW_PROPERTY, token.as_str());
+            let row = Entity {
+                key,
+                properties: properties.clone(),
+            }
+            .with(ROW_PROPERTY, token.as_str());
             others.push(match held {
                 None => TableOperation::Insert(row),
-                Some(held) if held.entity.get(ROW_PROPERTY).is_none() && number > self.expected().len() => {
+                Some(held)
+                    if held.entity.get(ROW_PROPERTY).is_none()
+                        && number > self.expected().len() =>
+                {
                     return Err(WideError::InTheWay(held.entity.key.rk.as_str().to_owned()));
                 }
                 Some(held) => change(&held.entity, row, IfMatch::Matches(held.etag.clone())),
             });
         }
-        let left = self.further.range(laid.len()..).map(|(_, row)| row).filter(|row| row.entity.get(ROW_PROPERTY).is_some());
-        others.extend(left.map(|row| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone()))));
+        let left = self
+            .further
+            .range(laid.len()..)
+            .map(|(_, row)| row)
+            .filter(|row| row.entity.get(ROW_PROPERTY).is_some());
+        others.extend(left.map(|row| {
+            TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone()))
+        }));
 
-        let mut first = Entity { key: entity.key.clone(), properties: laid[0].clone() };
+        let mut first = Entity {
+            key: entity.key.clone(),
+            properties: laid[0].clone(),
+        };
         if !tokens.is_empty() {
             first = first.with(ROWS_PROPERTY, serde_json::Value::from(tokens).to_string());
         }
         let first = match (plain, &self.first) {
-            (TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition), Some(held)) => {
-                change(&held.entity, first, condition.clone())
-            }
+            (
+                TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition),
+                Some(held),
+            ) => change(&held.entity, first, condition.clone()),
             _ => TableOperation::Insert(first),
         };
         Ok(std::iter::once(first).chain(others).collect())
@@ -106,18 +143,28 @@ impl Rows {
 
     /// The operations that delete an entity with all its rows; `plain` deletes the first.
     pub fn deletions(&self, plain: &TableOperation) -> Vec<TableOperation> {
-        std::iter::once(plain.clone()).chain(self.further_deletions()).collect()
+        std::iter::once(plain.clone())
+            .chain(self.further_deletions())
+            .collect()
     }
 
     /// The operations that delete rows which have lost their first; none where it is there.
     pub fn leftover_deletions(&self) -> Vec<TableOperation> {
-        if self.first.is_some() { Vec::new() } else { self.further_deletions().collect() }
+        if self.first.is_some() {
+            Vec::new()
+        } else {
+            self.further_deletions().collect()
+        }
     }
 
     fn further_deletions(&self) -> impl Iterator<Item = TableOperation> {
         let listed = self.expected().len();
-        let own = self.further.iter().filter(move |(number, row)| **number <= listed || row.entity.get(ROW_PROPERTY).is_some());
-        own.map(|(_, row)| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone())))
+        let own = self.further.iter().filter(move |(number, row)| {
+            **number <= listed || row.entity.get(ROW_PROPERTY).is_some()
+        });
+        own.map(|(_, row)| {
+            TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone()))
+        })
     }
 }
 
@@ -128,37 +175,81 @@ pub fn is_continuation_of_any(row: &Row) -> bool {
 
 /// Makes one row of another: unchanged properties are not sent, unless something has to go.
 fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
-    let changed = row.properties.iter().filter(|(name, value)| held.properties.get(*name) != Some(*value));
-    let changed: Properties = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let changed = row
+        .properties
+        .iter()
+        .filter(|(name, value)| held.properties.get(*name) != Some(*value));
+    let changed: Properties = changed
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     // A row written for its new ETag alone is written whole.
-    if changed.is_empty() || held.properties.keys().any(|name| !row.properties.contains_key(name)) {
+    if changed.is_empty()
+        || held
+            .properties
+            .keys()
+            .any(|name| !row.properties.contains_key(name))
+    {
         return TableOperation::Replace(row, condition);
     }
-    TableOperation::Merge(Entity { key: row.key, properties: changed }, condition)
+    TableOperation::Merge(
+        Entity {
+            key: row.key,
+            properties: changed,
+        },
+        condition,
+    )
 }
 
 /// The tokens that a first row lists. A text that is no list has none.
 fn expected(first: &Entity) -> Vec<String> {
-    first.text(ROWS_PROPERTY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    first
+        .text(ROWS_PROPERTY)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
 }
 
 fn unmarked(row: &Entity) -> Properties {
     let marks = [ROWS_PROPERTY, ROW_PROPERTY];
-    row.properties.iter().filter(|(name, _)| !marks.contains(&name.as_str())).map(|(name, value)| (name.clone(), value.clone())).collect()
+    row.properties
+        .iter()
+        .filter(|(name, _)| !marks.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// The entities of a wide table, from all its rows: each joined, in the order of their keys. For callers that have read the
 /// whole table; rows that no first row lists belong to no entity.
 pub fn whole(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
-    let (further, first): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row_key::is_continuation(&row.entity.key.rk));
-    let mut entities: BTreeMap<EntityKey, Rows> =
-        first.into_iter().map(|row| (row.entity.key.clone(), Rows { first: Some(row), ..Rows::default() })).collect();
+    let (further, first): (Vec<Row>, Vec<Row>) = rows
+        .into_iter()
+        .partition(|row| row_key::is_continuation(&row.entity.key.rk));
+    let mut entities: BTreeMap<EntityKey, Rows> = first
+        .into_iter()
+        .map(|row| {
+            (
+                row.entity.key.clone(),
+                Rows {
+                    first: Some(row),
+                    ..Rows::default()
+                },
+            )
+        })
+        .collect();
     for row in further {
         let EntityKey { pk, rk } = &row.entity.key;
-        let Some(key) = rk.as_str().rsplit_once('~').and_then(|(rk, _)| EntityKey::new(pk.as_str(), rk).ok()) else { continue };
+        let Some(key) = rk
+            .as_str()
+            .rsplit_once('~')
+            .and_then(|(rk, _)| EntityKey::new(pk.as_str(), rk).ok())
+        else {
+            continue;
+        };
         if let (Some(rows), Some(number)) = (entities.get_mut(&key), row_key::number(&key.rk, rk)) {
             rows.further.insert(number, row);
         }
     }
-    entities.into_values().filter_map(|rows| rows.joined()).collect()
+    entities
+        .into_values()
+        .filter_map(|rows| rows.joined())
+        .collect()
 }

@@ -15,7 +15,9 @@ fn key() -> EntityKey {
 
 /// An entity of so many small properties.
 fn survey(properties: std::ops::Range<i32>) -> Entity {
-    properties.fold(Entity::new(key()), |entity, n| entity.with(format!("Q{n:04}"), n))
+    properties.fold(Entity::new(key()), |entity, n| {
+        entity.with(format!("Q{n:04}"), n)
+    })
 }
 
 /// A partition: applies operations as a store does, all or none.
@@ -28,12 +30,18 @@ struct Partition {
 impl Partition {
     fn transact(&mut self, operations: &[TableOperation]) {
         assert!(operations.len() <= limits::TRANSACTION_OPERATIONS);
-        let bytes: usize = operations.iter().filter_map(TableOperation::entity).map(|entity| odata::encoded_len(entity) + 700).sum();
+        let bytes: usize = operations
+            .iter()
+            .filter_map(TableOperation::entity)
+            .map(|entity| odata::encoded_len(entity) + 700)
+            .sum();
         assert!(bytes <= limits::TRANSACTION_BYTES);
         for operation in operations {
             let rk = operation.key().rk.as_str().to_owned();
             let met = self.rows.get(&rk);
-            let matches = |condition: &IfMatch| *condition == IfMatch::Matches(met.expect("a row").etag.clone());
+            let matches = |condition: &IfMatch| {
+                *condition == IfMatch::Matches(met.expect("a row").etag.clone())
+            };
             let entity = match operation {
                 TableOperation::Insert(entity) => {
                     assert!(met.is_none(), "{rk} exists");
@@ -56,13 +64,28 @@ impl Partition {
             };
             entity.check().unwrap();
             self.written += 1;
-            self.rows.insert(rk, Row { entity, etag: ETag::new(format!("e{}", self.written)).unwrap(), timestamp: None });
+            self.rows.insert(
+                rk,
+                Row {
+                    entity,
+                    etag: ETag::new(format!("e{}", self.written)).unwrap(),
+                    timestamp: None,
+                },
+            );
         }
     }
 
     fn read(&self) -> Rows {
-        let further = self.rows.values().filter_map(|row| Some((number(&key().rk, &row.entity.key.rk)?, row.clone()))).collect();
-        Rows { first: self.rows.get("r").cloned(), further, requests: 1 }
+        let further = self
+            .rows
+            .values()
+            .filter_map(|row| Some((number(&key().rk, &row.entity.key.rk)?, row.clone())))
+            .collect();
+        Rows {
+            first: self.rows.get("r").cloned(),
+            further,
+            requests: 1,
+        }
     }
 
     fn put(&mut self, entity: &Entity) -> Vec<TableOperation> {
@@ -82,7 +105,12 @@ impl Partition {
     }
 
     fn homes(&self) -> BTreeMap<String, String> {
-        let homes = self.rows.iter().flat_map(|(rk, row)| row.entity.properties.keys().map(move |name| (name.clone(), rk.clone())));
+        let homes = self.rows.iter().flat_map(|(rk, row)| {
+            row.entity
+                .properties
+                .keys()
+                .map(move |name| (name.clone(), rk.clone()))
+        });
         homes.filter(|(name, _)| !name.starts_with("ek_")).collect()
     }
 }
@@ -99,12 +127,26 @@ fn what_one_row_holds_is_a_plain_row() {
 fn a_change_of_one_property_touches_its_row_and_the_first() {
     let mut partition = Partition::default();
     partition.put(&survey(0..600));
-    assert_eq!(partition.rows.keys().collect::<Vec<_>>(), ["r", "r~1", "r~2"]);
+    assert_eq!(
+        partition.rows.keys().collect::<Vec<_>>(),
+        ["r", "r~1", "r~2"]
+    );
     let operations = partition.put(&survey(0..600).with("Q0599", "another"));
-    let touched: Vec<&str> = operations.iter().map(|operation| operation.key().rk.as_str()).collect();
+    let touched: Vec<&str> = operations
+        .iter()
+        .map(|operation| operation.key().rk.as_str())
+        .collect();
     assert_eq!(touched, ["r", "r~2"]);
-    assert!(operations.iter().all(|operation| operation.entity().unwrap().properties.len() <= 2), "{operations:?}");
-    assert_eq!(partition.read().joined().unwrap().entity, survey(0..600).with("Q0599", "another"));
+    assert!(
+        operations
+            .iter()
+            .all(|operation| operation.entity().unwrap().properties.len() <= 2),
+        "{operations:?}"
+    );
+    assert_eq!(
+        partition.read().joined().unwrap().entity,
+        survey(0..600).with("Q0599", "another")
+    );
 }
 
 #[test]
@@ -112,7 +154,11 @@ fn what_shrinks_to_half_a_row_returns_into_one() {
     let mut partition = Partition::default();
     partition.put(&survey(0..600));
     partition.put(&survey(0..130));
-    assert_eq!(partition.rows.keys().collect::<Vec<_>>(), ["r"], "the rows behind are empty");
+    assert_eq!(
+        partition.rows.keys().collect::<Vec<_>>(),
+        ["r"],
+        "the rows behind are empty"
+    );
     partition.put(&survey(0..600));
     partition.put(&survey(500..600));
     assert_eq!(partition.rows["r"].entity, survey(500..600));
@@ -122,10 +168,14 @@ fn what_shrinks_to_half_a_row_returns_into_one() {
 #[test]
 fn sizes_count_as_azure_counts_them() {
     // 20 × 32,000 characters are 640 KB as JSON, and 1.28 MB in the service.
-    let long = (0..20).fold(Entity::new(key()), |entity, n| entity.with(format!("P{n}"), "x".repeat(32_000)));
+    let long = (0..20).fold(Entity::new(key()), |entity, n| {
+        entity.with(format!("P{n}"), "x".repeat(32_000))
+    });
     let rows = lay(&long, &[]).unwrap();
     assert_eq!(rows.iter().map(BTreeMap::len).collect::<Vec<_>>(), [16, 4]);
-    let over = (0..140).fold(Entity::new(key()), |entity, n| entity.with(format!("P{n}"), "x".repeat(32_000)));
+    let over = (0..140).fold(Entity::new(key()), |entity, n| {
+        entity.with(format!("P{n}"), "x".repeat(32_000))
+    });
     assert!(lay(&over, &[]).unwrap_err().to_string().contains("4 MiB"));
     assert!(lay(&Entity::new(key()).with("a-b", 1), &[]).is_err());
 }
@@ -143,8 +193,16 @@ fn rows_that_are_left_over_are_taken_up_or_go_and_others_are_left_alone() {
     let stranger = Entity::new(EntityKey::new("p", "r~1").unwrap()).with("Mine", true);
     partition.transact(&[TableOperation::Insert(stranger)]);
     let wide = survey(0..300);
-    let error = partition.read().operations(&TableOperation::Insert(wide.clone()), &wide, || ETag::token(1)).unwrap_err();
-    assert!(error.to_string().contains("\"r~1\" is in the way"), "{error}");
+    let error = partition
+        .read()
+        .operations(&TableOperation::Insert(wide.clone()), &wide, || {
+            ETag::token(1)
+        })
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("\"r~1\" is in the way"),
+        "{error}"
+    );
     partition.put(&survey(0..3));
     assert_eq!(partition.rows.len(), 2, "a narrow entity does not mind");
 }
@@ -157,9 +215,15 @@ fn tokens_tell_whether_rows_are_of_one_version() {
     partition.put(&survey(0..600).with("Q0599", "another"));
     let new = partition.read();
     assert!(old.agree() && new.agree());
-    let torn = Rows { first: old.first.clone(), ..new.clone() };
+    let torn = Rows {
+        first: old.first.clone(),
+        ..new.clone()
+    };
     assert!(!torn.agree());
-    let cut = Rows { first: new.first, ..Rows::default() };
+    let cut = Rows {
+        first: new.first,
+        ..Rows::default()
+    };
     assert!(!cut.agree());
 }
 
@@ -168,19 +232,33 @@ fn row_keys_of_further_rows_are_told_from_others() {
     let key = |text: &str| Key::new(text).unwrap();
     for further in ["r~1", "r~99", "~1", "a~b~7", "r~0", "r~007"] {
         assert!(is_continuation(&key(further)), "{further}");
-        assert!(check_first(&key(further)).unwrap_err().to_string().contains("wide = true"));
+        assert!(
+            check_first(&key(further))
+                .unwrap_err()
+                .to_string()
+                .contains("wide = true")
+        );
     }
     for first in ["r", "r~", "r~a", "~", "1", "r~1a"] {
         assert!(check_first(&key(first)).is_ok(), "{first}");
     }
-    let numbers = ["r~1", "r~99", "r~100", "r~0", "r~01", "rr~1", "r~1~1"].map(|rk| number(&key("r"), &key(rk)));
+    let numbers = ["r~1", "r~99", "r~100", "r~0", "r~01", "rr~1", "r~1~1"]
+        .map(|rk| number(&key("r"), &key(rk)));
     assert_eq!(numbers, [Some(1), Some(99), None, None, None, None, None]);
     let in_range = |rk: &str| {
         let entity = Entity::new(EntityKey::new("p", rk).unwrap());
-        range(&self::key()).matches(&Row { entity, etag: ETag::new("e").unwrap(), timestamp: None })
+        range(&self::key()).matches(&Row {
+            entity,
+            etag: ETag::new("e").unwrap(),
+            timestamp: None,
+        })
     };
     assert!(["r~1", "r~10", "r~99"].into_iter().all(in_range));
-    assert!(!["r", "r1", "ra", "r~", "r~a", "s"].into_iter().any(in_range));
+    assert!(
+        !["r", "r1", "ra", "r~", "r~a", "s"]
+            .into_iter()
+            .any(in_range)
+    );
 }
 
 #[test]
@@ -190,7 +268,10 @@ fn a_table_that_was_read_whole_is_joined() {
     let other = Entity::new(EntityKey::new("p", "s").unwrap()).with("A", 1);
     partition.transact(&[TableOperation::Insert(other.clone())]);
     let whole = whole(partition.rows.into_values());
-    assert_eq!(whole.into_iter().map(|row| row.entity).collect::<Vec<_>>(), [survey(0..600), other]);
+    assert_eq!(
+        whole.into_iter().map(|row| row.entity).collect::<Vec<_>>(),
+        [survey(0..600), other]
+    );
 }
 
 /// A value: mostly small, sometimes as long as one can be.
@@ -205,7 +286,10 @@ fn value() -> impl Strategy<Value = EdmValue> {
 
 /// A step of an entity's life: properties that are set, and whether all others go.
 fn step() -> impl Strategy<Value = (BTreeMap<u16, EdmValue>, bool)> {
-    (prop::collection::btree_map(0..700_u16, value(), 0..60), prop::bool::weighted(0.1))
+    (
+        prop::collection::btree_map(0..700_u16, value(), 0..60),
+        prop::bool::weighted(0.1),
+    )
 }
 
 proptest! {

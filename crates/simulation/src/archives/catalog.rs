@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::shape::KeptIn;
 use super::{
-    ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, LOGS, OLD_ATTEMPTS, OLD_ATTEMPTS_FOLDER, PAPERS, RECORDS, SINK,
-    TABLES, TITLES, archive_of,
+    ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, LOGS, OLD_ATTEMPTS,
+    OLD_ATTEMPTS_FOLDER, PAPERS, RECORDS, SINK, TABLES, TITLES, archive_of,
 };
 use crate::company::{container, table, table_ref, view_name};
 use evenkeel::catalog::{
-    Archive, ArchiveTarget, BlobTarget, Catalog, DatedRef, Documents, FileTarget, LargeEntity, LogTarget, OnConflict, Retention,
-    SearchIndex, SecondaryIndex, TableArchive, View, ViewKind,
+    Archive, ArchiveTarget, BlobTarget, Catalog, DatedRef, Documents, FileTarget, LargeEntity,
+    LogTarget, OnConflict, Retention, SearchIndex, SecondaryIndex, TableArchive, View, ViewKind,
 };
 use evenkeel::model::condition::Condition;
 use evenkeel::model::dated::DatedTables;
@@ -31,21 +31,40 @@ fn text(text: &str) -> Template {
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn dated(pattern: &str) -> DatedRef {
-    DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).expect("a pattern") }
+    DatedRef {
+        account: AccountName::main(),
+        tables: DatedTables::parse(pattern).expect("a pattern"),
+    }
 }
 
 fn view(name: &str, source: &str, when: Option<Condition>, kind: ViewKind) -> Arc<View> {
-    Arc::new(View { name: view_name(name), source: table_ref(source), when, kind, on_conflict: OnConflict::Reject })
+    Arc::new(View {
+        name: view_name(name),
+        source: table_ref(source),
+        when,
+        kind,
+        on_conflict: OnConflict::Reject,
+    })
 }
 
 fn copies(target: &str, keys: (&str, &str), select: Option<Vec<String>>) -> ViewKind {
     let (partition_key, row_key) = (key(keys.0), key(keys.1));
-    ViewKind::SecondaryIndex(SecondaryIndex { target: table_ref(target).into(), partition_key, row_key, select })
+    ViewKind::SecondaryIndex(SecondaryIndex {
+        target: table_ref(target).into(),
+        partition_key,
+        row_key,
+        select,
+    })
 }
 
 fn large() -> ViewKind {
     let properties = [LARGE_PROPERTY.to_owned()].into();
-    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container: container(LARGE), properties, threshold: 16 })
+    ViewKind::LargeEntity(LargeEntity {
+        account: AccountName::main(),
+        container: container(LARGE),
+        properties,
+        threshold: 16,
+    })
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
@@ -54,16 +73,27 @@ fn found(name: &str, source: &str) -> Arc<View> {
     let kind = ViewKind::SearchIndex(SearchIndex(Documents {
         sink: AccountName::new(SINK).expect("a name"),
         collection: CollectionName::new(INDEX).expect("a name"),
-        fields: fields.map(|(name, field)| (name.to_owned(), text(field))).into(),
+        fields: fields
+            .map(|(name, field)| (name.to_owned(), text(field)))
+            .into(),
         types: [].into(),
     }));
-    view(name, source, Some(Condition::parse("exists(Title)").expect("a condition")), kind)
+    view(
+        name,
+        source,
+        Some(Condition::parse("exists(Title)").expect("a condition")),
+        kind,
+    )
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn archives(shape: ArchivesShape) -> [Archive; 3] {
     let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");
-    let archive = |source, target| Archive { name: view_name(archive_of(source)), source: table_ref(source), target };
+    let archive = |source, target| Archive {
+        name: view_name(archive_of(source)),
+        source: table_ref(source),
+        target,
+    };
     let log = LogTarget {
         account: AccountName::main(),
         container: container(LOGS),
@@ -81,7 +111,13 @@ fn archives(shape: ArchivesShape) -> [Archive; 3] {
     [
         archive(EVENTS, ArchiveTarget::Log(log)),
         archive(PAPERS, ArchiveTarget::Blob(documents)),
-        archive(RECORDS, ArchiveTarget::File(FileTarget { dir: FOLDER.to_owned(), path: path() })),
+        archive(
+            RECORDS,
+            ArchiveTarget::File(FileTarget {
+                dir: FOLDER.to_owned(),
+                path: path(),
+            }),
+        ),
     ]
 }
 
@@ -94,8 +130,13 @@ fn retention(shape: ArchivesShape) -> Retention {
         ahead: 1,
         archive_to: match shape.kept_in {
             KeptIn::Nowhere => None,
-            KeptIn::Container => Some(TableArchive::Blob { account: AccountName::main(), container: container(OLD_ATTEMPTS) }),
-            KeptIn::Folder => Some(TableArchive::File { dir: OLD_ATTEMPTS_FOLDER.to_owned() }),
+            KeptIn::Container => Some(TableArchive::Blob {
+                account: AccountName::main(),
+                container: container(OLD_ATTEMPTS),
+            }),
+            KeptIn::Folder => Some(TableArchive::File {
+                dir: OLD_ATTEMPTS_FOLDER.to_owned(),
+            }),
         },
     }
 }
@@ -108,27 +149,56 @@ fn by_user() -> Arc<View<DatedRef>> {
         select: None,
     };
     let (name, source) = (view_name("by_user"), dated("Attempts%Y%m%d%H"));
-    Arc::new(View { name, source, when: None, kind: ViewKind::SecondaryIndex(index), on_conflict: OnConflict::Reject })
+    Arc::new(View {
+        name,
+        source,
+        when: None,
+        kind: ViewKind::SecondaryIndex(index),
+        on_conflict: OnConflict::Reject,
+    })
 }
 
 /// The catalog.
 pub(crate) fn catalog(shape: ArchivesShape) -> Catalog {
     let kinds = || copies(EVENTS, ("{PartitionKey}", "kind_{Title}_{RowKey}"), None);
-    let titles = || copies(TITLES, ("title_{Title}", "{PartitionKey}_{RowKey}"), Some(vec!["Title".to_owned(), "Version".to_owned()]));
+    let titles = || {
+        copies(
+            TITLES,
+            ("title_{Title}", "{PartitionKey}_{RowKey}"),
+            Some(vec!["Title".to_owned(), "Version".to_owned()]),
+        )
+    };
     let views = [
         shape.kinds.then(|| view("kinds", EVENTS, None, kinds())),
         shape.titles.then(|| view("titles", PAPERS, None, titles())),
         shape.found.then(|| found("found_papers", PAPERS)),
         shape.found.then(|| found("found_records", RECORDS)),
         shape.large.then(|| view("scans", PAPERS, None, large())),
-        shape.large.then(|| view("record_scans", RECORDS, None, large())),
+        shape
+            .large
+            .then(|| view("record_scans", RECORDS, None, large())),
     ];
     let retention = retention(shape);
     Catalog {
-        tables: TABLES[..4].iter().map(|name| (table(name), table_ref(name))).collect(),
-        views: views.into_iter().flatten().map(|view| (view.name.clone(), view)).collect(),
-        dated_views: shape.by_user.then(by_user).into_iter().map(|view| (view.name.clone(), view)).collect(),
-        archives: archives(shape).into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
+        tables: TABLES[..4]
+            .iter()
+            .map(|name| (table(name), table_ref(name)))
+            .collect(),
+        views: views
+            .into_iter()
+            .flatten()
+            .map(|view| (view.name.clone(), view))
+            .collect(),
+        dated_views: shape
+            .by_user
+            .then(by_user)
+            .into_iter()
+            .map(|view| (view.name.clone(), view))
+            .collect(),
+        archives: archives(shape)
+            .into_iter()
+            .map(|archive| (archive.name.clone(), Arc::new(archive)))
+            .collect(),
         retentions: [(retention.name.clone(), Arc::new(retention))].into(),
         ..Catalog::default()
     }

@@ -12,8 +12,12 @@ use evenkeel::model::{EdmValue, Entity, EntityKey};
 pub(super) type Content = BTreeMap<String, String>;
 
 fn large(text: &str) -> String {
-    let pointer = text.starts_with('{').then(|| serde_json::from_str::<Value>(text).ok()).flatten();
-    let elsewhere = pointer.filter(|pointer| pointer["$blob"].is_string() || pointer["$file"].is_string());
+    let pointer = text
+        .starts_with('{')
+        .then(|| serde_json::from_str::<Value>(text).ok())
+        .flatten();
+    let elsewhere =
+        pointer.filter(|pointer| pointer["$blob"].is_string() || pointer["$file"].is_string());
     match elsewhere {
         Some(pointer) => format!("sha256 {}", pointer["sha256"].as_str().unwrap_or_default()),
         None => format!("sha256 {}", hex::encode(Sha256::digest(text))),
@@ -22,7 +26,10 @@ fn large(text: &str) -> String {
 
 /// What an entity says.
 pub(super) fn of_entity(entity: &Entity) -> Content {
-    let own = entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_"));
+    let own = entity
+        .properties
+        .iter()
+        .filter(|(name, _)| !name.starts_with("ek_"));
     let says = own.map(|(name, value)| {
         let value = match value {
             EdmValue::String(text) if name == LARGE_PROPERTY => large(text),
@@ -39,10 +46,14 @@ pub(super) fn of_entity(entity: &Entity) -> Content {
 /// What an entity in JSON says.
 pub(super) fn of_json(json: &Value) -> Content {
     let own = json.as_object().into_iter().flatten().filter(|(name, _)| {
-        !name.starts_with("ek_") && !name.contains("odata.") && !matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp")
+        !name.starts_with("ek_")
+            && !name.contains("odata.")
+            && !matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp")
     });
     let says = own.map(|(name, value)| {
-        let kind = json.get(format!("{name}@odata.type")).and_then(Value::as_str);
+        let kind = json
+            .get(format!("{name}@odata.type"))
+            .and_then(Value::as_str);
         let value = match (value, kind) {
             (Value::String(text), None) if name == LARGE_PROPERTY => large(text),
             (Value::String(text), None) => format!("text {text}"),
@@ -73,8 +84,12 @@ pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
     let wrong = |what: &str| format!("{what}: {:?}", String::from_utf8_lossy(text));
     let json: Value = serde_json::from_slice(text).map_err(|error| wrong(&error.to_string()))?;
     let field = |name: &str| json[name].as_str();
-    let key = field("PartitionKey").zip(field("RowKey")).and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
-    let by = field("ek_job").and_then(|stamp| stamp.split_once(' ')).map(|(message, _)| message.to_owned());
+    let key = field("PartitionKey")
+        .zip(field("RowKey"))
+        .and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
+    let by = field("ek_job")
+        .and_then(|stamp| stamp.split_once(' '))
+        .map(|(message, _)| message.to_owned());
     Ok(ArchivedVersion {
         key: key.ok_or_else(|| wrong("no key"))?,
         version: field("ek_source_etag").map(str::to_owned),
@@ -86,6 +101,12 @@ pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
 
 /// Where a pointer leads: `container/name` of a blob, or the name of a file.
 pub(super) fn pointed_to(text: &str) -> Option<String> {
-    let pointer: Value = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()?;
-    pointer["$blob"].as_str().or_else(|| pointer["$file"].as_str()).map(str::to_owned)
+    let pointer: Value = text
+        .starts_with('{')
+        .then(|| serde_json::from_str(text).ok())
+        .flatten()?;
+    pointer["$blob"]
+        .as_str()
+        .or_else(|| pointer["$file"].as_str())
+        .map(str::to_owned)
 }

@@ -42,7 +42,14 @@ pub(super) struct DatedHistory {
 impl DatedHistory {
     pub(super) fn new(shape: ArchivesShape, queues_off: SignedDuration) -> Self {
         let keep = SignedDuration::try_from(shape.keep).unwrap_or(SignedDuration::MAX);
-        Self { kept_in: shape.kept_in, keep, queues_off, tables: BTreeMap::new(), dropped: BTreeMap::new(), files: BTreeMap::new() }
+        Self {
+            kept_in: shape.kept_in,
+            keep,
+            queues_off,
+            tables: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            files: BTreeMap::new(),
+        }
     }
 
     /// Takes in the changes of one operation; what is wrong with them, in words.
@@ -50,18 +57,33 @@ impl DatedHistory {
         let dropped: BTreeSet<&str> = execution
             .changes
             .iter()
-            .filter_map(|change| if let ObservedChange::Table { table, exists: false } = change { Some(table.as_str()) } else { None })
+            .filter_map(|change| {
+                if let ObservedChange::Table {
+                    table,
+                    exists: false,
+                } = change
+                {
+                    Some(table.as_str())
+                } else {
+                    None
+                }
+            })
             .collect();
         for table in &dropped {
             self.drop(table, execution.at)?;
         }
         for change in execution.changes {
             match change {
-                ObservedChange::Table { table, exists: true } if period_of(table.as_str()).is_some() => {
+                ObservedChange::Table {
+                    table,
+                    exists: true,
+                } if period_of(table.as_str()).is_some() => {
                     self.tables.insert(table.to_string(), Rows::new());
                 }
                 ObservedChange::Row { table, key, row } if !dropped.contains(table.as_str()) => {
-                    let Some(rows) = self.tables.get_mut(table.as_str()) else { continue };
+                    let Some(rows) = self.tables.get_mut(table.as_str()) else {
+                        continue;
+                    };
                     if table.as_str().starts_with(PREFIX) && execution.caller != CLIENT {
                         return Err(format!("a worker has changed {table}{key}"));
                     }
@@ -70,7 +92,11 @@ impl DatedHistory {
                         None => rows.remove(key),
                     };
                 }
-                ObservedChange::Blob { container, name, blob } if container.as_str() == OLD_ATTEMPTS => {
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob,
+                } if container.as_str() == OLD_ATTEMPTS => {
                     self.file(name.as_str(), blob.as_ref().map(|blob| &blob.content));
                 }
                 ObservedChange::File { place, content } if place.dir == OLD_ATTEMPTS_FOLDER => {
@@ -96,18 +122,27 @@ impl DatedHistory {
             return Ok(());
         }
         if !self.is_over(table, now.saturating_add(self.queues_off).unwrap_or(now)) {
-            return Err(format!("the table {table} was dropped before its time was over, which is {:?} after its hour", self.keep));
+            return Err(format!(
+                "the table {table} was dropped before its time was over, which is {:?} after its hour",
+                self.keep
+            ));
         }
         // A worker whose clock is behind may have created it anew: what was dropped before is what must be kept.
         if rows.is_empty() && self.dropped.contains_key(table) {
             return self.is_kept(table);
         }
-        self.dropped.insert(table.to_owned(), rows.into_iter().map(|(key, row)| (key, of_entity(&row.entity))).collect());
+        self.dropped.insert(
+            table.to_owned(),
+            rows.into_iter()
+                .map(|(key, row)| (key, of_entity(&row.entity)))
+                .collect(),
+        );
         self.is_kept(table)
     }
 
     fn is_over(&self, table: &str, now: Timestamp) -> bool {
-        period_of(table).is_none_or(|(_, ends)| ends.saturating_add(self.keep).is_ok_and(|over| over <= now))
+        period_of(table)
+            .is_none_or(|(_, ends)| ends.saturating_add(self.keep).is_ok_and(|over| over <= now))
     }
 
     /// Every row of a table that was dropped is in a file, once.
@@ -115,8 +150,11 @@ impl DatedHistory {
         if self.kept_in == KeptIn::Nowhere {
             return Ok(());
         }
-        let wrong = |what: String| format!("the table {table} was dropped and is not archived: {what}");
-        let Some(rows) = self.dropped.get(table) else { return Ok(()) };
+        let wrong =
+            |what: String| format!("the table {table} was dropped and is not archived: {what}");
+        let Some(rows) = self.dropped.get(table) else {
+            return Ok(());
+        };
         let folder = format!("{table}/");
         let complete = self.files.iter().filter_map(|(name, content)| {
             let run = name.strip_prefix(&folder)?.strip_suffix("/complete.json")?;
@@ -135,16 +173,32 @@ impl DatedHistory {
 
     /// The rows in the files of one run.
     fn run(&self, folder: &str, complete: &Value) -> Result<BTreeMap<EntityKey, Content>, String> {
-        let numbered = self.files.keys().filter_map(|name| name.strip_prefix(folder)?.strip_suffix(".jsonl")).count();
+        let numbered = self
+            .files
+            .keys()
+            .filter_map(|name| name.strip_prefix(folder)?.strip_suffix(".jsonl"))
+            .count();
         if complete["files"] != numbered {
-            return Err(format!("{numbered} files in {folder}, and it says {complete}"));
+            return Err(format!(
+                "{numbered} files in {folder}, and it says {complete}"
+            ));
         }
         let mut rows = BTreeMap::new();
         for number in 1..=numbered {
-            let content = self.files.get(&format!("{folder}{number:06}.jsonl")).ok_or_else(|| format!("no file {number} in {folder}"))?;
-            for line in content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                let json: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-                let key = json["PartitionKey"].as_str().zip(json["RowKey"].as_str()).and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
+            let content = self
+                .files
+                .get(&format!("{folder}{number:06}.jsonl"))
+                .ok_or_else(|| format!("no file {number} in {folder}"))?;
+            for line in content
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+            {
+                let json: Value =
+                    serde_json::from_slice(line).map_err(|error| error.to_string())?;
+                let key = json["PartitionKey"]
+                    .as_str()
+                    .zip(json["RowKey"].as_str())
+                    .and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
                 let key = key.ok_or_else(|| format!("a row without a key: {json}"))?;
                 if rows.insert(key, of_json(&json)).is_some() {
                     return Err(format!("a row is there twice: {json}"));
@@ -152,7 +206,10 @@ impl DatedHistory {
             }
         }
         if complete["rows"] != rows.len() {
-            return Err(format!("{} rows in {folder}, and it says {complete}", rows.len()));
+            return Err(format!(
+                "{} rows in {folder}, and it says {complete}",
+                rows.len()
+            ));
         }
         Ok(rows)
     }
@@ -160,17 +217,28 @@ impl DatedHistory {
     /// What must hold in the end: what is over is dropped with what follows it, and what was dropped is still kept.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
         // A drop is queued when its time is over by the right clock, and done when it is over by the queues' clock as well.
-        let now = now.saturating_add(self.queues_off.min(SignedDuration::ZERO)).unwrap_or(now);
+        let now = now
+            .saturating_add(self.queues_off.min(SignedDuration::ZERO))
+            .unwrap_or(now);
         for table in self.tables.keys() {
-            let followed = period_of(table).map(|(digits, _)| format!("{PREFIX}{digits}")).unwrap_or_default();
+            let followed = period_of(table)
+                .map(|(digits, _)| format!("{PREFIX}{digits}"))
+                .unwrap_or_default();
             // Its own table never came to be: it may do so until an hour after its period, and nobody drops what follows it before.
-            let alone = !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
-            let over = if alone { now.saturating_sub(SURELY_OVER).unwrap_or(now) } else { now };
+            let alone =
+                !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
+            let over = if alone {
+                now.saturating_sub(SURELY_OVER).unwrap_or(now)
+            } else {
+                now
+            };
             if self.is_over(table, over) || self.dropped.contains_key(&followed) {
                 return Err(format!("the table {table} is over, and still there"));
             }
         }
-        self.dropped.keys().try_for_each(|table| self.is_kept(table))
+        self.dropped
+            .keys()
+            .try_for_each(|table| self.is_kept(table))
     }
 }
 
@@ -179,6 +247,13 @@ pub(crate) fn period_of(table: &str) -> Option<(&str, Timestamp)> {
     let digits = table.get(table.len().checked_sub(10)?..)?;
     let part = |from: usize, to: usize| digits.get(from..to)?.parse::<i8>().ok();
     let date = Date::new(digits.get(..4)?.parse().ok()?, part(4, 6)?, part(6, 8)?).ok()?;
-    let begins = date.to_datetime(Time::new(part(8, 10)?, 0, 0, 0).ok()?).to_zoned(TimeZone::UTC).ok()?.timestamp();
-    Some((digits, begins.saturating_add(SignedDuration::from_hours(1)).ok()?))
+    let begins = date
+        .to_datetime(Time::new(part(8, 10)?, 0, 0, 0).ok()?)
+        .to_zoned(TimeZone::UTC)
+        .ok()?
+        .timestamp();
+    Some((
+        digits,
+        begins.saturating_add(SignedDuration::from_hours(1)).ok()?,
+    ))
 }

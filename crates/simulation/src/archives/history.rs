@@ -99,7 +99,11 @@ pub(crate) struct ArchiveHistory {
 }
 
 impl ArchiveHistory {
-    pub(crate) fn new(said: BTreeMap<i64, Wording>, shape: ArchivesShape, queues_off: SignedDuration) -> Self {
+    pub(crate) fn new(
+        said: BTreeMap<i64, Wording>,
+        shape: ArchivesShape,
+        queues_off: SignedDuration,
+    ) -> Self {
         Self {
             said,
             known: BTreeMap::new(),
@@ -127,12 +131,22 @@ impl ArchiveHistory {
         ledger: &mut Ledger,
     ) -> Result<(), String> {
         self.dated.take_in(execution)?;
-        let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
-        let mut seen = SeenOperation { execution, tick, ledger, authors };
+        let authors = sent.map_or_else(
+            || ledger.at_work(execution.caller),
+            |sent| sent.authors.clone(),
+        );
+        let mut seen = SeenOperation {
+            execution,
+            tick,
+            ledger,
+            authors,
+        };
         for change in execution.changes {
             match change {
                 ObservedChange::Row { table, key, row } => {
-                    let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
+                    let derived = row
+                        .as_ref()
+                        .is_some_and(|row| row.entity.text("ek_view").is_some());
                     if let Some(table) = SOURCES.into_iter().find(|name| *name == table.as_str())
                         && !derived
                         && !key.rk.as_str().starts_with("kind_")
@@ -140,11 +154,28 @@ impl ArchiveHistory {
                         self.entity(&mut seen, &(table.to_owned(), key.clone()), row.as_ref())?;
                     }
                 }
-                ObservedChange::Blob { container, name, blob } if container.as_str() == LOGS => {
-                    self.log(&seen, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob,
+                } if container.as_str() == LOGS => {
+                    self.log(
+                        &seen,
+                        name.as_str(),
+                        blob.as_ref().map(|blob| &blob.content),
+                    )?;
                 }
-                ObservedChange::Blob { container, name, blob } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
-                    self.document(&seen, PAPERS, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
+                ObservedChange::Blob {
+                    container,
+                    name,
+                    blob,
+                } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
+                    self.document(
+                        &seen,
+                        PAPERS,
+                        name.as_str(),
+                        blob.as_ref().map(|blob| &blob.content),
+                    )?;
                 }
                 ObservedChange::File { place, content } => {
                     match content {
@@ -162,19 +193,33 @@ impl ArchiveHistory {
     }
 
     /// An entity was written or deleted.
-    fn entity(&mut self, seen: &mut SeenOperation<'_>, address: &Address, row: Option<&Row>) -> Result<(), String> {
+    fn entity(
+        &mut self,
+        seen: &mut SeenOperation<'_>,
+        address: &Address,
+        row: Option<&Row>,
+    ) -> Result<(), String> {
         let before = self.known.get(address).cloned().unwrap_or_default();
         let by_worker = seen.execution.caller != CLIENT;
         let content = row.map(|row| of_entity(&row.entity));
-        let by = row.and_then(|row| row.entity.text("ek_job")?.split_once(' ')).map(|(message, _)| message.to_owned());
+        let by = row
+            .and_then(|row| row.entity.text("ek_job")?.split_once(' '))
+            .map(|(message, _)| message.to_owned());
         match &content {
             None if by_worker => self.may_delete(seen, address, &before)?,
-            Some(content) if by_worker => self.may_write(seen, address, &before, content, by.as_deref())?,
+            Some(content) if by_worker => {
+                self.may_write(seen, address, &before, content, by.as_deref())?
+            }
             _ => {}
         }
         if let (Some(by), Some(content)) = (&by, &content) {
             self.written_for.insert(by.clone());
-            if let Some(Expectation::Job(EntityJob { op: "move", key: from, to: Some(to), .. })) = seen.ledger.asked(by)
+            if let Some(Expectation::Job(EntityJob {
+                op: "move",
+                key: from,
+                to: Some(to),
+                ..
+            })) = seen.ledger.asked(by)
                 && *to == address.1
             {
                 self.moved.insert((from.clone(), content.clone()));
@@ -195,7 +240,14 @@ impl ArchiveHistory {
             (Some(row), Some(content)) => {
                 known.present_at = seen.tick;
                 known.now = Some(row.etag.to_string());
-                known.versions.insert(row.etag.to_string(), WrittenVersion { content, by, at: (seen.tick, seen.execution.at) });
+                known.versions.insert(
+                    row.etag.to_string(),
+                    WrittenVersion {
+                        content,
+                        by,
+                        at: (seen.tick, seen.execution.at),
+                    },
+                );
             }
             _ => known.absent_at = seen.tick,
         }
@@ -203,28 +255,56 @@ impl ArchiveHistory {
     }
 
     /// Whether a worker may delete an entity.
-    fn may_delete(&mut self, seen: &mut SeenOperation<'_>, address: &Address, before: &KnownEntity) -> Result<(), String> {
-        let Some((etag, version)) = before.current() else { return Ok(()) };
+    fn may_delete(
+        &mut self,
+        seen: &mut SeenOperation<'_>,
+        address: &Address,
+        before: &KnownEntity,
+    ) -> Result<(), String> {
+        let Some((etag, version)) = before.current() else {
+            return Ok(());
+        };
         let key = &address.1;
         let archived = self.lines.contains_key(&(key.clone(), etag.to_owned()))
-            || self.filed.get(address).is_some_and(|filed| filed.version.as_deref() == Some(etag));
+            || self
+                .filed
+                .get(address)
+                .is_some_and(|filed| filed.version.as_deref() == Some(etag));
         let moved = self.moved.contains(&(key.clone(), version.content.clone()));
         // Its clients merge nothing by themselves.
-        let last = LastWrite { etag: Some(etag), at: version.at.1, by: version.by.as_deref(), merged: None };
-        let deletes = seen.author(|author, asked| asked.op == "delete" && asked.key == *key && seen.ledger.may_have_deleted(author, last));
+        let last = LastWrite {
+            etag: Some(etag),
+            at: version.at.1,
+            by: version.by.as_deref(),
+            merged: None,
+        };
+        let deletes = seen.author(|author, asked| {
+            asked.op == "delete" && asked.key == *key && seen.ledger.may_have_deleted(author, last)
+        });
         if let Some(author) = &deletes {
             seen.ledger.has_deleted(author);
         }
         let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
         // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
         let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
-        if let Some(author) = archives.as_ref().filter(|author| deletes.is_none() && archived && copied_by == Some(&author.message)) {
+        if let Some(author) = archives
+            .as_ref()
+            .filter(|author| deletes.is_none() && archived && copied_by == Some(&author.message))
+        {
             self.taken.insert(author.message.clone());
         }
-        if let Some(filed) = self.filed.get_mut(address).filter(|_| archives.is_some() && deletes.is_none()) {
+        if let Some(filed) = self
+            .filed
+            .get_mut(address)
+            .filter(|_| archives.is_some() && deletes.is_none())
+        {
             filed.used |= filed.version.as_deref() == Some(etag);
         }
-        let asked = deletes.is_some() || (moved && seen.author(|_, asked| asked.op == "move" && asked.key == *key).is_some());
+        let asked = deletes.is_some()
+            || (moved
+                && seen
+                    .author(|_, asked| asked.op == "move" && asked.key == *key)
+                    .is_some());
         if asked || (archived && archives.is_some()) {
             return Ok(());
         }
@@ -245,134 +325,244 @@ impl ArchiveHistory {
         by: Option<&str>,
     ) -> Result<(), String> {
         let (table, key) = address;
-        let was = before.current().map(|(etag, version)| (etag.to_owned(), version.clone()));
+        let was = before
+            .current()
+            .map(|(etag, version)| (etag.to_owned(), version.clone()));
         self.resurrections += u64::from(was.is_none() && seen.execution.late);
-        let same = was.as_ref().is_some_and(|(_, version)| version.content == *content);
+        let same = was
+            .as_ref()
+            .is_some_and(|(_, version)| version.content == *content);
         let asked = by.and_then(|by| seen.ledger.asked(by));
-        let Some(Expectation::Job(EntityJob { op, key: of, guard, .. })) = asked else {
-            return if same { Ok(()) } else { Err(format!("{table}{key} was written for no job: {content:?}")) };
+        let Some(Expectation::Job(EntityJob {
+            op, key: of, guard, ..
+        })) = asked
+        else {
+            return if same {
+                Ok(())
+            } else {
+                Err(format!("{table}{key} was written for no job: {content:?}"))
+            };
         };
-        if same && was.as_ref().is_some_and(|(_, version)| version.by.as_deref() == by) {
+        if same
+            && was
+                .as_ref()
+                .is_some_and(|(_, version)| version.by.as_deref() == by)
+        {
             return Ok(());
         }
         if !seen.runs(by) {
             let whom = for_whom(&seen.authors, seen.ledger);
-            return Err(format!("{table}{key} was written for {by:?}, which nobody runs there, but {whom}"));
+            return Err(format!(
+                "{table}{key} was written for {by:?}, which nobody runs there, but {whom}"
+            ));
         }
         if !same {
             let right = match *op {
                 "put" => self.is_said(content, was.as_ref().map(|(_, version)| &version.content)),
-                "restore" => self.once_filed.get(address).is_some_and(|filed| filed.contains(content)),
+                "restore" => self
+                    .once_filed
+                    .get(address)
+                    .is_some_and(|filed| filed.contains(content)),
                 "move" => SOURCES.iter().any(|table| {
                     let known = self.known.get(&((*table).to_owned(), of.clone()));
-                    known.is_some_and(|known| known.versions.values().any(|version| version.content == *content))
+                    known.is_some_and(|known| {
+                        known
+                            .versions
+                            .values()
+                            .any(|version| version.content == *content)
+                    })
                 }),
                 _ => false,
             };
             if !right {
-                return Err(format!("lost update: {table}{key} says {content:?}, which nobody said, after {op} {by:?} over {was:?}"));
+                return Err(format!(
+                    "lost update: {table}{key} says {content:?}, which nobody said, after {op} {by:?} over {was:?}"
+                ));
             }
         }
         // Of two messages with one job, either goes on with what the other has brought.
-        let is_own = |other: &str| by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other));
+        let is_own = |other: &str| {
+            by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other))
+        };
         let allowed = match (&was, *op, guard) {
             (Some((_, version)), ..) if version.by.as_deref().is_some_and(is_own) => true,
             (was, "restore" | "move", _) | (was, _, Some(JobCondition::Absent)) => was.is_none(),
-            (was, _, Some(JobCondition::Match(wanted))) => was.as_ref().is_some_and(|(etag, _)| etag == wanted),
-            (was, _, Some(JobCondition::Newer(new))) => {
-                was.as_ref().and_then(|(_, version)| number(&version.content)).is_none_or(|old| old < *new)
+            (was, _, Some(JobCondition::Match(wanted))) => {
+                was.as_ref().is_some_and(|(etag, _)| etag == wanted)
             }
+            (was, _, Some(JobCondition::Newer(new))) => was
+                .as_ref()
+                .and_then(|(_, version)| number(&version.content))
+                .is_none_or(|old| old < *new),
             (_, _, None) => true,
         };
         if allowed {
             Ok(())
         } else {
-            Err(format!("lost update: {table}{key} was overwritten by {by:?}, which may not: {asked:?} over {was:?}"))
+            Err(format!(
+                "lost update: {table}{key} was overwritten by {by:?}, which may not: {asked:?} over {was:?}"
+            ))
         }
     }
 
     /// Whether the client has said this, over that.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
-        let Some(said) = number(content).and_then(|version| self.said.get(&version)) else { return false };
+        let Some(said) = number(content).and_then(|version| self.said.get(&version)) else {
+            return false;
+        };
         let mut expected = before.filter(|_| !said.whole).cloned().unwrap_or_default();
         expected.extend(said.content.clone());
         expected == *content
     }
 
     /// A document was written or deleted.
-    fn document(&mut self, seen: &SeenOperation<'_>, table: &'static str, name: &str, content: Option<&Bytes>) -> Result<(), String> {
+    fn document(
+        &mut self,
+        seen: &SeenOperation<'_>,
+        table: &'static str,
+        name: &str,
+        content: Option<&Bytes>,
+    ) -> Result<(), String> {
         let Some(content) = content else {
-            let found =
-                self.filed.iter().find(|((of, key), _)| of == table && document_name(key) == name).map(|(address, _)| address.clone());
+            let found = self
+                .filed
+                .iter()
+                .find(|((of, key), _)| of == table && document_name(key) == name)
+                .map(|(address, _)| address.clone());
             let Some(address) = found else { return Ok(()) };
             let gone = self.filed.remove(&address);
             self.unfiled_at.insert(address, seen.tick);
-            let own = |by: &str| seen.author(|author, _| seen.ledger.same_job(&author.message).contains(&by)).is_some();
+            let own = |by: &str| {
+                seen.author(|author, _| seen.ledger.same_job(&author.message).contains(&by))
+                    .is_some()
+            };
             return match gone.filter(|gone| !gone.restored && (gone.used || !own(&gone.says.by))) {
                 None => Ok(()),
-                Some(gone) => Err(format!("lost update: the document {name} was deleted, and what it says is nowhere else: {gone:?}")),
+                Some(gone) => Err(format!(
+                    "lost update: the document {name} was deleted, and what it says is nowhere else: {gone:?}"
+                )),
             };
         };
         let says = archived(content)?;
         if document_name(&says.key) != name {
-            return Err(format!("the document {name} is of another entity: {says:?}"));
+            return Err(format!(
+                "the document {name} is of another entity: {says:?}"
+            ));
         }
         let address = (table.to_owned(), says.key.clone());
         let before = self.filed.get(&address);
         let version = match (&says.version, before) {
             (Some(version), _) => Some(version.clone()),
             (None, Some(before)) if before.says.content == says.content => before.version.clone(),
-            (None, _) => return Err(format!("the document {name} does not say of which version it is: {says:?}")),
+            (None, _) => {
+                return Err(format!(
+                    "the document {name} does not say of which version it is: {says:?}"
+                ));
+            }
         };
         self.says_what_it_is_of(&address, version.as_deref(), &says)?;
         match before {
-            Some(before) if before.version != version => self.may_replace(&address, before, version.as_deref(), &says)?,
+            Some(before) if before.version != version => {
+                self.may_replace(&address, before, version.as_deref(), &says)?
+            }
             Some(_) => {}
             None if !seen.runs(Some(&says.by)) => {
                 let whom = for_whom(&seen.authors, seen.ledger);
-                return Err(format!("resurrection: the document {name} was created for {}, which nobody runs there, but {whom}", says.by));
+                return Err(format!(
+                    "resurrection: the document {name} was created for {}, which nobody runs there, but {whom}",
+                    says.by
+                ));
             }
             None => self.resurrections += u64::from(seen.execution.late),
         }
         let same = before.is_some_and(|before| before.version == version);
-        let (restored, used) = before.filter(|_| same).map_or((false, false), |before| (before.restored, before.used));
+        let (restored, used) = before
+            .filter(|_| same)
+            .map_or((false, false), |before| (before.restored, before.used));
         if before.is_none() {
-            self.unfiled_at.insert(address.clone(), seen.tick.saturating_sub(1));
+            self.unfiled_at
+                .insert(address.clone(), seen.tick.saturating_sub(1));
         }
-        self.archived_for.entry(says.by.clone()).or_insert_with(|| (address.clone(), seen.tick));
-        self.once_filed.entry(address.clone()).or_default().push(says.content.clone());
+        self.archived_for
+            .entry(says.by.clone())
+            .or_insert_with(|| (address.clone(), seen.tick));
+        self.once_filed
+            .entry(address.clone())
+            .or_default()
+            .push(says.content.clone());
         let late = seen.execution.late || (same && before.is_some_and(|before| before.late));
         self.filed_at.insert(address.clone(), seen.execution.at);
-        self.filed.insert(address, FiledDocument { says, version, restored, used, late });
+        self.filed.insert(
+            address,
+            FiledDocument {
+                says,
+                version,
+                restored,
+                used,
+                late,
+            },
+        );
         Ok(())
     }
 
-    fn says_what_it_is_of(&self, address: &Address, etag: Option<&str>, says: &ArchivedVersion) -> Result<(), String> {
+    fn says_what_it_is_of(
+        &self,
+        address: &Address,
+        etag: Option<&str>,
+        says: &ArchivedVersion,
+    ) -> Result<(), String> {
         let versions = self.known.get(address).map(|known| &known.versions);
-        let version = versions.zip(etag).and_then(|(versions, etag)| versions.get(etag));
-        let Some(version) = version else { return Err(format!("what was archived never was: {says:?}")) };
+        let version = versions
+            .zip(etag)
+            .and_then(|(versions, etag)| versions.get(etag));
+        let Some(version) = version else {
+            return Err(format!("what was archived never was: {says:?}"));
+        };
         if version.content == says.content {
             return Ok(());
         }
-        Err(format!("what was archived is not what its version said: {says:?}, {version:?}"))
+        Err(format!(
+            "what was archived is not what its version said: {says:?}, {version:?}"
+        ))
     }
 
-    fn may_replace(&self, address: &Address, before: &FiledDocument, etag: Option<&str>, says: &ArchivedVersion) -> Result<(), String> {
+    fn may_replace(
+        &self,
+        address: &Address,
+        before: &FiledDocument,
+        etag: Option<&str>,
+        says: &ArchivedVersion,
+    ) -> Result<(), String> {
         let version = |etag: Option<&str>| self.known.get(address)?.versions.get(etag?);
         let (old, new) = (version(before.version.as_deref()), version(etag));
         let newer = old.zip(new).is_some_and(|(old, new)| old.at.0 < new.at.0);
         if newer && !self.taken.contains(&says.by) {
             Ok(())
         } else {
-            Err(format!("lost update: the archived {before:?} of {old:?} was replaced by {says:?} of {new:?}"))
+            Err(format!(
+                "lost update: the archived {before:?} of {old:?} was replaced by {says:?} of {new:?}"
+            ))
         }
     }
 
     /// A log was written or deleted.
-    fn log(&mut self, seen: &SeenOperation<'_>, name: &str, content: Option<&Bytes>) -> Result<(), String> {
+    fn log(
+        &mut self,
+        seen: &SeenOperation<'_>,
+        name: &str,
+        content: Option<&Bytes>,
+    ) -> Result<(), String> {
         let content = content.ok_or_else(|| format!("the log {name} was deleted"))?;
-        let before = self.logs.get(name).map_or(0, |before| if content.starts_with(before) { before.len() } else { usize::MAX });
-        let Some(new) = content.get(before..) else { return Err(format!("the log {name} was written over")) };
+        let before = self.logs.get(name).map_or(0, |before| {
+            if content.starts_with(before) {
+                before.len()
+            } else {
+                usize::MAX
+            }
+        });
+        let Some(new) = content.get(before..) else {
+            return Err(format!("the log {name} was written over"));
+        };
         for line in new.split_inclusive(|byte| *byte == b'\n') {
             let says = archived(line)?;
             let address = (EVENTS.to_owned(), says.key.clone());
@@ -381,10 +571,15 @@ impl ArchiveHistory {
             match self.lines.entry(version) {
                 Entry::Vacant(line) => drop(line.insert(says.by.clone())),
                 Entry::Occupied(first) => {
-                    return Err(format!("two lines of one version in a log: {says:?} in {name}, after {}", first.get()));
+                    return Err(format!(
+                        "two lines of one version in a log: {says:?} in {name}, after {}",
+                        first.get()
+                    ));
                 }
             }
-            self.archived_for.entry(says.by).or_insert_with(|| (address, seen.tick));
+            self.archived_for
+                .entry(says.by)
+                .or_insert_with(|| (address, seen.tick));
         }
         self.logs.insert(name.to_owned(), content.clone());
         Ok(())
@@ -398,25 +593,51 @@ impl ArchiveHistory {
 
     /// Whether an entity was present at some moment since a tick.
     pub(crate) fn present_since(&self, key: &EntityKey, tick: u64) -> bool {
-        let known = self.known.get(&(super::source_of(key).to_owned(), key.clone()));
+        let known = self
+            .known
+            .get(&(super::source_of(key).to_owned(), key.clone()));
         known.is_some_and(|known| known.now.is_some() || known.present_at >= tick)
     }
 
     /// Whether what a job has ended with was seen. `since`: its first delivery. `later_archive`, `later_move`: such jobs came after it.
-    pub(crate) fn took_effect(&self, id: &str, asked: &EntityJob, outcome: &Outcome, since: u64, later: Later) -> bool {
-        let EntityJob { op, table, key, guard, .. } = asked;
+    pub(crate) fn took_effect(
+        &self,
+        id: &str,
+        asked: &EntityJob,
+        outcome: &Outcome,
+        since: u64,
+        later: Later,
+    ) -> bool {
+        let EntityJob {
+            op,
+            table,
+            key,
+            guard,
+            ..
+        } = asked;
         let absent = || self.absent_since(table, key, since);
         let written_since = || {
             let known = self.known.get(&(String::from(*table), key.clone()));
-            known.is_some_and(|known| known.versions.values().any(|version| version.at.1 >= later.enqueued))
+            known.is_some_and(|known| {
+                known
+                    .versions
+                    .values()
+                    .any(|version| version.at.1 >= later.enqueued)
+            })
         };
-        let archived = || self.archived_for.get(id).is_some_and(|(address, at)| self.absent_since(&address.0, &address.1, *at));
+        let archived = || {
+            self.archived_for
+                .get(id)
+                .is_some_and(|(address, at)| self.absent_since(&address.0, &address.1, *at))
+        };
         match (*op, outcome) {
             ("put" | "restore" | "move", Outcome::Done(_)) => self.written_for.contains(id),
             ("put", Outcome::Skipped { .. }) => guard.is_some(),
             ("delete", Outcome::Done(_)) => absent(),
             // What was written since may have been created since: a message may be the double of another.
-            ("delete", Outcome::Skipped { .. }) => guard.is_some() || later.delivery || written_since(),
+            ("delete", Outcome::Skipped { .. }) => {
+                guard.is_some() || later.delivery || written_since()
+            }
             // A log does not tell either whose line it is that a version has.
             ("archive", Outcome::Done(_)) => archived() || (*table == EVENTS && absent()),
             ("archive", Outcome::Skipped { .. }) => {
@@ -430,10 +651,14 @@ impl ArchiveHistory {
                     // An earlier delivery may have archived what was there before another job's copy, which a worker's clock has dated.
                     || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
-            ("move", Outcome::Skipped { .. }) => absent() || self.written_for.contains(id) || later.moving || written_since(),
+            ("move", Outcome::Skipped { .. }) => {
+                absent() || self.written_for.contains(id) || later.moving || written_since()
+            }
             ("restore", Outcome::Skipped { .. }) => {
                 let address = (String::from(*table), key.clone());
-                !self.filed.contains_key(&address) || self.unfiled_at.get(&address).is_some_and(|at| *at >= since) || later.archive
+                !self.filed.contains_key(&address)
+                    || self.unfiled_at.get(&address).is_some_and(|at| *at >= since)
+                    || later.archive
             }
             _ => true,
         }
@@ -441,17 +666,29 @@ impl ArchiveHistory {
 
     /// Whether a document was written since then, or so shortly before that a worker's clock may tell otherwise.
     fn filed_since(&self, address: &Address, since: Timestamp) -> bool {
-        self.filed_at.get(address).is_some_and(|at| at.saturating_add(WORKERS_APART).is_ok_and(|at| at >= since))
+        self.filed_at
+            .get(address)
+            .is_some_and(|at| at.saturating_add(WORKERS_APART).is_ok_and(|at| at >= since))
     }
 
     /// What was archived is gone from where it was, in the end, unless a job has expired half-way.
     pub(super) fn nothing_stayed(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
-        for (address, known) in self.known.iter().filter(|(address, _)| !expired.contains(*address)) {
+        for (address, known) in self
+            .known
+            .iter()
+            .filter(|(address, _)| !expired.contains(*address))
+        {
             let Some(etag) = &known.now else { continue };
-            let filed = self.filed.get(address).filter(|filed| !filed.late && !filed.restored);
+            let filed = self
+                .filed
+                .get(address)
+                .filter(|filed| !filed.late && !filed.restored);
             let filed = filed.is_some_and(|filed| filed.version.as_ref() == Some(etag));
             if filed || self.lines.contains_key(&(address.1.clone(), etag.clone())) {
-                return Err(format!("{}{} was archived, and is still there", address.0, address.1));
+                return Err(format!(
+                    "{}{} was archived, and is still there",
+                    address.0, address.1
+                ));
             }
         }
         Ok(())
@@ -493,19 +730,27 @@ struct SeenOperation<'a> {
 impl SeenOperation<'_> {
     /// A run on whose behalf the request was sent, of a job that is meant.
     fn author(&self, is_meant: impl Fn(&Author, &EntityJob) -> bool) -> Option<Author> {
-        let meant = |author: &&Author| History::job(self.ledger, &author.message).is_some_and(|asked| is_meant(author, asked));
+        let meant = |author: &&Author| {
+            History::job(self.ledger, &author.message).is_some_and(|asked| is_meant(author, asked))
+        };
         self.authors.iter().find(meant).cloned()
     }
 
     /// Whether the request was sent on behalf of a message.
     fn runs(&self, message: Option<&str>) -> bool {
-        self.authors.iter().any(|author| Some(author.message.as_str()) == message)
+        self.authors
+            .iter()
+            .any(|author| Some(author.message.as_str()) == message)
     }
 }
 
 /// The version that the client has given an entity.
 fn number(content: &Content) -> Option<i64> {
-    content.get(VERSION)?.strip_prefix("Edm.Int64 ")?.parse().ok()
+    content
+        .get(VERSION)?
+        .strip_prefix("Edm.Int64 ")?
+        .parse()
+        .ok()
 }
 
 /// Where the document of an entity lies.

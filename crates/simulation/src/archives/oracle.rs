@@ -10,10 +10,14 @@ use sha2::{Digest as _, Sha256};
 use super::content::pointed_to;
 use super::history::{document_name, is_value};
 use super::{
-    ArchiveHistory, ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, PAPERS, RECORDS, SOURCES, TITLES, archive_of,
+    ArchiveHistory, ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, PAPERS,
+    RECORDS, SOURCES, TITLES, archive_of,
 };
 use crate::history::VERSION;
-use crate::items::{Address, BlobContent, HeldItem, Item, ItemPlace, Properties, content, document_key, filing, held, value_owner};
+use crate::items::{
+    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, content, document_key, filing,
+    held, value_owner,
+};
 use crate::oracle::{Judgement, Tables, compare, footprints};
 use crate::world::FinalState;
 use evenkeel::model::{EdmValue, EntityKey, Row};
@@ -35,7 +39,10 @@ pub(crate) fn judge(
     for (table, rows) in &history.dated.tables {
         let rows = rows.values().cloned();
         if table.starts_with(FOOTPRINTS) {
-            tables.entry(FOOTPRINTS.to_owned()).or_default().extend(rows);
+            tables
+                .entry(FOOTPRINTS.to_owned())
+                .or_default()
+                .extend(rows);
         } else {
             tables.entry(table.clone()).or_default().extend(rows);
         }
@@ -44,9 +51,15 @@ pub(crate) fn judge(
     let (mut judgement, mut filings) = (Judgement::default(), BTreeSet::new());
     for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
         for row in rows {
-            found.extend(held(table, &row.entity)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
+            found.extend(
+                held(table, &row.entity)?
+                    .into_iter()
+                    .map(|HeldItem { item, owner, says }| (item, (owner, says))),
+            );
             let attempt = table.starts_with("Attempts");
-            if row.entity.text("ek_view").is_some() || !(attempt || SOURCES.contains(&table.as_str())) {
+            if row.entity.text("ek_view").is_some()
+                || !(attempt || SOURCES.contains(&table.as_str()))
+            {
                 continue;
             }
             let address = (table.clone(), row.entity.key.clone());
@@ -59,11 +72,30 @@ pub(crate) fn judge(
             if has_views {
                 judgement.primaries.insert(address.clone());
             }
-            wanted.extend(expected(table, row, shape).into_iter().map(|(item, says)| (item, (address.clone(), says))));
-            if let Some(place) = row.entity.text(LARGE_PROPERTY).and_then(pointed_to).filter(|_| table != EVENTS) {
-                let place = place.split_once('/').map(|(container, name)| ItemPlace::Blob(container.to_owned(), name.to_owned()));
-                let place = place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
-                value(seen, history, &address, place, row.entity.text(LARGE_PROPERTY), &mut wanted)?;
+            wanted.extend(
+                expected(table, row, shape)
+                    .into_iter()
+                    .map(|(item, says)| (item, (address.clone(), says))),
+            );
+            if let Some(place) = row
+                .entity
+                .text(LARGE_PROPERTY)
+                .and_then(pointed_to)
+                .filter(|_| table != EVENTS)
+            {
+                let place = place.split_once('/').map(|(container, name)| {
+                    ItemPlace::Blob(container.to_owned(), name.to_owned())
+                });
+                let place =
+                    place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
+                value(
+                    seen,
+                    history,
+                    &address,
+                    place,
+                    row.entity.text(LARGE_PROPERTY),
+                    &mut wanted,
+                )?;
             }
         }
     }
@@ -71,16 +103,31 @@ pub(crate) fn judge(
         let owner = (filing(archive_of(table)), key.clone());
         filings.insert(owner.clone());
         if let Some(place) = &filed.says.value {
-            let place = match place.split_once('/').filter(|(container, _)| table == PAPERS && *container == DOCUMENTS) {
+            let place = match place
+                .split_once('/')
+                .filter(|(container, _)| table == PAPERS && *container == DOCUMENTS)
+            {
                 Some((container, name)) => ItemPlace::Blob(container.to_owned(), name.to_owned()),
                 None => ItemPlace::File(FOLDER.to_owned(), place.clone()),
             };
-            value(seen, history, &owner, place, filed.says.content.get(LARGE_PROPERTY).map(String::as_str), &mut wanted)?;
+            value(
+                seen,
+                history,
+                &owner,
+                place,
+                filed.says.content.get(LARGE_PROPERTY).map(String::as_str),
+                &mut wanted,
+            )?;
         }
     }
     compare("derived data is not what the entities say", &found, &wanted)?;
     let primaries = judgement.primaries.union(&filings).cloned().collect();
-    footprints(&tables, &primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
+    footprints(
+        &tables,
+        &primaries,
+        (&found.keys().cloned().collect(), &BTreeSet::new()),
+        &found,
+    )?;
     Ok(judgement)
 }
 
@@ -94,17 +141,28 @@ fn value(
     wanted: &mut Found,
 ) -> Result<(), String> {
     let content = match &place {
-        ItemPlace::Blob(container, name) => seen.blobs.get(&(container.clone(), name.clone())).map(|blob| blob.content.clone()),
-        ItemPlace::File(dir, name) => {
-            history.files.iter().find(|(place, _)| place.dir == *dir && place.name.as_str() == name).map(|(_, content)| content.clone())
-        }
+        ItemPlace::Blob(container, name) => seen
+            .blobs
+            .get(&(container.clone(), name.clone()))
+            .map(|blob| blob.content.clone()),
+        ItemPlace::File(dir, name) => history
+            .files
+            .iter()
+            .find(|(place, _)| place.dir == *dir && place.name.as_str() == name)
+            .map(|(_, content)| content.clone()),
         ItemPlace::Row(..) | ItemPlace::Document(..) => None,
     };
     let Some(content) = content else {
-        return Err(format!("{}{} points to {place}, which does not exist", owner.0, owner.1));
+        return Err(format!(
+            "{}{} points to {place}, which does not exist",
+            owner.0, owner.1
+        ));
     };
     if !says.is_some_and(|says| says.contains(&hex::encode(Sha256::digest(&content)))) {
-        return Err(format!("{}{} points to {place}, which is not what it says: {says:?}", owner.0, owner.1));
+        return Err(format!(
+            "{}{} points to {place}, which is not what it says: {says:?}",
+            owner.0, owner.1
+        ));
     }
     wanted.insert((place, String::new()), (owner.clone(), Properties::new()));
     Ok(())
@@ -114,22 +172,39 @@ fn value(
 fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, String> {
     let mut found = Found::new();
     let documents = |of: &str| -> BTreeSet<String> {
-        history.filed.keys().filter(|(table, _)| table == of).map(|(_, key)| document_name(key)).collect()
+        history
+            .filed
+            .keys()
+            .filter(|(table, _)| table == of)
+            .map(|(_, key)| document_name(key))
+            .collect()
     };
     let (papers, records) = (documents(PAPERS), documents(RECORDS));
-    for ((container, name), blob) in seen.blobs.iter().filter(|((container, _), _)| matches!(container.as_str(), DOCUMENTS | LARGE)) {
+    for ((container, name), blob) in seen
+        .blobs
+        .iter()
+        .filter(|((container, _), _)| matches!(container.as_str(), DOCUMENTS | LARGE))
+    {
         let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
-            BlobContent::Value(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
+            BlobContent::Value(owner) => {
+                drop(found.insert((place, String::new()), (owner, Properties::new())))
+            }
             _ if papers.contains(name) => {}
             _ => return Err(format!("{place} is nobody's")),
         }
     }
     if !seen.files.iter().eq(history.files.keys()) {
-        return Err(format!("the files that there are are not those that were told of: {:?}", seen.files));
+        return Err(format!(
+            "the files that there are are not those that were told of: {:?}",
+            seen.files
+        ));
     }
     for file in history.files.keys().filter(|file| file.dir == FOLDER) {
-        let (place, name) = (ItemPlace::File(file.dir.clone(), file.name.to_string()), file.name.as_str());
+        let (place, name) = (
+            ItemPlace::File(file.dir.clone(), file.name.to_string()),
+            file.name.as_str(),
+        );
         match value_owner(archive_of(RECORDS), name).filter(|_| is_value(name)) {
             Some(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
             None if records.contains(name) => {}
@@ -146,7 +221,10 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
 
 /// What a document of the index says.
 fn said(fields: &BTreeMap<String, Value>) -> Properties {
-    Properties::from([("document".to_owned(), EdmValue::from(json!(fields).to_string()))])
+    Properties::from([(
+        "document".to_owned(),
+        EdmValue::from(json!(fields).to_string()),
+    )])
 }
 
 /// What should exist because of an entity, by the rules of this world.
@@ -154,27 +232,53 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
     let entity = &row.entity;
     let (pk, rk) = (entity.key.pk.as_str(), entity.key.rk.as_str());
     let text = |name: &str| entity.text(name).filter(|text| !text.is_empty());
-    let own: Properties =
-        entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let copy =
-        |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| (ItemPlace::Row(table.to_owned(), key), String::new()));
+    let own: Properties = entity
+        .properties
+        .iter()
+        .filter(|(name, _)| !name.starts_with("ek_"))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let copy = |table: &str, pk: &str, rk: &str| {
+        EntityKey::new(pk, rk)
+            .ok()
+            .map(|key| (ItemPlace::Row(table.to_owned(), key), String::new()))
+    };
     let mut items = Vec::new();
     let title = text("Title");
     match (table, title) {
-        (EVENTS, Some(title)) if shape.kinds => items.extend(copy(EVENTS, pk, &format!("kind_{title}_{rk}")).zip(Some(own.clone()))),
+        (EVENTS, Some(title)) if shape.kinds => {
+            items.extend(copy(EVENTS, pk, &format!("kind_{title}_{rk}")).zip(Some(own.clone())))
+        }
         (PAPERS, Some(title)) if shape.titles => {
             let mut says = own.clone();
             says.retain(|name, _| matches!(name.as_str(), "Title" | VERSION));
-            items.extend(copy(TITLES, &format!("title_{title}"), &format!("{pk}_{rk}")).zip(Some(says)));
+            items.extend(
+                copy(TITLES, &format!("title_{title}"), &format!("{pk}_{rk}")).zip(Some(says)),
+            );
         }
         _ => {}
     }
     if matches!(table, PAPERS | RECORDS) && shape.found && title.is_some() {
-        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { json!(version) } else { Value::Null };
-        let fields = BTreeMap::from([("title".to_owned(), json!(title)), ("version".to_owned(), version)]);
-        items.push(((ItemPlace::Document(INDEX.to_owned(), key_of(table, &entity.key)), String::new()), said(&fields)));
+        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) {
+            json!(version)
+        } else {
+            Value::Null
+        };
+        let fields = BTreeMap::from([
+            ("title".to_owned(), json!(title)),
+            ("version".to_owned(), version),
+        ]);
+        items.push((
+            (
+                ItemPlace::Document(INDEX.to_owned(), key_of(table, &entity.key)),
+                String::new(),
+            ),
+            said(&fields),
+        ));
     }
-    if let (true, Some(user), Some(hour)) = (shape.by_user, text("User"), table.strip_prefix("Attempts")) {
+    if let (true, Some(user), Some(hour)) =
+        (shape.by_user, text("User"), table.strip_prefix("Attempts"))
+    {
         items.extend(copy(&format!("ByUser{hour}"), user, &format!("{pk}_{rk}")).zip(Some(own)));
     }
     items
@@ -183,5 +287,6 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
 /// The key of the document of an entity.
 fn key_of(table: &str, key: &EntityKey) -> String {
     use base64::Engine as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json!([table.to_lowercase(), key.pk, key.rk]).to_string())
+    base64::engine::general_purpose::URL_SAFE_NO_PAD
+        .encode(json!([table.to_lowercase(), key.pk, key.rk]).to_string())
 }

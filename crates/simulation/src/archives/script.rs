@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::content::{self, Content};
-use super::{ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of};
+use super::{
+    ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of,
+};
 use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
@@ -14,9 +16,18 @@ use crate::ledger::{EntityJob, JobCondition};
 use evenkeel::model::{Entity, EntityKey, odata};
 
 const TITLES: [&str; 3] = ["Index", "Ledger", ""];
-const VALUES: [&str; 4] = ["", "short", "the first of the long values", "the second of the long values"];
+const VALUES: [&str; 4] = [
+    "",
+    "short",
+    "the first of the long values",
+    "the second of the long values",
+];
 /// Hours in which events happen, where they say so: some of them the one in which the run takes place.
-const HOURS: [&str; 3] = ["2026-11-18T11:10:00Z", "2026-11-18T11:50:00Z", "2026-11-18T09:30:00Z"];
+const HOURS: [&str; 3] = [
+    "2026-11-18T11:10:00Z",
+    "2026-11-18T11:50:00Z",
+    "2026-11-18T09:30:00Z",
+];
 const USERS: [&str; 2] = ["ada", "eve"];
 
 /// The versions of the entities that are written to be archived at once: far above the others.
@@ -32,7 +43,13 @@ pub(crate) struct Wording {
 
 /// What a script says, by version.
 pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
-    let version = |content: &Content| content.get(VERSION)?.strip_prefix("Edm.Int64 ")?.parse().ok();
+    let version = |content: &Content| {
+        content
+            .get(VERSION)?
+            .strip_prefix("Edm.Int64 ")?
+            .parse()
+            .ok()
+    };
     let wordings = steps.iter().filter_map(|step| match &step.action {
         ClientAction::Write(_, entity) => Some((true, content::of_entity(entity))),
         ClientAction::Send(ClientMessage::Spelled { json, .. }) if json["op"] == "put" => {
@@ -40,11 +57,16 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
         }
         _ => None,
     });
-    wordings.filter_map(|(whole, content)| Some((version(&content)?, Wording { whole, content }))).collect()
+    wordings
+        .filter_map(|(whole, content)| Some((version(&content)?, Wording { whole, content })))
+        .collect()
 }
 
 fn attempt(rk: &str, user: &str) -> Entity {
-    let key = EntityKey { pk: constant("web"), rk: constant(rk) };
+    let key = EntityKey {
+        pk: constant("web"),
+        rk: constant(rk),
+    };
     Entity::new(key).with("User", user)
 }
 
@@ -55,8 +77,12 @@ fn constant(text: &str) -> evenkeel::model::Key {
 
 /// What is there before anything happens: attempts in the tables that are over soon.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
-    let attempts =
-        OVER.into_iter().flat_map(|table| USERS.into_iter().enumerate().map(move |(n, user)| (table, attempt(&n.to_string(), user))));
+    let attempts = OVER.into_iter().flat_map(|table| {
+        USERS
+            .into_iter()
+            .enumerate()
+            .map(move |(n, user)| (table, attempt(&n.to_string(), user)))
+    });
     attempts.collect()
 }
 
@@ -65,10 +91,23 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
     let chance = chance(seed, 31);
     let draw = Draw(&chance);
     let of_each = 1 + draw.below(5);
-    let key = |letter: char, n: usize| EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, format!("{letter}{n}")).ok();
-    let keys: Vec<EntityKey> = ['e', 'p', 'r'].into_iter().flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n))).collect();
+    let key = |letter: char, n: usize| {
+        EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, format!("{letter}{n}")).ok()
+    };
+    let keys: Vec<EntityKey> = ['e', 'p', 'r']
+        .into_iter()
+        .flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n)))
+        .collect();
     // Each kind of action is frequent in some seeds and absent in others; some seeds are of one source alone.
-    let mut weights: Vec<f64> = (0..10).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    let mut weights: Vec<f64> = (0..10)
+        .map(|_| {
+            if draw.happens(0.25) {
+                0.0
+            } else {
+                draw.magnitude(0.1, 1.0)
+            }
+        })
+        .collect();
     weights[0] += 0.5;
     weights[4] += 0.5;
     // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
@@ -76,8 +115,16 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         weights[8] = 0.0;
     }
     let only = draw.happens(0.5).then(|| *draw.of(&['e', 'p', 'r']));
-    let keys: Vec<EntityKey> = keys.into_iter().filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only))).collect();
-    let client = Archivist { draw: &draw, keys: &keys, shape, weights: &weights };
+    let keys: Vec<EntityKey> = keys
+        .into_iter()
+        .filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only)))
+        .collect();
+    let client = Archivist {
+        draw: &draw,
+        keys: &keys,
+        shape,
+        weights: &weights,
+    };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     client.founded(&mut steps);
     client.harvest(fault_plan.storm, &mut steps);
@@ -97,8 +144,18 @@ impl Archivist<'_> {
     fn founded(&self, steps: &mut Vec<ClientStep>) {
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
-            let sync = ClientMessage::Job { op: "sync", table, key, to: None, condition: None };
-            steps.push(ClientStep::new(self.draw.moment(seconds(5.0)), step_group + nth, ClientAction::Send(sync)));
+            let sync = ClientMessage::Job {
+                op: "sync",
+                table,
+                key,
+                to: None,
+                condition: None,
+            };
+            steps.push(ClientStep::new(
+                self.draw.moment(seconds(5.0)),
+                step_group + nth,
+                ClientAction::Send(sync),
+            ));
         }
     }
 
@@ -108,12 +165,27 @@ impl Archivist<'_> {
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for nth in 1..=draw.below(4) {
             let start = draw.moment(storm);
-            for (key, version) in self.keys.iter().zip(FIRST_HARVESTED * i64::try_from(nth).unwrap_or(1)..) {
-                let (written, archived) = (start + draw.moment(seconds(0.2)), start + seconds(0.5) + draw.moment(seconds(0.05)));
+            for (key, version) in self
+                .keys
+                .iter()
+                .zip(FIRST_HARVESTED * i64::try_from(nth).unwrap_or(1)..)
+            {
+                let (written, archived) = (
+                    start + draw.moment(seconds(0.2)),
+                    start + seconds(0.5) + draw.moment(seconds(0.05)),
+                );
                 let step_group = step_group + nth;
                 let (table, entity) = (source_of(key), self.entity(key.clone(), version));
-                steps.push(ClientStep::new(written, step_group, ClientAction::Write(table, entity)));
-                steps.push(ClientStep::new(archived, step_group, spelled("archive", key.clone(), None)));
+                steps.push(ClientStep::new(
+                    written,
+                    step_group,
+                    ClientAction::Write(table, entity),
+                ));
+                steps.push(ClientStep::new(
+                    archived,
+                    step_group,
+                    spelled("archive", key.clone(), None),
+                ));
             }
         }
     }
@@ -136,11 +208,22 @@ impl Archivist<'_> {
             Some(7) if self.draw.happens(0.3) => broken(self.draw),
             Some(7) => {
                 let to = self.draw.of(self.keys).clone();
-                if to == key { spelled("sync", key, None) } else { moved(key, to) }
+                if to == key {
+                    spelled("sync", key, None)
+                } else {
+                    moved(key, to)
+                }
             }
             Some(8) => {
-                let entity = attempt(&(10 + self.draw.below(4)).to_string(), self.draw.of::<&str>(&USERS));
-                if self.draw.happens(0.2) { ClientAction::Remove(PRESENT, entity.key) } else { ClientAction::Write(PRESENT, entity) }
+                let entity = attempt(
+                    &(10 + self.draw.below(4)).to_string(),
+                    self.draw.of::<&str>(&USERS),
+                );
+                if self.draw.happens(0.2) {
+                    ClientAction::Remove(PRESENT, entity.key)
+                } else {
+                    ClientAction::Write(PRESENT, entity)
+                }
             }
             _ => ClientAction::Write(table, self.entity(key, version)),
         }
@@ -150,17 +233,39 @@ impl Archivist<'_> {
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
         let table = source_of(&key);
-        let scan = if self.shape.large && matches!(table, PAPERS | RECORDS) { *draw.of::<&str>(&VALUES) } else { "" };
-        let at = if table == EVENTS { *draw.of::<&str>(&HOURS) } else { "" };
-        let texts = [("Title", *draw.of::<&str>(&TITLES)), (LARGE_PROPERTY, scan), ("At", at)];
-        let entity = Entity::new(key).with(VERSION, version).with("Urgent", draw.happens(0.5));
-        texts.into_iter().filter(|(_, value)| !value.is_empty()).fold(entity, |entity, (name, value)| entity.with(name, value))
+        let scan = if self.shape.large && matches!(table, PAPERS | RECORDS) {
+            *draw.of::<&str>(&VALUES)
+        } else {
+            ""
+        };
+        let at = if table == EVENTS {
+            *draw.of::<&str>(&HOURS)
+        } else {
+            ""
+        };
+        let texts = [
+            ("Title", *draw.of::<&str>(&TITLES)),
+            (LARGE_PROPERTY, scan),
+            ("At", at),
+        ];
+        let entity = Entity::new(key)
+            .with(VERSION, version)
+            .with("Urgent", draw.happens(0.5));
+        texts
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .fold(entity, |entity, (name, value)| entity.with(name, value))
     }
 
     fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
         let entity = Value::Object(odata::encode(&self.entity(key.clone(), version)));
-        let mode = if self.draw.happens(0.6) { "replace" } else { "merge" };
-        let mut json = json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
+        let mode = if self.draw.happens(0.6) {
+            "replace"
+        } else {
+            "merge"
+        };
+        let mut json =
+            json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
         let mut asked = asked("put", key);
         match condition {
             Some(If::Absent) => {
@@ -173,7 +278,11 @@ impl Archivist<'_> {
             }
             Some(If::Match) | None => {}
         }
-        ClientAction::Send(ClientMessage::Spelled { json, asked: Box::new(asked), at_its_etag: condition == Some(If::Match) })
+        ClientAction::Send(ClientMessage::Spelled {
+            json,
+            asked: Box::new(asked),
+            at_its_etag: condition == Some(If::Match),
+        })
     }
 }
 
@@ -187,7 +296,11 @@ fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAct
         _ => ("table", source_of(&key)),
     };
     let json = json!({"op": op, field: name, "pk": key.pk, "rk": key.rk});
-    ClientAction::Send(ClientMessage::Spelled { json, asked: Box::new(asked(op, key)), at_its_etag: condition.is_some() })
+    ClientAction::Send(ClientMessage::Spelled {
+        json,
+        asked: Box::new(asked(op, key)),
+        at_its_etag: condition.is_some(),
+    })
 }
 
 /// To another key, maybe in another table.
@@ -198,7 +311,10 @@ fn moved(key: EntityKey, to: EntityKey) -> ClientAction {
     });
     ClientAction::Send(ClientMessage::Spelled {
         json,
-        asked: Box::new(EntityJob { to: Some(to), ..asked("move", key) }),
+        asked: Box::new(EntityJob {
+            to: Some(to),
+            ..asked("move", key)
+        }),
         at_its_etag: false,
     })
 }
@@ -209,9 +325,15 @@ mod tests {
 
     #[test]
     fn what_is_said_in_json_is_what_is_said_in_rows() {
-        let entity = attempt("1", "ada").with(VERSION, 7_i64).with("Urgent", true).with(LARGE_PROPERTY, "a value");
+        let entity = attempt("1", "ada")
+            .with(VERSION, 7_i64)
+            .with("Urgent", true)
+            .with(LARGE_PROPERTY, "a value");
         let says = content::of_entity(&entity);
         assert_eq!(says.get(VERSION).map(String::as_str), Some("Edm.Int64 7"));
-        assert_eq!(says, content::of_json(&Value::Object(odata::encode(&entity))));
+        assert_eq!(
+            says,
+            content::of_json(&Value::Object(odata::encode(&entity)))
+        );
     }
 }

@@ -6,7 +6,10 @@ use crate::fault_plan::{Draw, chance, seconds};
 
 /// Which of the views there are, and how the archives are.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each view is there or not, whatever the others are"
+)]
 pub(crate) struct ArchivesShape {
     /// Events have a copy in their own partition.
     pub(super) kinds: bool,
@@ -46,7 +49,8 @@ impl ArchivesShape {
     pub(crate) fn of(seed: u64, storm: Duration) -> Self {
         let chance = chance(seed, 30);
         let draw = Draw(&chance);
-        let [kinds, titles, found, large, timed, by_user] = [0.4, 0.4, 0.5, 0.4, 0.3, 0.5].map(|odds| draw.happens(odds));
+        let [kinds, titles, found, large, timed, by_user] =
+            [0.4, 0.4, 0.5, 0.4, 0.3, 0.5].map(|odds| draw.happens(odds));
         Self {
             kinds,
             titles,

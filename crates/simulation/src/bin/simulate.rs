@@ -17,7 +17,11 @@
 //!
 //! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command of its own")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command of its own"
+)]
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -31,7 +35,10 @@ use evenkeel::planted::{Bug, MutationGuard};
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
-use evenkeel_simulation::{Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
+use evenkeel_simulation::{
+    Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World,
+    run, shrink,
+};
 use mimalloc::MiMalloc;
 
 #[global_allocator]
@@ -127,19 +134,39 @@ fn bug(name: &str) -> Result<Bug, String> {
         .iter()
         .find(named)
         .map(|(bug, _)| *bug)
-        .ok_or_else(|| format!("no bug of this name: {:?}", Bug::ALL.iter().map(|(bug, _)| bug)))
+        .ok_or_else(|| {
+            format!(
+                "no bug of this name: {:?}",
+                Bug::ALL.iter().map(|(bug, _)| bug)
+            )
+        })
 }
 
 /// The run of a seed.
 fn asked(args: &Args, seed: u64) -> RunRequest {
-    let allowed = Allowed { faults: if args.faultless { 0 } else { u64::MAX }, ..Allowed::default() };
-    RunRequest { world: args.world, seed, away: args.away, allowed, ..RunRequest::default() }
+    let allowed = Allowed {
+        faults: if args.faultless { 0 } else { u64::MAX },
+        ..Allowed::default()
+    };
+    RunRequest {
+        world: args.world,
+        seed,
+        away: args.away,
+        allowed,
+        ..RunRequest::default()
+    }
 }
 
 /// The arguments that make a run what it is, beside its world and its seed.
 fn flags(request: &RunRequest) -> String {
-    let given = [(request.away, " --away"), (request.allowed.faults == 0, " --faultless")];
-    given.into_iter().filter_map(|(is_given, flag)| is_given.then_some(flag)).collect()
+    let given = [
+        (request.away, " --away"),
+        (request.allowed.faults == 0, " --faultless"),
+    ];
+    given
+        .into_iter()
+        .filter_map(|(is_given, flag)| is_given.then_some(flag))
+        .collect()
 }
 
 fn main() -> ExitCode {
@@ -147,7 +174,11 @@ fn main() -> ExitCode {
     let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
         Some(seed) => {
-            let request = RunRequest { cuts: args.cut.clone(), tells: args.trace, ..asked(&args, seed) };
+            let request = RunRequest {
+                cuts: args.cut.clone(),
+                tells: args.trace,
+                ..asked(&args, seed)
+            };
             match args.tails {
                 Some(tails) => neighbours(&request, tails, args.failures),
                 None if args.shrink => shortest(&request),
@@ -158,7 +189,11 @@ fn main() -> ExitCode {
         None if args.explore => all(&args, args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs one seed.
@@ -167,12 +202,23 @@ fn one(request: &RunRequest) -> bool {
     for line in &report.story {
         println!("{line}");
     }
-    let SimulationReport { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
+    let SimulationReport {
+        seed,
+        hash,
+        operations,
+        polls,
+        jobs,
+        virtual_time,
+        ..
+    } = &report;
     println!(
         "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
         operations - polls
     );
-    for fault in FaultKind::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
+    for fault in FaultKind::ALL
+        .into_iter()
+        .filter(|fault| report.faults.of(*fault) > 0)
+    {
         println!("  {:>6} × {fault}", report.faults.of(fault));
     }
     match &report.violation {
@@ -185,16 +231,34 @@ fn one(request: &RunRequest) -> bool {
 /// Runs a script with other seeds for its last tail.
 fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
     let (mut ran, mut failed) = (0, 0);
-    let Some((last, earlier)) = request.cuts.split_last() else { return true };
+    let Some((last, earlier)) = request.cuts.split_last() else {
+        return true;
+    };
     for tail in 0..tails {
-        let cuts: Vec<Cut> = earlier.iter().copied().chain([Cut { seed: last.seed.wrapping_add(tail), ..*last }]).collect();
-        let report = run(&RunRequest { cuts: cuts.clone(), ..request.clone() });
+        let cuts: Vec<Cut> = earlier
+            .iter()
+            .copied()
+            .chain([Cut {
+                seed: last.seed.wrapping_add(tail),
+                ..*last
+            }])
+            .collect();
+        let report = run(&RunRequest {
+            cuts: cuts.clone(),
+            ..request.clone()
+        });
         ran += 1;
         if let Some(violation) = report.violation {
             failed += 1;
             let cuts: Vec<String> = cuts.iter().map(|cut| format!(" --cut {cut}")).collect();
             println!("FAILED: {violation:.300}");
-            println!("  simulate --world {}{} --seed {}{} --shrink --trace", request.world, flags(request), request.seed, cuts.concat());
+            println!(
+                "  simulate --world {}{} --seed {}{} --shrink --trace",
+                request.world,
+                flags(request),
+                request.seed,
+                cuts.concat()
+            );
         }
         if failed >= most {
             break;
@@ -210,14 +274,30 @@ fn shortest(request: &RunRequest) -> bool {
         println!("seed {} does not fail", request.seed);
         return true;
     };
-    let Allowed { without, faults, step_groups, workers } = &allowed;
-    let step_groups = step_groups.as_ref().map_or(0, std::collections::BTreeSet::len);
-    let workers = if *workers == usize::MAX { "all".to_owned() } else { workers.to_string() };
-    println!("it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:");
+    let Allowed {
+        without,
+        faults,
+        step_groups,
+        workers,
+    } = &allowed;
+    let step_groups = step_groups
+        .as_ref()
+        .map_or(0, std::collections::BTreeSet::len);
+    let workers = if *workers == usize::MAX {
+        "all".to_owned()
+    } else {
+        workers.to_string()
+    };
+    println!(
+        "it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:"
+    );
     for fault in without {
         println!("  {fault}");
     }
-    one(&RunRequest { allowed, ..request.clone() })
+    one(&RunRequest {
+        allowed,
+        ..request.clone()
+    })
 }
 
 /// What is measured where nothing is said: workers, shards, primaries of a message, primaries.
@@ -241,18 +321,41 @@ const MEASURED: [(usize, u32, usize, usize); 14] = [
 /// Measures one combination after the other.
 fn scales(args: &Args) -> bool {
     let usual = args.workers.is_empty() && args.shards.is_empty() && args.batch.is_empty();
-    let or_one = |given: &[usize]| if given.is_empty() { vec![1] } else { given.to_vec() };
-    let shards = if args.shards.is_empty() { vec![1] } else { args.shards.clone() };
+    let or_one = |given: &[usize]| {
+        if given.is_empty() {
+            vec![1]
+        } else {
+            given.to_vec()
+        }
+    };
+    let shards = if args.shards.is_empty() {
+        vec![1]
+    } else {
+        args.shards.clone()
+    };
     let (workers, batches) = (or_one(&args.workers), or_one(&args.batch));
-    let chosen =
-        workers.iter().flat_map(|workers| shards.iter().flat_map(|shards| batches.iter().map(|batch| (*workers, *shards, *batch, 20_000))));
-    let measured: Vec<_> = if usual { MEASURED.to_vec() } else { chosen.collect() };
+    let chosen = workers.iter().flat_map(|workers| {
+        shards.iter().flat_map(|shards| {
+            batches
+                .iter()
+                .map(|batch| (*workers, *shards, *batch, 20_000))
+        })
+    });
+    let measured: Vec<_> = if usual {
+        MEASURED.to_vec()
+    } else {
+        chosen.collect()
+    };
     println!(
         "| workers | queues | batch | primaries/s | requests each | of queues | 503 | queue | partition | account | fair (workers, partitions) | wall |"
     );
     println!("| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |");
     for (workers, shards, batch, primaries) in measured {
-        let hot = args.hot.then_some(HotSpot { one_in: 10, others: 1_900, apart: false });
+        let hot = args.hot.then_some(HotSpot {
+            one_in: 10,
+            others: 1_900,
+            apart: false,
+        });
         let primaries = args.primaries.unwrap_or(primaries);
         let request = ScaleRequest {
             workers,
@@ -272,8 +375,16 @@ fn scales(args: &Args) -> bool {
                 return false;
             }
         };
-        let ScaleReport { primaries_per_second, requests_each, queue_requests_each, refused, load, fair_workers, fair_partitions, .. } =
-            &report;
+        let ScaleReport {
+            primaries_per_second,
+            requests_each,
+            queue_requests_each,
+            refused,
+            load,
+            fair_workers,
+            fair_partitions,
+            ..
+        } = &report;
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         println!(
             "| {workers} | {shards} | {batch} | {primaries_per_second:.0} | {requests_each:.2} | {queue_requests_each:.2} | {:.2}% | {} | {} | {} | {fair_workers:.2}, {fair_partitions:.2} | {} |",
@@ -291,7 +402,9 @@ fn scales(args: &Args) -> bool {
 }
 
 fn threads(args: &Args) -> usize {
-    args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
+    args.threads
+        .or_else(|| std::thread::available_parallelism().ok())
+        .map_or(1, NonZero::get)
 }
 
 /// Searches every interleaving of every script.
@@ -305,7 +418,9 @@ fn all(args: &Args, most: u64) -> bool {
         for _ in 0..threads {
             scope.spawn(|| {
                 let _planting = args.planted.map(MutationGuard::of);
-                while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, searches.get(n)?))) {
+                while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|n| Some((n, searches.get(n)?)))
+                {
                     let explored = explore(script, most, None);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push((number, explored));
@@ -325,17 +440,34 @@ fn all(args: &Args, most: u64) -> bool {
     let mut executions = 0;
     for (number, explored) in &done {
         executions += explored.executions;
-        let Explored { executions, states, cut, ends, points, interleavings, complete, .. } = explored;
+        let Explored {
+            executions,
+            states,
+            cut,
+            ends,
+            points,
+            interleavings,
+            complete,
+            ..
+        } = explored;
         let stopped = if *complete { "" } else { " (not to its end)" };
         let Script { client, wrong, .. } = searches[*number];
-        println!("{executions:>11} {states:>10} {cut:>9} {ends:>5} {points:>8}  {interleavings:>13.1e}  {client}; {wrong}{stopped}");
+        println!(
+            "{executions:>11} {states:>10} {cut:>9} {ends:>5} {points:>8}  {interleavings:>13.1e}  {client}; {wrong}{stopped}"
+        );
     }
-    println!("{executions} executions in {took:.1} s on {threads} threads: {:.0} executions/s", executions as f64 / took);
+    println!(
+        "{executions} executions in {took:.1} s on {threads} threads: {:.0} executions/s",
+        executions as f64 / took
+    );
     let mut well = true;
     for (number, explored) in &done {
         if let Some((violation, steps)) = &explored.violation {
             well = false;
-            println!("FAILED: {}; {}: {violation}", searches[*number].client, searches[*number].wrong);
+            println!(
+                "FAILED: {}; {}: {violation}",
+                searches[*number].client, searches[*number].wrong
+            );
             for step in steps {
                 println!("  {step}");
             }
@@ -347,7 +479,10 @@ fn all(args: &Args, most: u64) -> bool {
 /// Runs many seeds.
 fn many(args: &Args) -> bool {
     let threads = threads(args);
-    let (next, end) = (AtomicU64::new(args.from), args.from.saturating_add(args.seeds));
+    let (next, end) = (
+        AtomicU64::new(args.from),
+        args.from.saturating_add(args.seeds),
+    );
     let (all, unrepeatable) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
     let clock = SystemClock::new();
     std::thread::scope(|scope| {
@@ -359,7 +494,8 @@ fn many(args: &Args) -> bool {
                 let mut flushed = clock.monotonic();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let flush = !own.failed.is_empty() || clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
+                    let flush = !own.failed.is_empty()
+                        || clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
                     if seed >= end || flush {
                         flushed = clock.monotonic();
                         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,12 +503,21 @@ fn many(args: &Args) -> bool {
                         if seed >= end || all.failed.len() >= args.failures {
                             return;
                         }
-                        eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
+                        eprint!(
+                            "\r{} of {} seeds, {} failed ",
+                            all.seeds,
+                            args.seeds,
+                            all.failed.len()
+                        );
                     }
                     let request = asked(args, seed);
                     let report = run(&request);
-                    if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
-                        unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+                    if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash
+                    {
+                        unrepeatable
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(seed);
                     }
                     own.add(&report);
                 }
@@ -380,7 +525,9 @@ fn many(args: &Args) -> bool {
         }
     });
     let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let unrepeatable = unrepeatable.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let unrepeatable = unrepeatable
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     eprintln!("\r{:60}", "");
     print(&all, clock.monotonic(), threads);
     for seed in &unrepeatable {
@@ -406,18 +553,40 @@ fn many(args: &Args) -> bool {
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn print(all: &Tally, took: Duration, threads: usize) {
-    let Median { jobs, operations, faults } = all.median();
+    let Median {
+        jobs,
+        operations,
+        faults,
+    } = all.median();
     let real = took.as_secs_f64().max(0.001);
     let days = all.virtual_time.as_secs_f64() / 86_400.0;
-    println!("{} seeds in {real:.1} s on {threads} threads: {:.0} seeds/s", all.seeds, all.seeds as f64 / real);
-    println!("{days:.1} days of virtual time, {:.0} × real time", all.virtual_time.as_secs_f64() / real);
+    println!(
+        "{} seeds in {real:.1} s on {threads} threads: {:.0} seeds/s",
+        all.seeds,
+        all.seeds as f64 / real
+    );
+    println!(
+        "{days:.1} days of virtual time, {:.0} × real time",
+        all.virtual_time.as_secs_f64() / real
+    );
     println!(
         "{} jobs and {} from workers, {} done (with {} rechecks), {} poisoned, {} redeliveries",
         all.jobs, all.sent_on, all.done, all.rechecks, all.poisoned, all.redelivered
     );
-    println!("{} operations, beside {} looks at queues that changed nothing", all.operations - all.polls, all.polls);
-    let Together { writes, late, reads } = all.together;
-    for scene in Scene::ALL.into_iter().filter(|scene| all.scenes.of(*scene) > 0) {
+    println!(
+        "{} operations, beside {} looks at queues that changed nothing",
+        all.operations - all.polls,
+        all.polls
+    );
+    let Together {
+        writes,
+        late,
+        reads,
+    } = all.together;
+    for scene in Scene::ALL
+        .into_iter()
+        .filter(|scene| all.scenes.of(*scene) > 0)
+    {
         println!("  {:>9} × {scene}", all.scenes.of(scene));
     }
     println!("{writes} transactions of several rows, {late} of them late, and {reads} ranges");
@@ -431,5 +600,8 @@ fn print(all: &Tally, took: Duration, threads: usize) {
     for fault in FaultKind::ALL {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
-    println!("known limit met: {} × a late insert brought back something deleted", all.resurrections);
+    println!(
+        "known limit met: {} × a late insert brought back something deleted",
+        all.resurrections
+    );
 }

@@ -48,5 +48,7 @@ use jiff::{SignedDuration, Timestamp};
 /// When an era begins: each is half an hour after the one before.
 fn moment(era: u8) -> Timestamp {
     let start = Timestamp::from_second(1_795_000_000).unwrap_or_default();
-    start.saturating_add(SignedDuration::from_mins(30 * i64::from(era))).unwrap_or(start)
+    start
+        .saturating_add(SignedDuration::from_mins(30 * i64::from(era)))
+        .unwrap_or(start)
 }

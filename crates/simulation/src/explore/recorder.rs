@@ -9,8 +9,8 @@ use async_trait::async_trait;
 
 use evenkeel::model::{AccountName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use evenkeel::ports::{
-    Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, SentMessage, Service, StoreError, Subject,
-    TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
+    Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, SentMessage,
+    Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };
 
 /// A recorded request.
@@ -58,7 +58,12 @@ impl RequestRecorder {
     /// An account whose requests are recorded here; nothing that is searched asks for blobs.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
         let stores = Arc::new(RecordingStores(Arc::clone(self)));
-        Account { tables: Arc::clone(&stores) as Arc<dyn TableStore>, queues: stores, blobs, clocks: Arc::default() }
+        Account {
+            tables: Arc::clone(&stores) as Arc<dyn TableStore>,
+            queues: stores,
+            blobs,
+            clocks: Arc::default(),
+        }
     }
 
     /// Forgets all requests.
@@ -93,10 +98,15 @@ impl RequestRecorder {
         poll_fn(move |context| {
             let mut slots = self.slots();
             let number = *number.get_or_insert_with(|| {
-                slots.push(RequestSlot { request: request.take(), ..RequestSlot::default() });
+                slots.push(RequestSlot {
+                    request: request.take(),
+                    ..RequestSlot::default()
+                });
                 slots.len() - 1
             });
-            let Some(slot) = slots.get_mut(number) else { return Poll::Pending };
+            let Some(slot) = slots.get_mut(number) else {
+                return Poll::Pending;
+            };
             if let Some(reply) = slot.reply.take() {
                 return Poll::Ready(reply);
             }
@@ -110,7 +120,10 @@ impl RequestRecorder {
 struct RecordingStores(Arc<RequestRecorder>);
 
 fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
-    let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+    let subject = Subject {
+        account: AccountName::main(),
+        what: What::Service(Service::Table),
+    };
     StoreError::new(class, "request", subject, "as the search had it").with_index(index)
 }
 
@@ -121,24 +134,54 @@ fn unknown<T>() -> Result<T, StoreError> {
 
 #[async_trait]
 impl TableStore for RecordingStores {
-    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
-        match self.0.ask(StoreRequest::Get(table.clone(), key.clone(), select.map(<[String]>::to_vec))).await {
+    async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        select: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError> {
+        match self
+            .0
+            .ask(StoreRequest::Get(
+                table.clone(),
+                key.clone(),
+                select.map(<[String]>::to_vec),
+            ))
+            .await
+        {
             StoreReply::Row(row) => Ok(row),
             StoreReply::Failed(class, index) => Err(error(class, index)),
             StoreReply::Written(_) | StoreReply::Queued => unknown(),
         }
     }
 
-    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
-        match self.0.ask(StoreRequest::Apply(table.clone(), operation.clone())).await {
+    async fn apply(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
+        match self
+            .0
+            .ask(StoreRequest::Apply(table.clone(), operation.clone()))
+            .await
+        {
             StoreReply::Written(etags) => Ok(etags.into_iter().next().flatten()),
             StoreReply::Failed(class, _) => Err(error(class, None)),
             StoreReply::Row(_) | StoreReply::Queued => unknown(),
         }
     }
 
-    async fn transact(&self, table: &TableName, _: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
-        match self.0.ask(StoreRequest::Transact(table.clone(), operations.to_vec())).await {
+    async fn transact(
+        &self,
+        table: &TableName,
+        _: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
+        match self
+            .0
+            .ask(StoreRequest::Transact(table.clone(), operations.to_vec()))
+            .await
+        {
             StoreReply::Written(etags) => Ok(etags),
             StoreReply::Failed(class, index) => Err(error(class, index)),
             StoreReply::Row(_) | StoreReply::Queued => unknown(),
@@ -164,9 +207,18 @@ impl TableStore for RecordingStores {
 
 #[async_trait]
 impl QueueStore for RecordingStores {
-    async fn put(&self, _: &QueueName, text: &str, _: Duration, _: Ttl) -> Result<SentMessage, StoreError> {
+    async fn put(
+        &self,
+        _: &QueueName,
+        text: &str,
+        _: Duration,
+        _: Ttl,
+    ) -> Result<SentMessage, StoreError> {
         match self.0.ask(StoreRequest::Put(text.to_owned())).await {
-            StoreReply::Queued => Ok(SentMessage { id: String::new(), pop_receipt: String::new() }),
+            StoreReply::Queued => Ok(SentMessage {
+                id: String::new(),
+                pop_receipt: String::new(),
+            }),
             StoreReply::Failed(class, index) => Err(error(class, index)),
             StoreReply::Row(_) | StoreReply::Written(_) => unknown(),
         }
@@ -184,7 +236,14 @@ impl QueueStore for RecordingStores {
         unknown()
     }
 
-    async fn update(&self, _: &QueueName, _: &str, _: &str, _: &str, _: Duration) -> Result<UpdatedMessage, StoreError> {
+    async fn update(
+        &self,
+        _: &QueueName,
+        _: &str,
+        _: &str,
+        _: &str,
+        _: Duration,
+    ) -> Result<UpdatedMessage, StoreError> {
         unknown()
     }
 

@@ -19,7 +19,9 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
 use evenkeel::model::job::{Primary, Stamp};
 use evenkeel::ports::{Clock, Stores};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute as _, FailureClass, SealSecret, Work};
+use evenkeel::reconcile::{
+    Delivery, Engine, EngineParts, Execute as _, FailureClass, SealSecret, Work,
+};
 
 /// Most requests that one run has under way at once.
 pub(super) const AT_ONCE: usize = 4;
@@ -95,7 +97,8 @@ impl Runs {
         let recorder = Arc::new(RequestRecorder::default());
         let era = Arc::new(Era(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
-        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
+        let elsewhere =
+            SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
         let (catalog, secret) = (Arc::new(catalog), Arc::new(SealSecret::default()));
         let engine = |account| {
             let engine = Engine::new(EngineParts {
@@ -109,10 +112,26 @@ impl Runs {
             engine.sealing_by(Arc::clone(&secret))
         };
         // A worker has the secret of seals before its first run.
-        assert!(engine(elsewhere.clone()).read_secret().now_or_never().is_some());
+        assert!(
+            engine(elsewhere.clone())
+                .read_secret()
+                .now_or_never()
+                .is_some()
+        );
         let engine = engine(recorder.account(elsewhere.blobs));
-        let none = Beginning { work: 0, again: false, enqueued: 0, era: 0 };
-        let nobody = RunNode { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
+        let none = Beginning {
+            work: 0,
+            again: false,
+            enqueued: 0,
+            era: 0,
+        };
+        let nobody = RunNode {
+            beginning: none,
+            before: 0,
+            heard: [None; AT_ONCE],
+            asks: Vec::new(),
+            end: None,
+        };
         Self {
             engine,
             recorder,
@@ -134,8 +153,13 @@ impl Runs {
         if let Some(known) = self.by_work.get(&name) {
             return *known;
         }
-        let number = u16::try_from(self.works.len()).unwrap_or_else(|_| unreachable!("too many kinds of work"));
-        let rows = if let Work::Recheck(recheck) = &work { self.registry.looked_at(recheck) } else { 0 };
+        let number = u16::try_from(self.works.len())
+            .unwrap_or_else(|_| unreachable!("too many kinds of work"));
+        let rows = if let Work::Recheck(recheck) = &work {
+            self.registry.looked_at(recheck)
+        } else {
+            0
+        };
         self.works.push((work, rows));
         self.by_work.insert(name, number);
         number
@@ -208,12 +232,25 @@ impl Runs {
                 at = node.before;
             }
         }
-        let Self { engine, recorder, era, works, nodes, requests, registry, .. } = self;
+        let Self {
+            engine,
+            recorder,
+            era,
+            works,
+            nodes,
+            requests,
+            registry,
+            ..
+        } = self;
         recorder.clear();
         era.0.store(beginning.era, Ordering::Relaxed);
         let work = &works[usize::from(beginning.work)].0;
         let delivery = Delivery {
-            stamp: Stamp { message_id: format!("m{}", beginning.work), enqueued: moment(beginning.enqueued), job: None },
+            stamp: Stamp {
+                message_id: format!("m{}", beginning.work),
+                enqueued: moment(beginning.enqueued),
+                job: None,
+            },
             dequeue_count: 1 + u32::from(beginning.again),
             account: AccountName::main(),
             carry_queue: queue("jobs"),
@@ -228,8 +265,13 @@ impl Runs {
         for (point, heard) in course.into_iter().rev() {
             let asks = &nodes[point as usize].asks;
             for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
-                assert!(polled.is_pending() && recorder.len() == first + asks.len(), "a run goes on before it has every answer");
-                let Some(answer) = answer else { unreachable!("a run goes on without an answer") };
+                assert!(
+                    polled.is_pending() && recorder.len() == first + asks.len(),
+                    "a run goes on before it has every answer"
+                );
+                let Some(answer) = answer else {
+                    unreachable!("a run goes on without an answer")
+                };
                 let (request, item_op) = &requests[*request as usize];
                 recorder.answer(first + index, registry.reply(request, item_op, answer));
                 polled = run.as_mut().poll(&mut context);
@@ -241,14 +283,31 @@ impl Runs {
             Poll::Ready(Ok(_)) => Some(RunEnd::Done),
             Poll::Ready(Err(failure)) => Some(match failure.class {
                 FailureClass::Permanent => RunEnd::Poison(failure.chain()),
-                FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => RunEnd::Again,
+                FailureClass::Transient { .. }
+                | FailureClass::Withheld { .. }
+                | FailureClass::OutdatedCatalog => RunEnd::Again,
             }),
         };
         drop(run);
-        let asked: Vec<StoreRequest> = (first..self.recorder.len()).filter_map(|n| self.recorder.request(n)).collect();
-        assert!(asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()), "{} requests at once", asked.len());
-        let asks = asked.into_iter().map(|request| self.number(request)).collect();
-        self.nodes.push(RunNode { beginning, before, heard, asks, end });
+        let asked: Vec<StoreRequest> = (first..self.recorder.len())
+            .filter_map(|n| self.recorder.request(n))
+            .collect();
+        assert!(
+            asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()),
+            "{} requests at once",
+            asked.len()
+        );
+        let asks = asked
+            .into_iter()
+            .map(|request| self.number(request))
+            .collect();
+        self.nodes.push(RunNode {
+            beginning,
+            before,
+            heard,
+            asks,
+            end,
+        });
         u32::try_from(self.nodes.len() - 1).unwrap_or_else(|_| unreachable!("too many points"))
     }
 
@@ -265,30 +324,46 @@ impl Runs {
         if let Some(recheck) = second {
             item_op = ItemOp::Recheck(self.work(Work::Recheck(recheck)));
         }
-        let number = u32::try_from(self.requests.len()).unwrap_or_else(|_| unreachable!("too many requests"));
+        let number = u32::try_from(self.requests.len())
+            .unwrap_or_else(|_| unreachable!("too many requests"));
         self.requests.push((request, item_op));
         self.by_request.insert(name, number);
         number
     }
 
     /// Whether the real code finds nothing to do about a primary, in the world as it is.
-    pub(super) fn is_in_step(&mut self, primary: &Primary, row_states: &RowStates) -> Result<(), String> {
+    pub(super) fn is_in_step(
+        &mut self,
+        primary: &Primary,
+        row_states: &RowStates,
+    ) -> Result<(), String> {
         self.recorder.clear();
-        let Self { engine, recorder, registry, .. } = self;
+        let Self {
+            engine,
+            recorder,
+            registry,
+            ..
+        } = self;
         let mut plan = Box::pin(engine.plan(primary));
         let mut context = Context::from_waker(Waker::noop());
         let mut answered = 0;
         loop {
             match plan.as_mut().poll(&mut context) {
                 Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
-                Poll::Ready(Ok(plan)) => return Err(format!("a second plan finds work to do: {plan}")),
+                Poll::Ready(Ok(plan)) => {
+                    return Err(format!("a second plan finds work to do: {plan}"));
+                }
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
-                Poll::Pending if recorder.len() == answered => return Err("a plan waits for nothing".to_owned()),
+                Poll::Pending if recorder.len() == answered => {
+                    return Err("a plan waits for nothing".to_owned());
+                }
                 Poll::Pending => {}
             }
             while let Some(request) = recorder.request(answered) {
                 let item_op = registry.item_op(&request, |_, _| 0);
-                let ItemOp::Read(row) = item_op else { return Err(format!("a plan writes: {request:?}")) };
+                let ItemOp::Read(row) = item_op else {
+                    return Err(format!("a plan writes: {request:?}"));
+                };
                 let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
                 recorder.answer(answered, reply);
                 answered += 1;

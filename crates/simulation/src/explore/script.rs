@@ -38,8 +38,14 @@ use ScriptStep::{Delete, Put, Remove, Sync, Write};
 const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("created, changed", &[Write("a"), Sync, Write("b"), Sync]),
     ("created, deleted", &[Write("a"), Sync, Remove, Sync]),
-    ("created, deleted, recreated", &[Write("a"), Sync, Remove, Write("a"), Sync]),
-    ("created, changed, deleted, recreated", &[Write("a"), Sync, Write("b"), Remove, Write("a"), Sync]),
+    (
+        "created, deleted, recreated",
+        &[Write("a"), Sync, Remove, Write("a"), Sync],
+    ),
+    (
+        "created, changed, deleted, recreated",
+        &[Write("a"), Sync, Write("b"), Remove, Write("a"), Sync],
+    ),
     ("put and deleted by jobs", &[Put("a"), Delete]),
     ("put twice by jobs", &[Put("a"), Put("b")]),
 ];
@@ -56,12 +62,25 @@ const BUDGETS: [(&str, Budget); 7] = [
 ];
 
 const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> Budget {
-    Budget { crashes, leases, silences, races, late }
+    Budget {
+        crashes,
+        leases,
+        silences,
+        races,
+        late,
+    }
 }
 
 /// Every search: all that the client may do with all that may go wrong.
 pub fn scripts() -> impl Iterator<Item = Script> {
-    STEPS.into_iter().flat_map(|(client, steps)| BUDGETS.into_iter().map(move |(wrong, budget)| Script { client, wrong, steps, budget }))
+    STEPS.into_iter().flat_map(|(client, steps)| {
+        BUDGETS.into_iter().map(move |(wrong, budget)| Script {
+            client,
+            wrong,
+            steps,
+            budget,
+        })
+    })
 }
 
 /// Where the employee lies.
@@ -73,7 +92,9 @@ impl ScriptStep {
     /// What the client does itself.
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
-            Self::Write(email) => Some(TableOperation::InsertOrReplace(Entity::new(key()).with("Email", email))),
+            Self::Write(email) => Some(TableOperation::InsertOrReplace(
+                Entity::new(key()).with("Email", email),
+            )),
             Self::Remove => Some(TableOperation::Delete(key(), IfMatch::Any)),
             Self::Sync | Self::Put(_) | Self::Delete => None,
         }
@@ -94,5 +115,7 @@ impl ScriptStep {
 }
 
 fn decoded(message: &Value) -> Job {
-    job::decode(&message.to_string()).unwrap_or_else(|error| unreachable!("{error}")).job
+    job::decode(&message.to_string())
+        .unwrap_or_else(|error| unreachable!("{error}"))
+        .job
 }

@@ -7,7 +7,9 @@ use foldhash::quality::FixedState;
 
 use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
 use super::script::{Script, key};
-use super::state::{How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read};
+use super::state::{
+    How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read,
+};
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::company::{Shape, catalog, table};
 use crate::oracle;
@@ -86,7 +88,13 @@ impl Search {
         let start = SearchState::new(self.script.budget);
         let hash = self.hasher.hash_one(start);
         let moves = self.moves(&start);
-        let mut stack = vec![Frame { state: start, hash, moves, next: 0, ways: 0.0 }];
+        let mut stack = vec![Frame {
+            state: start,
+            hash,
+            moves,
+            next: 0,
+            ways: 0.0,
+        }];
         while let Some(frame) = stack.last_mut() {
             let Some(step) = frame.moves.get(frame.next).copied() else {
                 let (hash, ways) = (frame.hash, frame.ways);
@@ -128,13 +136,21 @@ impl Search {
                     return self.violated(&stack, wrong);
                 }
             }
-            stack.push(Frame { state: after, hash, moves, next: 0, ways });
+            stack.push(Frame {
+                state: after,
+                hash,
+                moves,
+                next: 0,
+                ways,
+            });
             self.explored.longest = self.explored.longest.max(stack.len() - 1);
         }
     }
 
     fn violated(&mut self, stack: &[Frame], wrong: String) {
-        let steps = stack.iter().filter_map(|frame| Some(self.show(&frame.state, *frame.moves.get(frame.next.checked_sub(1)?)?)));
+        let steps = stack.iter().filter_map(|frame| {
+            Some(self.show(&frame.state, *frame.moves.get(frame.next.checked_sub(1)?)?))
+        });
         let steps = steps.collect();
         self.explored.violation = Some((wrong, steps));
     }
@@ -146,42 +162,91 @@ impl Search {
             moves.push(Move::Client);
         }
         let resting = state.workers.iter().all(|busy| busy.at == 0);
-        let visible = |mail: usize| state.mail[mail].there && !state.mail[mail].hidden && state.mail[mail].from <= state.era;
+        let visible = |mail: usize| {
+            state.mail[mail].there && !state.mail[mail].hidden && state.mail[mail].from <= state.era
+        };
         if let Some(idle) = (0..WORKERS).find(|worker| state.workers[*worker].at == 0) {
-            moves.extend((0..MESSAGES).filter(|mail| visible(*mail)).map(|mail| Move::Take { worker: small(idle), mail: small(mail) }));
+            moves.extend(
+                (0..MESSAGES)
+                    .filter(|mail| visible(*mail))
+                    .map(|mail| Move::Take {
+                        worker: small(idle),
+                        mail: small(mail),
+                    }),
+            );
         }
         let room = state.late.contains(&0) && state.left.late > 0;
-        for (at, busy) in state.workers.iter().enumerate().filter(|(_, busy)| busy.at > 0) {
+        for (at, busy) in state
+            .workers
+            .iter()
+            .enumerate()
+            .filter(|(_, busy)| busy.at > 0)
+        {
             let worker = small(at);
             if self.runs.end(busy.at).is_some() {
                 moves.push(Move::Settle { worker });
             }
-            for (index, request) in self.runs.asks(busy.at).iter().enumerate().filter(|(index, _)| busy.heard[*index].is_none()) {
+            for (index, request) in self
+                .runs
+                .asks(busy.at)
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| busy.heard[*index].is_none())
+            {
                 let ask = small(index);
-                moves.push(Move::Ask { worker, ask, how: How::Answered });
+                moves.push(Move::Ask {
+                    worker,
+                    ask,
+                    how: How::Answered,
+                });
                 if matches!(self.runs.item_op(*request), ItemOp::Read(_)) {
                     continue;
                 }
                 if state.left.silences > 0 {
-                    moves.push(Move::Ask { worker, ask, how: How::AnswerLost });
-                    moves.push(Move::Ask { worker, ask, how: How::RequestLost });
+                    moves.push(Move::Ask {
+                        worker,
+                        ask,
+                        how: How::AnswerLost,
+                    });
+                    moves.push(Move::Ask {
+                        worker,
+                        ask,
+                        how: How::RequestLost,
+                    });
                 }
                 if room {
-                    moves.push(Move::Ask { worker, ask, how: How::Late });
+                    moves.push(Move::Ask {
+                        worker,
+                        ask,
+                        how: How::Late,
+                    });
                     if state.left.crashes > 0 {
-                        moves.push(Move::Ask { worker, ask, how: How::LateFromCrash });
+                        moves.push(Move::Ask {
+                            worker,
+                            ask,
+                            how: How::LateFromCrash,
+                        });
                     }
                 }
             }
             if state.left.crashes > 0 {
                 moves.push(Move::Crash { worker });
             }
-            if state.left.leases > 0 && state.holds(at) && state.mail[usize::from(busy.mail)].hidden {
+            if state.left.leases > 0 && state.holds(at) && state.mail[usize::from(busy.mail)].hidden
+            {
                 moves.push(Move::LoseLease { worker });
             }
         }
-        moves.extend((0..LATE).filter(|late| state.late[*late] > 0).map(|late| Move::Arrive { late: small(late) }));
-        let waiting = state.mail.iter().any(|mail| mail.there && mail.from > state.era) || state.late.iter().any(|late| *late > 0);
+        moves.extend(
+            (0..LATE)
+                .filter(|late| state.late[*late] > 0)
+                .map(|late| Move::Arrive { late: small(late) }),
+        );
+        let waiting = state
+            .mail
+            .iter()
+            .any(|mail| mail.there && mail.from > state.era)
+            || state.late.iter().any(|late| *late > 0);
         if resting && waiting {
             moves.push(Move::TimePasses);
         }
@@ -199,8 +264,13 @@ impl Search {
                 let step = self.script.steps[usize::from(state.step)];
                 state.step += 1;
                 if let Some(operation) = step.operation() {
-                    let row_write = self.runs.registry.row_write(&table("Employees"), &operation);
-                    self.runs.registry.write(&mut state.row_states, state.era, &[row_write]);
+                    let row_write = self
+                        .runs
+                        .registry
+                        .row_write(&table("Employees"), &operation);
+                    self.runs
+                        .registry
+                        .write(&mut state.row_states, state.era, &[row_write]);
                 }
                 if let Some(job) = step.job() {
                     let work = self.runs.work(Work::Job(job));
@@ -211,16 +281,37 @@ impl Search {
                 let taken = &mut state.mail[usize::from(mail)];
                 taken.hidden = true;
                 taken.deliveries += 1;
-                let Beginning { work, again, enqueued, era } =
-                    Beginning { work: taken.work, again: taken.deliveries > 1, enqueued: taken.enqueued, era: state.era };
+                let Beginning {
+                    work,
+                    again,
+                    enqueued,
+                    era,
+                } = Beginning {
+                    work: taken.work,
+                    again: taken.deliveries > 1,
+                    enqueued: taken.enqueued,
+                    era: state.era,
+                };
                 let delivery = taken.deliveries;
-                let at = self.runs.begin(Beginning { work, again, enqueued, era });
-                state.workers[usize::from(worker)] = WorkerState { at, mail, delivery, ..IDLE };
+                let at = self.runs.begin(Beginning {
+                    work,
+                    again,
+                    enqueued,
+                    era,
+                });
+                state.workers[usize::from(worker)] = WorkerState {
+                    at,
+                    mail,
+                    delivery,
+                    ..IDLE
+                };
             }
             Move::Ask { worker, ask, how } => {
                 let answer = self.ask(&mut state, usize::from(worker), usize::from(ask), how);
                 if matches!(answer, RequestAnswer::Refused(..)) {
-                    let Some(races) = state.left.races.checked_sub(1) else { return Ok(None) };
+                    let Some(races) = state.left.races.checked_sub(1) else {
+                        return Ok(None);
+                    };
                     state.left.races = races;
                 }
             }
@@ -259,7 +350,13 @@ impl Search {
         Ok(Some(state))
     }
 
-    fn ask(&mut self, state: &mut SearchState, worker: usize, ask: usize, how: How) -> RequestAnswer {
+    fn ask(
+        &mut self,
+        state: &mut SearchState,
+        worker: usize,
+        ask: usize,
+        how: How,
+    ) -> RequestAnswer {
         let busy = state.workers[worker];
         let request = self.runs.asks(busy.at)[ask];
         let answer = match how {
@@ -288,7 +385,12 @@ impl Search {
         }
         let busy = &mut state.workers[worker];
         busy.heard[ask] = Some(answer);
-        if busy.heard.iter().take(self.runs.asks(busy.at).len()).all(Option::is_some) {
+        if busy
+            .heard
+            .iter()
+            .take(self.runs.asks(busy.at).len())
+            .all(Option::is_some)
+        {
             busy.at = self.runs.next(busy.at, busy.heard);
             busy.heard = [None; AT_ONCE];
         }
@@ -298,7 +400,11 @@ impl Search {
     fn execute(&mut self, state: &mut SearchState, request: u32) -> RequestAnswer {
         match self.runs.item_op(request).clone() {
             ItemOp::Read(row) => read(&state.row_states, row),
-            ItemOp::Write(row_writes) => self.runs.registry.write(&mut state.row_states, state.era, &row_writes),
+            ItemOp::Write(row_writes) => {
+                self.runs
+                    .registry
+                    .write(&mut state.row_states, state.era, &row_writes)
+            }
             ItemOp::Recheck(work) => {
                 state.put(work, state.era + 1);
                 RequestAnswer::Queued
@@ -312,46 +418,94 @@ impl Search {
         if derived & !listed == 0 {
             return Ok(());
         }
-        let queued = state.mail.iter().filter(|mail| mail.there).fold(0, |all, mail| all | self.runs.looks_at(mail.work));
-        if derived & !listed & !queued == 0 { Ok(()) } else { Err("an item exists that is neither listed nor queued".to_owned()) }
+        let queued = state
+            .mail
+            .iter()
+            .filter(|mail| mail.there)
+            .fold(0, |all, mail| all | self.runs.looks_at(mail.work));
+        if derived & !listed & !queued == 0 {
+            Ok(())
+        } else {
+            Err("an item exists that is neither listed nor queued".to_owned())
+        }
     }
 
     /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
     fn judge(&mut self, state: &SearchState) -> Result<(), String> {
-        if state.mail.iter().any(|mail| mail.there) || usize::from(state.step) < self.script.steps.len() {
+        if state.mail.iter().any(|mail| mail.there)
+            || usize::from(state.step) < self.script.steps.len()
+        {
             return Err("nothing can go on, and not all is done".to_owned());
         }
         if !self.judged.insert(state.row_states) {
             return Ok(());
         }
-        oracle::judge(&self.runs.registry.tables(&state.row_states), Shape::default())?;
-        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.row_states)
+        oracle::judge(
+            &self.runs.registry.tables(&state.row_states),
+            Shape::default(),
+        )?;
+        self.runs.is_in_step(
+            &Primary {
+                table: table("Employees"),
+                key: key(),
+            },
+            &state.row_states,
+        )
     }
 
     /// A step in words.
     fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
-            if busy.mail == NO_MAIL { "-".to_owned() } else { format!("message {}, delivery {}", busy.mail, busy.delivery) }
+            if busy.mail == NO_MAIL {
+                "-".to_owned()
+            } else {
+                format!("message {}, delivery {}", busy.mail, busy.delivery)
+            }
         };
         match step {
-            Move::Client => format!("the client: {:?}", self.script.steps[usize::from(state.step)]),
+            Move::Client => format!(
+                "the client: {:?}",
+                self.script.steps[usize::from(state.step)]
+            ),
             Move::Take { mail, .. } => {
-                format!("a worker gets message {mail}: {}", self.runs.show_work(state.mail[usize::from(mail)].work))
+                format!(
+                    "a worker gets message {mail}: {}",
+                    self.runs.show_work(state.mail[usize::from(mail)].work)
+                )
             }
             Move::Ask { worker, ask, how } => {
-                let request = self.runs.asks(state.workers[usize::from(worker)].at)[usize::from(ask)];
-                format!("the worker with {}: {how:?}: {}", about(worker), self.runs.show(request))
+                let request =
+                    self.runs.asks(state.workers[usize::from(worker)].at)[usize::from(ask)];
+                format!(
+                    "the worker with {}: {how:?}: {}",
+                    about(worker),
+                    self.runs.show(request)
+                )
             }
             Move::Settle { worker } => {
-                format!("the worker with {} settles: {:?}", about(worker), self.runs.end(state.workers[usize::from(worker)].at))
+                format!(
+                    "the worker with {} settles: {:?}",
+                    about(worker),
+                    self.runs.end(state.workers[usize::from(worker)].at)
+                )
             }
             Move::Crash { worker } => format!("the worker with {} crashes", about(worker)),
-            Move::LoseLease { worker } => format!("the worker with {} loses its lease unnoticed", about(worker)),
-            Move::Arrive { late } => format!("late: {}", self.runs.show(state.late[usize::from(late)] - 1)),
+            Move::LoseLease { worker } => format!(
+                "the worker with {} loses its lease unnoticed",
+                about(worker)
+            ),
+            Move::Arrive { late } => format!(
+                "late: {}",
+                self.runs.show(state.late[usize::from(late)] - 1)
+            ),
             Move::TimePasses => {
-                let rows: Vec<String> =
-                    state.row_states.iter().enumerate().map(|(row, row_state)| self.runs.registry.show(row, *row_state)).collect();
+                let rows: Vec<String> = state
+                    .row_states
+                    .iter()
+                    .enumerate()
+                    .map(|(row, row_state)| self.runs.registry.show(row, *row_state))
+                    .collect();
                 format!("half an hour passes: {rows:?}")
             }
         }

@@ -53,7 +53,12 @@ pub(super) struct WorkerState {
 }
 
 /// A worker with nothing to do.
-pub(super) const IDLE: WorkerState = WorkerState { at: 0, heard: [None; AT_ONCE], mail: 0, delivery: 0 };
+pub(super) const IDLE: WorkerState = WorkerState {
+    at: 0,
+    heard: [None; AT_ONCE],
+    mail: 0,
+    delivery: 0,
+};
 /// The message of a worker whose message is gone.
 pub(super) const NO_MAIL: u8 = u8::MAX;
 
@@ -101,7 +106,11 @@ pub(super) enum Move {
 /// What a read finds.
 pub(super) fn read(row_states: &RowStates, row: u8) -> RequestAnswer {
     let row_state = row_states[usize::from(row)];
-    if row_state.content == 0 { RequestAnswer::Absent } else { RequestAnswer::Found(row_state) }
+    if row_state.content == 0 {
+        RequestAnswer::Absent
+    } else {
+        RequestAnswer::Found(row_state)
+    }
 }
 
 impl SearchState {
@@ -119,12 +128,23 @@ impl SearchState {
 
     /// Puts a message. Of second looks that nobody sees yet and that are alike, one is enough.
     pub(super) fn put(&mut self, work: u16, from: u8) {
-        let waits = |mail: &Mail| mail.there && mail.work == work && mail.from == from && mail.enqueued == self.era;
+        let waits = |mail: &Mail| {
+            mail.there && mail.work == work && mail.from == from && mail.enqueued == self.era
+        };
         if from > self.era && self.mail.iter().any(waits) {
             return;
         }
-        let Some(place) = self.mail.iter_mut().find(|mail| !mail.there) else { unreachable!("more than {MESSAGES} messages") };
-        *place = Mail { there: true, hidden: false, work, deliveries: 0, enqueued: self.era, from };
+        let Some(place) = self.mail.iter_mut().find(|mail| !mail.there) else {
+            unreachable!("more than {MESSAGES} messages")
+        };
+        *place = Mail {
+            there: true,
+            hidden: false,
+            work,
+            deliveries: 0,
+            enqueued: self.era,
+            from,
+        };
     }
 
     /// A message is gone: a worker that still has it has nothing to settle.
@@ -160,7 +180,8 @@ impl SearchState {
                 at -= 1;
             }
         }
-        self.workers.sort_unstable_by_key(|worker| (worker.at, worker.mail, worker.delivery));
+        self.workers
+            .sort_unstable_by_key(|worker| (worker.at, worker.mail, worker.delivery));
         self.late.sort_unstable();
         self
     }

@@ -16,24 +16,44 @@ pub(crate) const FOUND: &[(Bug, &str, &str)] = &[
 ];
 
 fn search(client: &str, wrong: &str) -> Script {
-    scripts().find(|script| (script.client, script.wrong) == (client, wrong)).unwrap()
+    scripts()
+        .find(|script| (script.client, script.wrong) == (client, wrong))
+        .unwrap()
 }
 
 #[test]
 fn every_step_keeps_the_invariant_and_every_end_is_right() {
     for script in scripts() {
         let explored = explore(&script, MOST, None);
-        assert_eq!(explored.violation, None, "{}, {}", script.client, script.wrong);
-        assert!(explored.ends > 0, "{}, {}: no end was reached", script.client, script.wrong);
+        assert_eq!(
+            explored.violation, None,
+            "{}, {}",
+            script.client, script.wrong
+        );
+        assert!(
+            explored.ends > 0,
+            "{}, {}: no end was reached",
+            script.client,
+            script.wrong
+        );
     }
 }
 
 #[test]
 fn a_search_to_its_end_sees_every_state_whatever_comes_first() {
     let script = search("created, deleted", "nothing");
-    let (one, other) = (explore(&script, u64::MAX, None), explore(&script, u64::MAX, Some(7)));
-    assert_eq!((one.states, one.executions, one.cut), (other.states, other.executions, other.cut));
-    assert!(one.violation.is_none() && one.interleavings > 1e6, "{one:?}");
+    let (one, other) = (
+        explore(&script, u64::MAX, None),
+        explore(&script, u64::MAX, Some(7)),
+    );
+    assert_eq!(
+        (one.states, one.executions, one.cut),
+        (other.states, other.executions, other.cut)
+    );
+    assert!(
+        one.violation.is_none() && one.interleavings > 1e6,
+        "{one:?}"
+    );
 }
 
 #[test]
@@ -41,7 +61,13 @@ fn bugs_planted_in_the_protocol_are_found() {
     for (bug, client, wrong) in FOUND {
         let _planting = MutationGuard::of(*bug);
         let explored = explore(&search(client, wrong), MOST_WITH_A_BUG, None);
-        let (violation, steps) = explored.violation.unwrap_or_else(|| panic!("{bug:?} is not found in {MOST_WITH_A_BUG} executions"));
-        println!("| {bug:?} | {} | {client}; {wrong}: {violation:.60} | {} steps |", explored.executions, steps.len());
+        let (violation, steps) = explored
+            .violation
+            .unwrap_or_else(|| panic!("{bug:?} is not found in {MOST_WITH_A_BUG} executions"));
+        println!(
+            "| {bug:?} | {} | {client}; {wrong}: {violation:.60} | {} steps |",
+            explored.executions,
+            steps.len()
+        );
     }
 }

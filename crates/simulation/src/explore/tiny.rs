@@ -105,17 +105,28 @@ pub(super) struct Registry {
 
 impl Registry {
     pub(super) fn new() -> Self {
-        Self { rows: Vec::new(), contents: vec![KnownContent::default()], by_entity: HashMap::new() }
+        Self {
+            rows: Vec::new(),
+            contents: vec![KnownContent::default()],
+            by_entity: HashMap::new(),
+        }
     }
 
     /// The number of a row.
     pub(super) fn row(&mut self, table: &TableName, key: &EntityKey) -> u8 {
-        let known = self.rows.iter().position(|(name, other)| name == table && other == key);
+        let known = self
+            .rows
+            .iter()
+            .position(|(name, other)| name == table && other == key);
         let at = known.unwrap_or_else(|| {
             self.rows.push((table.clone(), key.clone()));
             self.rows.len() - 1
         });
-        assert!(at < ROWS, "more rows than the tiny world has: {:?}", self.rows);
+        assert!(
+            at < ROWS,
+            "more rows than the tiny world has: {:?}",
+            self.rows
+        );
         u8::try_from(at).unwrap_or(u8::MAX)
     }
 
@@ -127,15 +138,26 @@ impl Registry {
         }
         let lists = if table.as_str() == FOOTPRINTS {
             let items = listed(entity).unwrap_or_else(|wrong| unreachable!("{wrong}"));
-            let rows =
-                items.into_keys().filter_map(|(place, _)| if let ItemPlace::Row(name, key) = place { Some((name, key)) } else { None });
-            rows.map(|(name, key)| self.bit(&name, &key)).fold(0, |all, bit| all | bit)
+            let rows = items.into_keys().filter_map(|(place, _)| {
+                if let ItemPlace::Row(name, key) = place {
+                    Some((name, key))
+                } else {
+                    None
+                }
+            });
+            rows.map(|(name, key)| self.bit(&name, &key))
+                .fold(0, |all, bit| all | bit)
         } else {
             0
         };
-        let number = u16::try_from(self.contents.len()).unwrap_or_else(|_| unreachable!("too many contents"));
+        let number = u16::try_from(self.contents.len())
+            .unwrap_or_else(|_| unreachable!("too many contents"));
         let derived = held(table.as_str(), entity).is_ok_and(|held| !held.is_empty());
-        self.contents.push(KnownContent { entity: Some(entity.clone()), derived, lists });
+        self.contents.push(KnownContent {
+            entity: Some(entity.clone()),
+            derived,
+            lists,
+        });
         self.by_entity.insert(name, number);
         number
     }
@@ -146,24 +168,44 @@ impl Registry {
 
     /// The rows that a second look looks at.
     pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
-        let bits = recheck.items.iter().filter_map(|ItemAddress { site, .. }| site.row()).map(|(table, key)| self.bit(table.as_str(), key));
-        bits.collect::<Vec<_>>().into_iter().fold(0, |all, bit| all | bit)
+        let bits = recheck
+            .items
+            .iter()
+            .filter_map(|ItemAddress { site, .. }| site.row())
+            .map(|(table, key)| self.bit(table.as_str(), key));
+        bits.collect::<Vec<_>>()
+            .into_iter()
+            .fold(0, |all, bit| all | bit)
     }
 
     /// What a row is called and holds.
     pub(super) fn show(&self, row: usize, row_state: RowState) -> String {
-        let Some((table, key)) = self.rows.get(row) else { return String::new() };
-        let held = self.contents.get(usize::from(row_state.content)).and_then(|content| content.entity.as_ref());
-        let held = held.map_or_else(|| "nothing".to_owned(), |entity| format!("{:?}", entity.properties));
+        let Some((table, key)) = self.rows.get(row) else {
+            return String::new();
+        };
+        let held = self
+            .contents
+            .get(usize::from(row_state.content))
+            .and_then(|content| content.entity.as_ref());
+        let held = held.map_or_else(
+            || "nothing".to_owned(),
+            |entity| format!("{:?}", entity.properties),
+        );
         format!("{table}{key} v{}: {held}", row_state.version)
     }
 
     /// The rows as a store would return them, by table.
-    pub(super) fn tables(&self, row_states: &RowStates) -> std::collections::BTreeMap<String, Vec<Row>> {
+    pub(super) fn tables(
+        &self,
+        row_states: &RowStates,
+    ) -> std::collections::BTreeMap<String, Vec<Row>> {
         let mut tables = std::collections::BTreeMap::<String, Vec<Row>>::new();
         for (at, (table, _)) in self.rows.iter().enumerate() {
             if row_states[at].content > 0 {
-                tables.entry(table.to_string()).or_default().extend(self.read(at, row_states[at], None));
+                tables
+                    .entry(table.to_string())
+                    .or_default()
+                    .extend(self.read(at, row_states[at], None));
             }
         }
         tables
@@ -171,20 +213,35 @@ impl Registry {
 
     /// The items that exist, and those that footprints list.
     pub(super) fn derived_and_listed(&self, row_states: &RowStates) -> (Rows, Rows) {
-        row_states.iter().enumerate().fold((0, 0), |(derived, listed), (row, row_state)| {
-            let content = &self.contents[usize::from(row_state.content)];
-            (derived | (Rows::from(content.derived) << row), listed | content.lists)
-        })
+        row_states
+            .iter()
+            .enumerate()
+            .fold((0, 0), |(derived, listed), (row, row_state)| {
+                let content = &self.contents[usize::from(row_state.content)];
+                (
+                    derived | (Rows::from(content.derived) << row),
+                    listed | content.lists,
+                )
+            })
     }
 
     /// A request in the search's words. `recheck` numbers the work of a second look.
-    pub(super) fn item_op(&mut self, request: &StoreRequest, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> ItemOp {
+    pub(super) fn item_op(
+        &mut self,
+        request: &StoreRequest,
+        recheck: impl FnOnce(&mut Self, Recheck) -> u16,
+    ) -> ItemOp {
         match request {
             StoreRequest::Get(table, key, _) => ItemOp::Read(self.row(table, key)),
-            StoreRequest::Apply(table, operation) => ItemOp::Write(vec![self.row_write(table, operation)]),
-            StoreRequest::Transact(table, operations) => {
-                ItemOp::Write(operations.iter().map(|operation| self.row_write(table, operation)).collect())
+            StoreRequest::Apply(table, operation) => {
+                ItemOp::Write(vec![self.row_write(table, operation)])
             }
+            StoreRequest::Transact(table, operations) => ItemOp::Write(
+                operations
+                    .iter()
+                    .map(|operation| self.row_write(table, operation))
+                    .collect(),
+            ),
             StoreRequest::Put(text) => {
                 let decoded = Recheck::decode(text).unwrap_or_else(|error| unreachable!("{error}"));
                 ItemOp::Recheck(recheck(self, decoded))
@@ -195,11 +252,17 @@ impl Registry {
     /// A write in the search's words.
     pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
-        let content = operation.entity().map_or(0, |entity| self.content(table, entity));
+        let content = operation
+            .entity()
+            .map_or(0, |entity| self.content(table, entity));
         let over = |condition: &IfMatch| match condition {
             IfMatch::Any => Over::Something,
             IfMatch::Matches(etag) => {
-                let version = etag.as_str().split_once('.').filter(|(at, _)| *at == row.to_string()).and_then(|(_, v)| v.parse().ok());
+                let version = etag
+                    .as_str()
+                    .split_once('.')
+                    .filter(|(at, _)| *at == row.to_string())
+                    .and_then(|(_, v)| v.parse().ok());
                 version.map_or(Over::Never, Over::Version)
             }
         };
@@ -207,14 +270,26 @@ impl Registry {
             TableOperation::Insert(_) => (false, Over::Nothing),
             TableOperation::InsertOrReplace(_) => (false, Over::Anything),
             TableOperation::InsertOrMerge(_) => (true, Over::Anything),
-            TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => (false, over(condition)),
+            TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => {
+                (false, over(condition))
+            }
             TableOperation::Merge(_, condition) => (true, over(condition)),
         };
-        RowWrite { row, content, merges, over }
+        RowWrite {
+            row,
+            content,
+            merges,
+            over,
+        }
     }
 
     /// Executes a write.
-    pub(super) fn write(&mut self, row_states: &mut RowStates, era: u8, row_writes: &[RowWrite]) -> RequestAnswer {
+    pub(super) fn write(
+        &mut self,
+        row_states: &mut RowStates,
+        era: u8,
+        row_writes: &[RowWrite],
+    ) -> RequestAnswer {
         let before = *row_states;
         let mut versions = [0; 4];
         for (index, row_write) in row_writes.iter().enumerate() {
@@ -222,8 +297,12 @@ impl Registry {
             let present = row_state.content > 0;
             let refusal = match row_write.over {
                 Over::Nothing if present => Some(WriteRefusal::Exists),
-                Over::Something | Over::Version(_) | Over::Never if !present => Some(WriteRefusal::Gone),
-                Over::Version(version) if version != row_state.version => Some(WriteRefusal::Changed),
+                Over::Something | Over::Version(_) | Over::Never if !present => {
+                    Some(WriteRefusal::Gone)
+                }
+                Over::Version(version) if version != row_state.version => {
+                    Some(WriteRefusal::Changed)
+                }
                 Over::Never => Some(WriteRefusal::Changed),
                 Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
             };
@@ -231,9 +310,20 @@ impl Registry {
                 *row_states = before;
                 return RequestAnswer::Refused(refusal, u8::try_from(index).unwrap_or(u8::MAX));
             }
-            let content = if row_write.merges && present { self.merged(*row_write, row_state) } else { row_write.content };
-            let version = row_state.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
-            row_states[usize::from(row_write.row)] = RowState { content, version, era };
+            let content = if row_write.merges && present {
+                self.merged(*row_write, row_state)
+            } else {
+                row_write.content
+            };
+            let version = row_state
+                .version
+                .checked_add(1)
+                .unwrap_or_else(|| unreachable!("256 writes of one row"));
+            row_states[usize::from(row_write.row)] = RowState {
+                content,
+                version,
+                era,
+            };
             if content > 0 {
                 versions[index] = version;
             }
@@ -252,24 +342,43 @@ impl Registry {
 
     /// A row as a store would return it.
     fn read(&self, row: usize, row_state: RowState, select: Option<&[String]>) -> Option<Row> {
-        let mut entity = self.contents.get(usize::from(row_state.content))?.entity.clone()?;
+        let mut entity = self
+            .contents
+            .get(usize::from(row_state.content))?
+            .entity
+            .clone()?;
         if let Some(select) = select {
             entity.properties.retain(|name, _| select.contains(name));
         }
         let etag = etag(row, row_state.version);
-        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(row_state.era)).ok() })
+        Some(Row {
+            entity,
+            etag,
+            timestamp: EdmDateTime::from_timestamp(super::moment(row_state.era)).ok(),
+        })
     }
 
     /// An answer as the program hears it.
-    pub(super) fn reply(&self, request: &StoreRequest, item_op: &ItemOp, answer: RequestAnswer) -> StoreReply {
+    pub(super) fn reply(
+        &self,
+        request: &StoreRequest,
+        item_op: &ItemOp,
+        answer: RequestAnswer,
+    ) -> StoreReply {
         match (answer, item_op, request) {
-            (RequestAnswer::Found(row_state), ItemOp::Read(row), StoreRequest::Get(_, _, select)) => {
-                StoreReply::Row(self.read(usize::from(*row), row_state, select.as_deref()))
-            }
+            (
+                RequestAnswer::Found(row_state),
+                ItemOp::Read(row),
+                StoreRequest::Get(_, _, select),
+            ) => StoreReply::Row(self.read(usize::from(*row), row_state, select.as_deref())),
             (RequestAnswer::Written(versions), ItemOp::Write(row_writes), _) => {
                 let etags = row_writes.iter().zip(versions);
                 StoreReply::Written(
-                    etags.map(|(row_write, version)| (version > 0).then(|| etag(usize::from(row_write.row), version))).collect(),
+                    etags
+                        .map(|(row_write, version)| {
+                            (version > 0).then(|| etag(usize::from(row_write.row), version))
+                        })
+                        .collect(),
                 )
             }
             (RequestAnswer::Queued, ..) => StoreReply::Queued,
@@ -282,7 +391,9 @@ impl Registry {
                 StoreReply::Failed(class, Some(usize::from(index)))
             }
             (RequestAnswer::Silence, ..) => StoreReply::Failed(ErrorClass::Ambiguous, None),
-            (RequestAnswer::Absent | RequestAnswer::Found(_) | RequestAnswer::Written(_), ..) => StoreReply::Row(None),
+            (RequestAnswer::Absent | RequestAnswer::Found(_) | RequestAnswer::Written(_), ..) => {
+                StoreReply::Row(None)
+            }
         }
     }
 }

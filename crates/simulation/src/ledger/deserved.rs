@@ -23,10 +23,13 @@ pub(crate) struct PoisonReport {
 
 /// Reads a poison message.
 pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
-    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|error| error.to_string())?;
     let json: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     let field = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
-    let needed = |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
+    let needed =
+        |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
     Ok(PoisonReport {
         reason: needed("reason")?,
         error: needed("error")?,
@@ -38,12 +41,20 @@ pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
 
 impl Ledger {
     /// Takes in a poison message; what is wrong with it, in words.
-    pub(super) fn poisoned(&mut self, text: &str, late: bool, history: &History) -> Result<(), String> {
+    pub(super) fn poisoned(
+        &mut self,
+        text: &str,
+        late: bool,
+        history: &History,
+    ) -> Result<(), String> {
         let poison = poison(text)?;
         for entry in self.lists.poisoned(&poison.message_id, &poison.body) {
             let id = (poison.queue.clone(), entry);
             let Some(entry) = self.messages.get_mut(&id) else {
-                return Err(format!("poison of a message that nobody sent: {}", poison.message_id));
+                return Err(format!(
+                    "poison of a message that nobody sent: {}",
+                    poison.message_id
+                ));
             };
             self.poisoned += u64::from(!entry.poisoned);
             entry.poisoned = true;
@@ -52,26 +63,50 @@ impl Ledger {
         Ok(())
     }
 
-    fn is_deserved(&self, id: &(String, String), poison: &PoisonReport, late: bool, history: &History) -> Result<(), String> {
+    fn is_deserved(
+        &self,
+        id: &(String, String),
+        poison: &PoisonReport,
+        late: bool,
+        history: &History,
+    ) -> Result<(), String> {
         let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
-        let Some(entry) = self.messages.get(id) else { return Ok(()) };
+        let Some(entry) = self.messages.get(id) else {
+            return Ok(());
+        };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
-            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
+            ("exhausted", expectation) => {
+                *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late)
+            }
             ("expired", _) => entry.is_mortal(),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store refused a request of it for good.
             ("permanent", _) if poison.error.contains(REFUSED) => true,
-            ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => self.is_refused(expectation, &poison.body, history),
-            // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
-            ("permanent", Expectation::Job(EntityJob { op: "put", staged, guard, .. }))
-                if poison.error.contains("stage it before the job is sent") =>
-            {
-                self.took_what_was_staged(staged, history) || (guard.is_some() && self.deleted_what_was_staged(staged, history))
+            ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
+                self.is_refused(expectation, &poison.body, history)
             }
-            ("permanent", Expectation::Job(EntityJob { op: "move", to: Some(to), .. }))
-                if poison.error.contains("was not brought there by this job") =>
-            {
+            // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
+            (
+                "permanent",
+                Expectation::Job(EntityJob {
+                    op: "put",
+                    staged,
+                    guard,
+                    ..
+                }),
+            ) if poison.error.contains("stage it before the job is sent") => {
+                self.took_what_was_staged(staged, history)
+                    || (guard.is_some() && self.deleted_what_was_staged(staged, history))
+            }
+            (
+                "permanent",
+                Expectation::Job(EntityJob {
+                    op: "move",
+                    to: Some(to),
+                    ..
+                }),
+            ) if poison.error.contains("was not brought there by this job") => {
                 history.source_present_since(to, first)
             }
             // It has large values, and where it was to go there are none.
@@ -80,12 +115,17 @@ impl Ledger {
             {
                 leaves_its_table(&poison.body)
             }
-            ("permanent", Expectation::Job(EntityJob { op: "restore", key, .. }))
-                if poison.error.contains("was not restored by this job") =>
-            {
+            (
+                "permanent",
+                Expectation::Job(EntityJob {
+                    op: "restore", key, ..
+                }),
+            ) if poison.error.contains("was not restored by this job") => {
                 history.source_present_since(key, first)
             }
-            ("permanent", Expectation::Job(EntityJob { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
+            ("permanent", Expectation::Job(EntityJob { key, .. })) => {
+                poison.error.contains("is taken by ") && history.contested(key)
+            }
             ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
             _ => false,
         };
@@ -93,17 +133,24 @@ impl Ledger {
             return Ok(());
         }
         let deliveries = &entry.deliveries;
-        Err(format!("poisoned without a reason: {} as {}: {}; deliveries {deliveries:?}", poison.message_id, poison.reason, poison.error))
+        Err(format!(
+            "poisoned without a reason: {} as {}: {}; deliveries {deliveries:?}",
+            poison.message_id, poison.reason, poison.error
+        ))
     }
 
     /// Whether the row that is refused belongs to what a message is about, or to another who has wanted the same key.
     fn is_refused(&self, expectation: &Expectation, body: &str, history: &History) -> bool {
         let primary = match expectation {
             Expectation::Job(asked) => Some(asked.key.clone()),
-            Expectation::Recheck => Recheck::decode(body).ok().map(|recheck| recheck.primary.key),
+            Expectation::Recheck => Recheck::decode(body)
+                .ok()
+                .map(|recheck| recheck.primary.key),
             Expectation::Batch(_) | Expectation::Whole(_) | Expectation::Poison(_) => None,
         };
-        let (Some(key), Some(refused)) = (primary, &self.refused) else { return false };
+        let (Some(key), Some(refused)) = (primary, &self.refused) else {
+            return false;
+        };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
         // Whoever is to have what it holds is noted before anything says so.
         let rival = matches!(expectation, Expectation::Job(asked) if history.brings_a_rival(asked, refused));
@@ -114,5 +161,6 @@ impl Ledger {
 /// Whether a job moves its entity to another table.
 fn leaves_its_table(body: &str) -> bool {
     let job: Value = serde_json::from_str(body).unwrap_or_default();
-    job.get("to_table").is_some_and(|to| Some(to) != job.get("table"))
+    job.get("to_table")
+        .is_some_and(|to| Some(to) != job.get("table"))
 }

@@ -32,8 +32,15 @@ impl Ledger {
     /// that comes again for as much as they may differ, and does not.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
-        let unsure = if entry.deliveries.len() > 1 { APART_WITHIN } else { SignedDuration::ZERO };
-        entry.enqueued.saturating_sub(behind.saturating_add(unsure)).unwrap_or(entry.enqueued)
+        let unsure = if entry.deliveries.len() > 1 {
+            APART_WITHIN
+        } else {
+            SignedDuration::ZERO
+        };
+        entry
+            .enqueued
+            .saturating_sub(behind.saturating_add(unsure))
+            .unwrap_or(entry.enqueued)
     }
 
     /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
@@ -45,8 +52,13 @@ impl Ledger {
     /// Whether a first delivery may take a write for one from before its message was enqueued: the clock of the queues may be ahead of
     /// that of the tables, unknown to the worker.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
-        let ahead = SignedDuration::ZERO.saturating_sub(self.clocks_apart).max(SignedDuration::ZERO);
-        entry.enqueued.saturating_add(SERVICES_APART.saturating_add(ahead)).is_ok_and(|since| written < since)
+        let ahead = SignedDuration::ZERO
+            .saturating_sub(self.clocks_apart)
+            .max(SignedDuration::ZERO);
+        entry
+            .enqueued
+            .saturating_add(SERVICES_APART.saturating_add(ahead))
+            .is_ok_and(|since| written < since)
     }
 
     /// Whether a delivery of a delete job may have deleted an employee, given its last write. Each acts once, and one that is delivered
@@ -55,13 +67,23 @@ impl Ledger {
     pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
-                Expectation::Job(EntityJob { guard: Some(JobCondition::Match(wanted)), .. }) => last.etag != Some(wanted.as_str()),
+                Expectation::Job(EntityJob {
+                    guard: Some(JobCondition::Match(wanted)),
+                    ..
+                }) => last.etag != Some(wanted.as_str()),
                 _ => false,
             };
-            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| last.at < enqueued);
+            let older = entry
+                .enqueued
+                .saturating_add(QUEUE_CLOCK)
+                .is_ok_and(|enqueued| last.at < enqueued);
             let by = last.by.filter(|_| last.merged.is_none());
-            let for_older = by.is_some_and(|by| self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message));
-            let unmerged = last.merged.is_none_or(|merged| self.may_seem_before(entry, merged));
+            let for_older = by.is_some_and(|by| {
+                self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message)
+            });
+            let unmerged = last
+                .merged
+                .is_none_or(|merged| self.may_seem_before(entry, merged));
             let first = author.delivery == 1 && !entry.acted.contains(&1) && unmerged;
             !guarded && (first || older || for_older)
         })
@@ -69,7 +91,11 @@ impl Ledger {
 
     /// A delivery of a delete job has deleted an employee.
     pub(crate) fn has_deleted(&mut self, author: &Author) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, id), _)| *id == author.message) {
+        for (_, entry) in self
+            .messages
+            .iter_mut()
+            .filter(|((_, id), _)| *id == author.message)
+        {
             entry.acted.push(author.delivery);
         }
     }
@@ -91,28 +117,56 @@ mod tests {
     /// A put enqueued at 90 s, a delete of the same employee at 100 s. The queues' clock is so many seconds ahead.
     fn ledger(ahead: i64) -> Ledger {
         let key = EntityKey::new("Sales", "1").unwrap();
-        let mut ledger = Ledger { clocks_apart: SignedDuration::from_secs(-ahead), ..Ledger::new(5) };
+        let mut ledger = Ledger {
+            clocks_apart: SignedDuration::from_secs(-ahead),
+            ..Ledger::new(5)
+        };
         for (id, op, enqueued) in [("p", "put", 90_000), ("d", "delete", 100_000)] {
             let content = Arc::new(MessageContent::of("{}", id));
             let asked = Expectation::Job(EntityJob::plain(op, "Employees", key.clone()));
             let entry = LedgerEntry::new(asked, None, (at(enqueued), &content, Ttl::Never));
-            ledger.messages.insert(("jobs".to_owned(), id.to_owned()), entry);
+            ledger
+                .messages
+                .insert(("jobs".to_owned(), id.to_owned()), entry);
         }
         ledger
     }
 
     fn may_delete(ledger: &Ledger, delivery: u32, written: i64, merged: bool) -> bool {
-        let (at, author) = (at(written), Author { message: "d".to_owned(), delivery });
-        ledger.may_have_deleted(&author, LastWrite { etag: None, at, by: Some("p"), merged: merged.then_some(at) })
+        let (at, author) = (
+            at(written),
+            Author {
+                message: "d".to_owned(),
+                delivery,
+            },
+        );
+        ledger.may_have_deleted(
+            &author,
+            LastWrite {
+                etag: None,
+                at,
+                by: Some("p"),
+                merged: merged.then_some(at),
+            },
+        )
     }
 
     #[test]
     fn what_an_older_job_left_is_meant_however_late_and_what_a_client_merged_in_since_is_not() {
         let ledger = ledger(0);
         for delivery in [1, 2] {
-            assert!(may_delete(&ledger, delivery, 200_000, false), "delivery {delivery}");
-            assert!(!may_delete(&ledger, delivery, 200_000, true), "delivery {delivery}");
-            assert!(may_delete(&ledger, delivery, 100_900, true), "delivery {delivery}");
+            assert!(
+                may_delete(&ledger, delivery, 200_000, false),
+                "delivery {delivery}"
+            );
+            assert!(
+                !may_delete(&ledger, delivery, 200_000, true),
+                "delivery {delivery}"
+            );
+            assert!(
+                may_delete(&ledger, delivery, 100_900, true),
+                "delivery {delivery}"
+            );
         }
         assert!(may_delete(&ledger, 1, 110_900, true) && !may_delete(&ledger, 2, 110_900, true));
         assert!(!may_delete(&ledger, 1, 111_000, true));

@@ -29,7 +29,16 @@ pub(super) use script::{LARGE_PROPERTIES, said, steps};
 pub(super) use shape::PatternsShape;
 
 /// Every table, footprints included.
-pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
+pub(super) const TABLES: [&str; 8] = [
+    "Employees",
+    "FormerEmployees",
+    "Lists",
+    "Groups",
+    "Teams",
+    CLAIMS,
+    "EvenkeelAudits",
+    FOOTPRINTS,
+];
 /// The row key of a team.
 pub(crate) const TEAM: &str = "team";
 /// The row key of the lead of a team.

@@ -9,7 +9,10 @@ use sha2::{Digest as _, Sha256};
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
 use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TEAM};
 use crate::history::{VERSION, is_continuation};
-use crate::items::{Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member, members_of, set_part};
+use crate::items::{
+    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member,
+    members_of, set_part,
+};
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
 use evenkeel::model::large::STAGING;
@@ -30,17 +33,36 @@ pub(crate) struct Excused<'a> {
 type Found = BTreeMap<Item, (Address, Properties)>;
 
 /// Compares what is derived, and footprints, with what the primaries say.
-pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'_>) -> Result<Judgement, String> {
+pub(crate) fn judge(
+    seen: &FinalState,
+    shape: PatternsShape,
+    excused: &Excused<'_>,
+) -> Result<Judgement, String> {
     let (mut found, mut wanted) = (Found::new(), Found::new());
     let mut judgement = Judgement::default();
-    for (table, rows) in seen.tables.iter().filter(|(table, _)| !matches!(table.as_str(), FOOTPRINTS | "EvenkeelAudits")) {
+    for (table, rows) in seen
+        .tables
+        .iter()
+        .filter(|(table, _)| !matches!(table.as_str(), FOOTPRINTS | "EvenkeelAudits"))
+    {
         for row in rows {
-            found.extend(held(table, &row.entity)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
+            found.extend(
+                held(table, &row.entity)?
+                    .into_iter()
+                    .map(|HeldItem { item, owner, says }| (item, (owner, says))),
+            );
         }
         for entity in primaries(table, rows)? {
             let address = (table.clone(), entity.key.clone());
             let has_views = match table.as_str() {
-                "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large || shape.has_teams_within(),
+                "Employees" => {
+                    shape.lists
+                        || shape.near
+                        || shape.groups
+                        || shape.skilled
+                        || shape.large
+                        || shape.has_teams_within()
+                }
                 "FormerEmployees" => shape.large,
                 "Teams" => shape.ranges && !shape.together,
                 _ => false,
@@ -52,27 +74,58 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
             if shape.large {
                 items.extend(values(&address, &entity, &seen.blobs, excused)?);
             }
-            wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
-            wanted.extend(led(seen, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
+            wanted.extend(
+                items
+                    .into_iter()
+                    .map(|item| (item, (address.clone(), Properties::new()))),
+            );
+            wanted.extend(
+                led(seen, &address, &entity, shape)
+                    .map(|(item, says)| (item, (address.clone(), says))),
+            );
         }
     }
-    found.extend(in_blobs(&seen.blobs)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
+    found.extend(
+        in_blobs(&seen.blobs)?
+            .into_iter()
+            .map(|HeldItem { item, owner, says }| (item, (owner, says))),
+    );
     nobodys_blobs(seen, excused)?;
     ranges(seen, shape)?;
-    compare("derived data is not what the primaries say", &found, &wanted)?;
-    footprints(&seen.tables, &judgement.primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
+    compare(
+        "derived data is not what the primaries say",
+        &found,
+        &wanted,
+    )?;
+    footprints(
+        &seen.tables,
+        &judgement.primaries,
+        (&found.keys().cloned().collect(), &BTreeSet::new()),
+        &found,
+    )?;
     Ok(judgement)
 }
 
 /// The items that lie in blobs by themselves.
 fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     let mut items = Vec::new();
-    for ((container, name), blob) in blobs.iter().filter(|((container, _), _)| container != STAGING) {
+    for ((container, name), blob) in blobs
+        .iter()
+        .filter(|((container, _), _)| container != STAGING)
+    {
         let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
-            BlobContent::List(_, members) if members.is_empty() => return Err(format!("{place} is an empty list")),
-            BlobContent::List(source, members) => items.extend(members_of(&place, (&source, ""), &members)?),
-            BlobContent::Value(owner) => items.push(HeldItem { item: (place, String::new()), owner, says: Properties::new() }),
+            BlobContent::List(_, members) if members.is_empty() => {
+                return Err(format!("{place} is an empty list"));
+            }
+            BlobContent::List(source, members) => {
+                items.extend(members_of(&place, (&source, ""), &members)?)
+            }
+            BlobContent::Value(owner) => items.push(HeldItem {
+                item: (place, String::new()),
+                owner,
+                says: Properties::new(),
+            }),
             BlobContent::Other => return Err(format!("{place} is nobody's")),
         }
     }
@@ -84,24 +137,47 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
         return Ok(Vec::new());
     }
-    let own = rows.iter().filter(|row| row.entity.text("ek_view").is_none());
-    let (further, first): (Vec<&Row>, Vec<&Row>) = own.partition(|row| is_continuation(&row.entity.key.rk));
-    let mut further: BTreeMap<EntityKey, &Row> = further.into_iter().map(|row| (row.entity.key.clone(), row)).collect();
+    let own = rows
+        .iter()
+        .filter(|row| row.entity.text("ek_view").is_none());
+    let (further, first): (Vec<&Row>, Vec<&Row>) =
+        own.partition(|row| is_continuation(&row.entity.key.rk));
+    let mut further: BTreeMap<EntityKey, &Row> = further
+        .into_iter()
+        .map(|row| (row.entity.key.clone(), row))
+        .collect();
     let mut entities = Vec::new();
     for row in first {
         let mut entity = row.entity.clone();
         let tokens: Texts = match entity.properties.remove("ek_rows") {
             None => Texts::new(),
-            Some(tokens) => tokens.as_str().and_then(|tokens| serde_json::from_str(tokens).ok()).unwrap_or_default(),
+            Some(tokens) => tokens
+                .as_str()
+                .and_then(|tokens| serde_json::from_str(tokens).ok())
+                .unwrap_or_default(),
         };
         for (number, token) in (1..).zip(tokens) {
-            let key = EntityKey::new(entity.key.pk.as_str(), format!("{}~{number}", entity.key.rk)).map_err(|error| error.to_string())?;
-            let part = further.remove(&key).ok_or_else(|| format!("{table}{key} does not exist, and the first row tells of it"))?;
+            let key = EntityKey::new(
+                entity.key.pk.as_str(),
+                format!("{}~{number}", entity.key.rk),
+            )
+            .map_err(|error| error.to_string())?;
+            let part = further.remove(&key).ok_or_else(|| {
+                format!("{table}{key} does not exist, and the first row tells of it")
+            })?;
             if part.entity.text("ek_row") != Some(&token) {
-                return Err(format!("{table}{key} is of another version than its first row"));
+                return Err(format!(
+                    "{table}{key} is of another version than its first row"
+                ));
             }
-            let own = part.entity.properties.iter().filter(|(name, _)| *name != "ek_row");
-            entity.properties.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+            let own = part
+                .entity
+                .properties
+                .iter()
+                .filter(|(name, _)| *name != "ek_row");
+            entity
+                .properties
+                .extend(own.map(|(name, value)| (name.clone(), value.clone())));
         }
         entities.push(entity);
     }
@@ -115,9 +191,17 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
 fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     let mut items = Vec::new();
     let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
-    let text = |name: &str| entity.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let row =
-        |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| ItemPlace::Row(shape.placement.name_of(table, pk), key));
+    let text = |name: &str| {
+        entity
+            .text(name)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
+    let row = |table: &str, pk: &str, rk: &str| {
+        EntityKey::new(pk, rk)
+            .ok()
+            .map(|key| ItemPlace::Row(shape.placement.name_of(table, pk), key))
+    };
     if table == "Employees" {
         let noted = |note: String| member(&[pk.clone(), rk.clone(), note]);
         if let Some(name) = text("LastName") {
@@ -131,42 +215,94 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
             let place = ItemPlace::Blob(shape.placement.name_of(SKILLED, &name), name);
             items.extend(text("Note").map(noted).map(|member| (place, member)));
         }
-        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { Some(format!("Version=i{version}")) } else { None };
+        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) {
+            Some(format!("Version=i{version}"))
+        } else {
+            None
+        };
         let place = row("Groups", "group", &pk).filter(|_| shape.groups);
-        items.extend(place.map(|place| (place, member(&[pk.clone(), rk.clone()].into_iter().chain(version).collect::<Texts>()))));
+        items.extend(place.map(|place| {
+            (
+                place,
+                member(
+                    &[pk.clone(), rk.clone()]
+                        .into_iter()
+                        .chain(version)
+                        .collect::<Texts>(),
+                ),
+            )
+        }));
     }
     if table == shape.teams()
         && shape.ranges
         && let (Some(name), Some(prefix)) = (text("Name"), text("Prefix"))
     {
-        let behind = |prefix: &str| char::from(prefix.bytes().next().unwrap_or_default() + 1).to_string();
-        let before = if shape.together { String::new() } else { behind(&prefix) };
+        let behind =
+            |prefix: &str| char::from(prefix.bytes().next().unwrap_or_default() + 1).to_string();
+        let before = if shape.together {
+            String::new()
+        } else {
+            behind(&prefix)
+        };
         let says = format!("{{\"Team\":\"{name}\"}}");
-        let claim = [pk.as_str(), rk.as_str(), "main", "Employees", pk.as_str(), prefix.as_str(), before.as_str(), says.as_str()];
-        let place = row("EvenkeelClaims", &format!("team_name~Employees~{pk}"), "claims");
+        let claim = [
+            pk.as_str(),
+            rk.as_str(),
+            "main",
+            "Employees",
+            pk.as_str(),
+            prefix.as_str(),
+            before.as_str(),
+            says.as_str(),
+        ];
+        let place = row(
+            "EvenkeelClaims",
+            &format!("team_name~Employees~{pk}"),
+            "claims",
+        );
         items.extend(place.map(|place| (place, member(&claim.map(str::to_owned)))));
     }
     items
 }
 
 /// The blobs that a primary points to. Each is there, its own, and what it is to be by its pointer and by what the client said.
-fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'_>) -> Result<Vec<Item>, String> {
+fn values(
+    address: &Address,
+    entity: &Entity,
+    blobs: &Blobs,
+    excused: &Excused<'_>,
+) -> Result<Vec<Item>, String> {
     let (table, key) = address;
-    let container = if table == "Employees" { LARGE } else { FORMER_LARGE };
+    let container = if table == "Employees" {
+        LARGE
+    } else {
+        FORMER_LARGE
+    };
     let said = match entity.get(VERSION) {
         Some(EdmValue::Int64(version)) => excused.said.get(version),
         _ => None,
     };
     let mut items = Vec::new();
     for property in LARGE_PROPERTIES {
-        let wrong = |what: &str| Err(format!("{property} of {table}{key} {what}: {:?}", entity.get(property)));
+        let wrong = |what: &str| {
+            Err(format!(
+                "{property} of {table}{key} {what}: {:?}",
+                entity.get(property)
+            ))
+        };
         let value = entity.text(property);
-        let pointer = value.and_then(|text| serde_json::from_str::<Value>(text).ok()).filter(|pointer| pointer["$blob"].is_string());
+        let pointer = value
+            .and_then(|text| serde_json::from_str::<Value>(text).ok())
+            .filter(|pointer| pointer["$blob"].is_string());
         let text = match pointer {
             None => value.map(str::to_owned),
             Some(pointer) => {
-                let place = pointer["$blob"].as_str().and_then(|place| place.split_once('/'));
-                let Some((within, name)) = place else { return wrong("is no pointer") };
+                let place = pointer["$blob"]
+                    .as_str()
+                    .and_then(|place| place.split_once('/'));
+                let Some((within, name)) = place else {
+                    return wrong("is no pointer");
+                };
                 let folder = format!("{}/{}/{}/{property}-", table.to_lowercase(), key.pk, key.rk);
                 if within != container || !name.starts_with(&folder) {
                     return wrong("points to another's blob");
@@ -176,10 +312,16 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
                 };
                 let Blob { content, .. } = blob;
                 let sha256 = hex::encode(Sha256::digest(content));
-                if pointer["sha256"] != sha256.as_str() || pointer["bytes"] != content.len() || name != format!("{folder}{sha256}") {
+                if pointer["sha256"] != sha256.as_str()
+                    || pointer["bytes"] != content.len()
+                    || name != format!("{folder}{sha256}")
+                {
                     return wrong("points to something else than it says");
                 }
-                items.push((ItemPlace::Blob(within.to_owned(), name.to_owned()), String::new()));
+                items.push((
+                    ItemPlace::Blob(within.to_owned(), name.to_owned()),
+                    String::new(),
+                ));
                 Some(String::from_utf8_lossy(content).into_owned())
             }
         };
@@ -197,17 +339,27 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
 fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
-            return Err(format!("{container}/{name} is left over, and its job is done"));
+            return Err(format!(
+                "{container}/{name} is left over, and its job is done"
+            ));
         }
     }
     Ok(())
 }
 
 /// What the lead of a team has set on it.
-fn led(seen: &FinalState, (table, key): &Address, entity: &Entity, shape: PatternsShape) -> Option<(Item, Properties)> {
+fn led(
+    seen: &FinalState,
+    (table, key): &Address,
+    entity: &Entity,
+    shape: PatternsShape,
+) -> Option<(Item, Properties)> {
     let team = EntityKey::new(key.pk.as_str(), TEAM).ok()?;
     let is_lead = shape.has_teams_within() && table == shape.teams() && key.rk.as_str() == LEAD;
-    seen.tables.get(table)?.iter().find(|row| is_lead && row.entity.key == team)?;
+    seen.tables
+        .get(table)?
+        .iter()
+        .find(|row| is_lead && row.entity.key == team)?;
     let says = Properties::from([("Lead".to_owned(), entity.get(VERSION)?.clone())]);
     Some(((ItemPlace::Row(table.clone(), team), set_part()), says))
 }
@@ -217,9 +369,15 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
     let teams = rows(shape.teams());
-    for row in rows("Employees").iter().filter(|row| row.entity.text("ek_view").is_none() && !is_continuation(&row.entity.key.rk)) {
+    for row in rows("Employees")
+        .iter()
+        .filter(|row| row.entity.text("ek_view").is_none() && !is_continuation(&row.entity.key.rk))
+    {
         let key = &row.entity.key;
-        let team = teams.iter().filter(|_| shape.ranges).find(|team| shape.means(&team.entity, key));
+        let team = teams
+            .iter()
+            .filter(|_| shape.ranges)
+            .find(|team| shape.means(&team.entity, key));
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
@@ -227,7 +385,9 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
             None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {
-            return Err(format!("Employees{key} says something else than its team {team:?}: {row:?}"));
+            return Err(format!(
+                "Employees{key} says something else than its team {team:?}: {row:?}"
+            ));
         }
     }
     Ok(())

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::{LEAD, PatternsShape, TEAM};
 use crate::batches;
-use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
+use crate::client::{
+    ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script,
+};
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
 use crate::sealed::{self, SSN};
@@ -16,7 +18,13 @@ use evenkeel::model::{BlobName, Entity, EntityKey, odata};
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
 /// What lies in blobs, and what does not: shorter than the threshold.
-const VALUES: [&str; 5] = ["", "", "short", "the first of the values", "the second of the values"];
+const VALUES: [&str; 5] = [
+    "",
+    "",
+    "short",
+    "the first of the values",
+    "the second of the values",
+];
 /// A note that makes a member short, or long: in lean times and in fat ones.
 const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
 /// Versions that lean or fat times last.
@@ -43,18 +51,46 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
     for step in steps {
         match &step.action {
             ClientAction::Write(EMPLOYEES, entity) => {
-                let values = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, entity.text(name)?.to_owned()))).collect();
+                let values = LARGE_PROPERTIES
+                    .into_iter()
+                    .filter_map(|name| Some((name, entity.text(name)?.to_owned())))
+                    .collect();
                 if let Some(evenkeel::model::EdmValue::Int64(version)) = entity.get(VERSION) {
-                    said.insert(*version, ExpectedValues { whole: true, values });
+                    said.insert(
+                        *version,
+                        ExpectedValues {
+                            whole: true,
+                            values,
+                        },
+                    );
                 }
             }
             ClientAction::Send(ClientMessage::Put(put)) => {
-                let own = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, put.entity[name].as_str()?.to_owned())));
-                let staged = put.staged.iter().filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
-                said.insert(put.version, ExpectedValues { whole: put.mode == "replace", values: own.chain(staged).collect() });
+                let own = LARGE_PROPERTIES
+                    .into_iter()
+                    .filter_map(|name| Some((name, put.entity[name].as_str()?.to_owned())));
+                let staged = put
+                    .staged
+                    .iter()
+                    .filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
+                said.insert(
+                    put.version,
+                    ExpectedValues {
+                        whole: put.mode == "replace",
+                        values: own.chain(staged).collect(),
+                    },
+                );
             }
             ClientAction::Send(ClientMessage::Batch(batch)) => {
-                said.extend(batch.versions().map(|(version, whole)| (version, ExpectedValues { whole, ..ExpectedValues::default() })));
+                said.extend(batch.versions().map(|(version, whole)| {
+                    (
+                        version,
+                        ExpectedValues {
+                            whole,
+                            ..ExpectedValues::default()
+                        },
+                    )
+                }));
             }
             _ => {}
         }
@@ -68,37 +104,82 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let draw = Draw(&chance);
     let employees = 2 + draw.below(8);
     let keys: Vec<EntityKey> = (0..employees)
-        .filter_map(|n| EntityKey::new(if n + 1 < employees || n < 3 { "Sales" } else { "Ops" }, n.to_string()).ok())
+        .filter_map(|n| {
+            EntityKey::new(
+                if n + 1 < employees || n < 3 {
+                    "Sales"
+                } else {
+                    "Ops"
+                },
+                n.to_string(),
+            )
+            .ok()
+        })
         .collect();
     // Each kind of action is frequent in some seeds and absent in others.
-    let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    let mut weights: Vec<f64> = (0..12)
+        .map(|_| {
+            if draw.happens(0.25) {
+                0.0
+            } else {
+                draw.magnitude(0.1, 1.0)
+            }
+        })
+        .collect();
     weights[10] = match (shape.ranges, shape.restless) {
         (false, _) => 0.0,
         (true, true) => 3.0,
         (true, false) => weights[10],
     };
-    let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
+    let client = Employer {
+        draw: &draw,
+        keys: &keys,
+        shape,
+        weights: &weights,
+    };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
         // Nothing large: a batch has no room for it.
-        let client = Employer { draw, shape: PatternsShape { large: false, wide: false, ..shape }, ..client };
+        let client = Employer {
+            draw,
+            shape: PatternsShape {
+                large: false,
+                wide: false,
+                ..shape
+            },
+            ..client
+        };
         client.json(&client.entity(key.clone(), version), version)
     };
     if shape.bursts {
         let chance = self::chance(seed, 26);
         let draw = Draw(&chance);
-        let client = Employer { draw: &draw, shape: PatternsShape { large: false, ..shape }, ..client };
+        let client = Employer {
+            draw: &draw,
+            shape: PatternsShape {
+                large: false,
+                ..shape
+            },
+            ..client
+        };
         steps.extend(bursts(fault_plan, &client, step_groups));
     }
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
         // A client that replaces a team, or deletes one, takes away what its lead has set there.
         let told = steps.iter().filter_map(|step| match &step.action {
-            ClientAction::Write(EMPLOYEES, Entity { key, .. }) | ClientAction::Remove(EMPLOYEES, key) if key.rk.as_str() == TEAM => {
+            ClientAction::Write(EMPLOYEES, Entity { key, .. })
+            | ClientAction::Remove(EMPLOYEES, key)
+                if key.rk.as_str() == TEAM =>
+            {
                 let lead = EntityKey::new(key.pk.as_str(), LEAD).ok()?;
                 let at = step.at + seconds(draw.magnitude(0.02, 20.0));
-                Some(ClientStep::new(at, step.step_group, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, lead))))
+                Some(ClientStep::new(
+                    at,
+                    step.step_group,
+                    ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, lead)),
+                ))
             }
             _ => None,
         });
@@ -119,23 +200,49 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
         let department = format!("Laboratory {nth}");
         // Two, for a transaction: a single one is written from its present state.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
-        let [Some(one), Some(other), Some(team)] = keys else { continue };
-        let mut at = draw.moment(fault_plan.storm);
-        let mut changes = |at: Duration, action: ClientAction, table: &'static str, key: &EntityKey| {
-            let step_group = step_groups + steps.len() + 1;
-            steps.push(ClientStep::new(at, step_group, action));
-            let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
-            steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 0.5)), step_group, ClientAction::Send(sync)));
+        let [Some(one), Some(other), Some(team)] = keys else {
+            continue;
         };
+        let mut at = draw.moment(fault_plan.storm);
+        let mut changes =
+            |at: Duration, action: ClientAction, table: &'static str, key: &EntityKey| {
+                let step_group = step_groups + steps.len() + 1;
+                steps.push(ClientStep::new(at, step_group, action));
+                let sync = ClientMessage::Job {
+                    op: "sync",
+                    table,
+                    key: key.clone(),
+                    to: None,
+                    condition: None,
+                };
+                steps.push(ClientStep::new(
+                    at + seconds(draw.magnitude(0.02, 0.5)),
+                    step_group,
+                    ClientAction::Send(sync),
+                ));
+            };
         for employee in [one, other] {
             version += 1;
             let before = at.saturating_sub(seconds(draw.magnitude(2.0, 60.0)));
-            changes(before, ClientAction::Write(EMPLOYEES, client.entity(employee.clone(), version)), EMPLOYEES, &employee);
+            changes(
+                before,
+                ClientAction::Write(EMPLOYEES, client.entity(employee.clone(), version)),
+                EMPLOYEES,
+                &employee,
+            );
         }
         for turn in 0..2 + draw.below(4) {
             version += 1;
-            let (name, prefix) = (["Blue", "Red"][turn % 2], if draw.happens(0.15) { "2" } else { "1" });
-            changes(at, says(team.clone(), (name, prefix), version, shape), shape.teams(), &team);
+            let (name, prefix) = (
+                ["Blue", "Red"][turn % 2],
+                if draw.happens(0.15) { "2" } else { "1" },
+            );
+            changes(
+                at,
+                says(team.clone(), (name, prefix), version, shape),
+                shape.teams(),
+                &team,
+            );
             at += seconds(draw.magnitude(0.3, 10.0));
         }
     }
@@ -143,9 +250,21 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
 }
 
 /// A team's name, said to a range of its department's employees.
-fn says(team: EntityKey, (name, prefix): (&str, &str), version: i64, shape: PatternsShape) -> ClientAction {
+fn says(
+    team: EntityKey,
+    (name, prefix): (&str, &str),
+    version: i64,
+    shape: PatternsShape,
+) -> ClientAction {
     let team = Entity::new(team).with("Name", name).with("Prefix", prefix);
-    ClientAction::Write(shape.teams(), if shape.together { team.with(VERSION, version) } else { team })
+    ClientAction::Write(
+        shape.teams(),
+        if shape.together {
+            team.with(VERSION, version)
+        } else {
+            team
+        },
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -160,7 +279,15 @@ impl Employer<'_> {
     fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
         let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
-        let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+        let job = |op, condition| {
+            ClientAction::Send(ClientMessage::Job {
+                op,
+                table: EMPLOYEES,
+                key: key.clone(),
+                to: None,
+                condition,
+            })
+        };
         match chosen(self.draw, self.weights) {
             // A client of a wide table sends jobs.
             Some(1) if self.shape.wide => job("delete", None),
@@ -176,7 +303,13 @@ impl Employer<'_> {
                 if to == key {
                     job("sync", None)
                 } else {
-                    ClientAction::Send(ClientMessage::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
+                    ClientAction::Send(ClientMessage::Job {
+                        op: "move",
+                        table: EMPLOYEES,
+                        key,
+                        to: Some(to),
+                        condition: None,
+                    })
                 }
             }
             Some(10) => self.team(&key, version),
@@ -190,10 +323,28 @@ impl Employer<'_> {
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
         let notes = &NOTES[usize::from(version / TIMES % 2 == 0)];
-        let mut entity = Entity::new(key).with(VERSION, version).with("Note", "n".repeat(*draw.of(notes)));
-        let texts = [("LastName", *draw.of::<&str>(&NAMES)), ("Skill", *draw.of::<&str>(&SKILLS))];
-        let large = LARGE_PROPERTIES.map(|name| (name, if self.shape.large { *draw.of::<&str>(&VALUES) } else { "" }));
-        for (name, value) in texts.into_iter().chain(large).filter(|(_, value)| !value.is_empty()) {
+        let mut entity = Entity::new(key)
+            .with(VERSION, version)
+            .with("Note", "n".repeat(*draw.of(notes)));
+        let texts = [
+            ("LastName", *draw.of::<&str>(&NAMES)),
+            ("Skill", *draw.of::<&str>(&SKILLS)),
+        ];
+        let large = LARGE_PROPERTIES.map(|name| {
+            (
+                name,
+                if self.shape.large {
+                    *draw.of::<&str>(&VALUES)
+                } else {
+                    ""
+                },
+            )
+        });
+        for (name, value) in texts
+            .into_iter()
+            .chain(large)
+            .filter(|(_, value)| !value.is_empty())
+        {
             entity = entity.with(name, value);
         }
         if self.shape.wide && draw.happens(0.4) {
@@ -216,7 +367,11 @@ impl Employer<'_> {
     fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
         let draw = self.draw;
         let mut entity = self.entity(key.clone(), version);
-        let mode = if draw.happens(0.6) { "replace" } else { "merge" };
+        let mode = if draw.happens(0.6) {
+            "replace"
+        } else {
+            "merge"
+        };
         let mut staged = Vec::new();
         for property in LARGE_PROPERTIES {
             if let Some(value) = entity.text(property).map(str::to_owned)
@@ -236,26 +391,44 @@ impl Employer<'_> {
         {
             staged.push((None, name, entity.to_string()));
         }
-        ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut { key, version, entity, mode, condition, staged })))
+        ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut {
+            key,
+            version,
+            entity,
+            mode,
+            condition,
+            staged,
+        })))
     }
 
     /// A team that says its name to some of the employees of its department, or goes.
     fn team(&self, near: &EntityKey, version: i64) -> ClientAction {
-        let key = EntityKey { rk: near.rk.clone(), ..near.clone() };
+        let key = EntityKey {
+            rk: near.rk.clone(),
+            ..near.clone()
+        };
         let team = EntityKey::new(key.pk.as_str(), TEAM).unwrap_or(key);
         if self.draw.happens(0.25) {
             return ClientAction::Remove(self.shape.teams(), team);
         }
-        let said = (*self.draw.of::<&str>(&["Blue", "Red"]), *self.draw.of::<&str>(&["0", "1", "2", "1"]));
+        let said = (
+            *self.draw.of::<&str>(&["Blue", "Red"]),
+            *self.draw.of::<&str>(&["0", "1", "2", "1"]),
+        );
         says(team, said, version, self.shape)
     }
 
     /// A job about a whole table.
     fn whole(&self) -> ClientAction {
-        let table = *self.draw.of(&["Employees", "Employees", "FormerEmployees", "Teams"]);
+        let table = *self
+            .draw
+            .of(&["Employees", "Employees", "FormerEmployees", "Teams"]);
         ClientAction::Send(match self.draw.below(3) {
             0 => ClientMessage::Whole("backfill", json!({"op": "backfill", "table": table})),
-            nth => ClientMessage::Whole("audit", json!({"op": "audit", "table": table, "repair": nth == 1})),
+            nth => ClientMessage::Whole(
+                "audit",
+                json!({"op": "audit", "table": table, "repair": nth == 1}),
+            ),
         })
     }
 }

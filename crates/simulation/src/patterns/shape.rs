@@ -7,7 +7,10 @@ use evenkeel::model::{Entity, EntityKey};
 
 /// Which of the views there are, and how they are.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each view is there or not, whatever the others are"
+)]
 pub(crate) struct PatternsShape {
     /// Employees are listed by their last names.
     pub(super) lists: bool,
@@ -50,7 +53,8 @@ impl PatternsShape {
         let draw = Draw(&chance);
         // Two draws that nothing needs any more: without them every seed would be another world.
         let _ = (draw.below(3), draw.below(4));
-        let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
+        let [lists, near, groups, skilled, large, wide, ranges] =
+            [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
         let encrypted = Draw(&self::chance(seed, 24)).happens(0.3);
         let restless = Draw(&self::chance(seed, 25)).happens(0.15);
@@ -74,7 +78,15 @@ impl PatternsShape {
 
     /// The views that come and go in the world of the releases.
     pub(crate) fn parts(&mut self) -> [&mut bool; 6] {
-        let Self { lists, near, groups, skilled, ranges, anew, .. } = self;
+        let Self {
+            lists,
+            near,
+            groups,
+            skilled,
+            ranges,
+            anew,
+            ..
+        } = self;
         [lists, near, groups, skilled, ranges, anew]
     }
 
@@ -90,12 +102,18 @@ impl PatternsShape {
 
     /// The same, with bursts of changes where teams are restless.
     pub(crate) const fn with_bursts(self) -> Self {
-        Self { bursts: self.restless && self.ranges, ..self }
+        Self {
+            bursts: self.restless && self.ranges,
+            ..self
+        }
     }
 
     /// The same, with restless teams.
     pub(crate) const fn with_restless_teams(self) -> Self {
-        Self { restless: true, ..self }
+        Self {
+            restless: true,
+            ..self
+        }
     }
 
     /// Whether teams change all the time.
@@ -109,9 +127,16 @@ impl PatternsShape {
 
     /// Whether a team of its department means an employee.
     pub(crate) fn means(&self, team: &Entity, employee: &EntityKey) -> bool {
-        let Some(prefix) = team.text("Prefix") else { return false };
+        let Some(prefix) = team.text("Prefix") else {
+            return false;
+        };
         let rk = employee.rk.as_str();
-        team.key.pk == employee.pk && if self.together { team.key != *employee && rk >= prefix } else { rk.starts_with(prefix) }
+        team.key.pk == employee.pk
+            && if self.together {
+                team.key != *employee && rk >= prefix
+            } else {
+                rk.starts_with(prefix)
+            }
     }
 
     /// Whether there are teams among the employees.

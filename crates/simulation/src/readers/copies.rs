@@ -25,14 +25,21 @@ impl SeenCopies {
 
     /// Takes in a copy that was looked for from a tick on. `shown`: of each state that its primary has had, the oldest first, whether
     /// the copy shows it. What is wrong, in words.
-    pub(super) fn see(&mut self, copy: SeenCopy, asked: u64, shown: &[bool]) -> Result<(), &'static str> {
+    pub(super) fn see(
+        &mut self,
+        copy: SeenCopy,
+        asked: u64,
+        shown: &[bool],
+    ) -> Result<(), &'static str> {
         let earliest = self.0.get(&copy).map_or(0, |(earliest, _)| *earliest);
         match shown.iter().skip(earliest).position(|shown| *shown) {
             Some(later) => {
                 self.0.insert(copy, (earliest + later, asked));
                 Ok(())
             }
-            None if shown.contains(&true) => Err("an older state of its primary than it showed before"),
+            None if shown.contains(&true) => {
+                Err("an older state of its primary than it showed before")
+            }
             None => Err("what its primary never said"),
         }
     }
@@ -43,7 +50,11 @@ mod tests {
     use super::*;
 
     fn copy(rk: &str) -> SeenCopy {
-        ("by_email", EntityKey::new("email_Sales", "ada").unwrap(), EntityKey::new("Sales", rk).unwrap())
+        (
+            "by_email",
+            EntityKey::new("email_Sales", "ada").unwrap(),
+            EntityKey::new("Sales", rk).unwrap(),
+        )
     }
 
     #[test]
@@ -52,12 +63,37 @@ mod tests {
         // Two states that look alike: it may be the first of them as long as nothing later was seen.
         assert_eq!(seen.see(copy("1"), 1, &[true, false, true]), Ok(()));
         assert_eq!(seen.see(copy("1"), 2, &[false, true, false]), Ok(()));
-        assert_eq!(seen.see(copy("1"), 3, &[true, false, true]), Ok(()), "the later one of them");
-        assert_eq!(seen.see(copy("1"), 4, &[false, true, false]), Err("an older state of its primary than it showed before"));
-        assert_eq!(seen.see(copy("1"), 4, &[false, false, false, false]), Err("what its primary never said"));
-        assert_eq!(seen.see(copy("2"), 5, &[true]), Ok(()), "another owner of the same row");
-        assert_eq!((seen.since(&copy("1")), seen.since(&copy("2")), seen.since(&copy("3"))), (Some(3), Some(5), None));
+        assert_eq!(
+            seen.see(copy("1"), 3, &[true, false, true]),
+            Ok(()),
+            "the later one of them"
+        );
+        assert_eq!(
+            seen.see(copy("1"), 4, &[false, true, false]),
+            Err("an older state of its primary than it showed before")
+        );
+        assert_eq!(
+            seen.see(copy("1"), 4, &[false, false, false, false]),
+            Err("what its primary never said")
+        );
+        assert_eq!(
+            seen.see(copy("2"), 5, &[true]),
+            Ok(()),
+            "another owner of the same row"
+        );
+        assert_eq!(
+            (
+                seen.since(&copy("1")),
+                seen.since(&copy("2")),
+                seen.since(&copy("3"))
+            ),
+            (Some(3), Some(5), None)
+        );
         seen.forget(&copy("1"));
-        assert_eq!(seen.see(copy("1"), 6, &[true, false]), Ok(()), "created anew");
+        assert_eq!(
+            seen.see(copy("1"), 6, &[true, false]),
+            Ok(()),
+            "created anew"
+        );
     }
 }

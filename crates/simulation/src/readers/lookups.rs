@@ -53,7 +53,10 @@ impl LookedUpIndex {
     /// What a copy of this says.
     fn copied(self, says: &Content) -> Properties {
         let is_copied = |name: &str| self == Self::Name || matches!(name, "FirstName" | "Email");
-        says.iter().filter(|(name, _)| is_copied(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+        says.iter()
+            .filter(|(name, _)| is_copied(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 }
 
@@ -74,12 +77,24 @@ impl CompanyReaders {
         let mut seen = SeenCopies::default();
         let pace: Duration = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            if over.run_until_cancelled(sleep(draw.moment(pace))).await.is_none() {
+            if over
+                .run_until_cancelled(sleep(draw.moment(pace)))
+                .await
+                .is_none()
+            {
                 return;
             }
             let key = draw.of(&self.employees);
-            let index = if self.shape.apart || draw.happens(0.5) { LookedUpIndex::Email } else { LookedUpIndex::Name };
-            let wanted = *draw.of(&[AskedFor::Copies, AskedFor::Entities, AskedFor::SettledCopies]);
+            let index = if self.shape.apart || draw.happens(0.5) {
+                LookedUpIndex::Email
+            } else {
+                LookedUpIndex::Name
+            };
+            let wanted = *draw.of(&[
+                AskedFor::Copies,
+                AskedFor::Entities,
+                AskedFor::SettledCopies,
+            ]);
             if let Err(wrong) = self.ask(index, key, wanted, &mut seen).await {
                 self.stage.violated(wrong);
                 return;
@@ -87,59 +102,123 @@ impl CompanyReaders {
         }
     }
 
-    async fn ask(&self, index: LookedUpIndex, key: &EntityKey, wanted: AskedFor, seen: &mut SeenCopies) -> Result<(), String> {
+    async fn ask(
+        &self,
+        index: LookedUpIndex,
+        key: &EntityKey,
+        wanted: AskedFor,
+        seen: &mut SeenCopies,
+    ) -> Result<(), String> {
         let asked = self.stage.tick();
-        let Some(says) = self.stage.books().history.states(SOURCE, key).last().cloned() else { return Ok(()) };
-        let Some(terms) = index.terms(key, &says) else { return Ok(()) };
+        let Some(says) = self
+            .stage
+            .books()
+            .history
+            .states(SOURCE, key)
+            .last()
+            .cloned()
+        else {
+            return Ok(());
+        };
+        let Some(terms) = index.terms(key, &says) else {
+            return Ok(());
+        };
         let told = match wanted {
-            AskedFor::SettledCopies => Some(self.client.settled(&table(SOURCE), key, None).await.map_err(|error| fair(&error))?),
+            AskedFor::SettledCopies => Some(
+                self.client
+                    .settled(&table(SOURCE), key, None)
+                    .await
+                    .map_err(|error| fair(&error))?,
+            ),
             AskedFor::Copies | AskedFor::Entities => None,
         };
-        let lookup = self.client.lookup(&view_name(index.view()), &terms).map_err(|error| fair(&error))?;
-        let lookup = if wanted == AskedFor::Entities { lookup.entities() } else { lookup };
+        let lookup = self
+            .client
+            .lookup(&view_name(index.view()), &terms)
+            .map_err(|error| fair(&error))?;
+        let lookup = if wanted == AskedFor::Entities {
+            lookup.entities()
+        } else {
+            lookup
+        };
         let LookupResult { rows, .. } = lookup.run().await.map_err(|error| fair(&error))?;
         if rows.len() > 1 {
-            return Err(format!("a reader found two of {terms:?} in {}, whose key only one can have: {rows:?}", index.view()));
+            return Err(format!(
+                "a reader found two of {terms:?} in {}, whose key only one can have: {rows:?}",
+                index.view()
+            ));
         }
         for row in &rows {
             match wanted {
                 AskedFor::Entities => self.is_entity(row, asked)?,
-                AskedFor::Copies | AskedFor::SettledCopies => self.is_copy(index, row, asked, seen)?,
+                AskedFor::Copies | AskedFor::SettledCopies => {
+                    self.is_copy(index, row, asked, seen)?
+                }
             }
         }
         let books = self.stage.books();
         let known = books.history.known(SOURCE, key);
-        let unchanged = known.is_some_and(|known| known.present && known.written.0 <= asked && known.content == says);
+        let unchanged = known.is_some_and(|known| {
+            known.present && known.written.0 <= asked && known.content == says
+        });
         // The last of two who want one address has it.
-        let is_promised = told.is_some_and(|told| told.in_step) && unchanged && !(self.shape.last_writer && index == LookedUpIndex::Email);
+        let is_promised = told.is_some_and(|told| told.in_step)
+            && unchanged
+            && !(self.shape.last_writer && index == LookedUpIndex::Email);
         let is_it = |row: &Row| owner(row).as_ref() == Some(key) && own(row) == index.copied(&says);
         if is_promised && !rows.iter().any(is_it) {
-            return Err(format!("a reader was told that {key} is in step, and {terms:?} found {rows:?} in {}", index.view()));
+            return Err(format!(
+                "a reader was told that {key} is in step, and {terms:?} found {rows:?} in {}",
+                index.view()
+            ));
         }
         Ok(())
     }
 
     fn is_entity(&self, row: &Row, asked: u64) -> Result<(), String> {
         let (key, says) = (&row.entity.key, Content::new(own(row)));
-        if self.stage.books().history.said_since(SOURCE, key, &says, asked) {
+        if self
+            .stage
+            .books()
+            .history
+            .said_since(SOURCE, key, &says, asked)
+        {
             return Ok(());
         }
-        Err(format!("a lookup found {key} with what it has not said since it was asked: {says:?}"))
+        Err(format!(
+            "a lookup found {key} with what it has not said since it was asked: {says:?}"
+        ))
     }
 
-    fn is_copy(&self, index: LookedUpIndex, row: &Row, asked: u64, seen: &mut SeenCopies) -> Result<(), String> {
+    fn is_copy(
+        &self,
+        index: LookedUpIndex,
+        row: &Row,
+        asked: u64,
+        seen: &mut SeenCopies,
+    ) -> Result<(), String> {
         let says = own(row);
-        let owner = owner(row).ok_or_else(|| format!("a lookup found a copy of nobody: {row:?}"))?;
+        let owner =
+            owner(row).ok_or_else(|| format!("a lookup found a copy of nobody: {row:?}"))?;
         let books = self.stage.books();
-        let shown: Vec<bool> = books.history.states(SOURCE, &owner).map(|state| index.copied(state) == says).collect();
+        let shown: Vec<bool> = books
+            .history
+            .states(SOURCE, &owner)
+            .map(|state| index.copied(state) == says)
+            .collect();
         let copy: SeenCopy = (index.view(), row.entity.key.clone(), owner);
-        let is_anew = seen.since(&copy).is_some_and(|since| books.history.deleted_since(index.table(), &row.entity.key, since));
+        let is_anew = seen.since(&copy).is_some_and(|since| {
+            books
+                .history
+                .deleted_since(index.table(), &row.entity.key, since)
+        });
         drop(books);
         if is_anew {
             seen.forget(&copy);
         }
         let words = format!("{} of {}", row.entity.key, copy.2);
-        seen.see(copy, asked, &shown).map_err(|wrong| format!("a reader saw in the copy {words} {wrong}: {says:?}"))
+        seen.see(copy, asked, &shown)
+            .map_err(|wrong| format!("a reader saw in the copy {words} {wrong}: {says:?}"))
     }
 }
 
@@ -149,6 +228,7 @@ fn own(row: &Row) -> Properties {
 
 /// The employee that a copy says it is of.
 fn owner(copy: &Row) -> Option<EntityKey> {
-    let [source, pk, rk]: [String; 3] = serde_json::from_str(copy.entity.text("ek_source")?).ok()?;
+    let [source, pk, rk]: [String; 3] =
+        serde_json::from_str(copy.entity.text("ek_source")?).ok()?;
     EntityKey::new(pk, rk).ok().filter(|_| source == SOURCE)
 }

@@ -30,7 +30,11 @@ impl MoveReaders {
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
             let moving = self.stage.books().ledger.moving();
-            let pause = draw.moment(if moving.is_some() { pace.min(AT_ONCE) } else { pace });
+            let pause = draw.moment(if moving.is_some() {
+                pace.min(AT_ONCE)
+            } else {
+                pace
+            });
             if over.run_until_cancelled(sleep(pause)).await.is_none() {
                 return;
             }
@@ -45,18 +49,34 @@ impl MoveReaders {
     async fn find(&self, from: &EntityKey, to: &EntityKey) -> Result<(), String> {
         let asked = self.stage.tick();
         for key in [from, to, from] {
-            let found = self.client.whole(&table_ref(SOURCE), key).await.map_err(|error| fair(&error))?;
+            let found = self
+                .client
+                .whole(&table_ref(SOURCE), key)
+                .await
+                .map_err(|error| fair(&error))?;
             let Some(found) = found else { continue };
             let says = Content::new(content::own(&found.row.entity.properties).collect());
-            if self.stage.books().history.said_since(SOURCE, key, &says, asked) {
+            if self
+                .stage
+                .books()
+                .history
+                .said_since(SOURCE, key, &says, asked)
+            {
                 return Ok(());
             }
-            return Err(format!("a reader found {key} with what it has not said since it asked: {says:?}"));
+            return Err(format!(
+                "a reader found {key} with what it has not said since it asked: {says:?}"
+            ));
         }
         let books = self.stage.books();
-        if books.history.may_be_missed_between((from, to), asked, books.tick()) {
+        if books
+            .history
+            .may_be_missed_between((from, to), asked, books.tick())
+        {
             return Ok(());
         }
-        Err(format!("a reader found nothing under {from}, {to} and {from}, though one of them was there all the time"))
+        Err(format!(
+            "a reader found nothing under {from}, {to} and {from}, though one of them was there all the time"
+        ))
     }
 }

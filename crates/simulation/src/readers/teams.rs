@@ -39,7 +39,11 @@ impl TeamReaders {
         // Those that have gone since are in step when nobody says their names any more.
         let mut known = BTreeSet::new();
         for _ in 0..MOST {
-            if over.run_until_cancelled(sleep(draw.moment(pace))).await.is_none() {
+            if over
+                .run_until_cancelled(sleep(draw.moment(pace)))
+                .await
+                .is_none()
+            {
                 return;
             }
             known.extend(self.teams().map(|row| row.entity.key));
@@ -55,26 +59,39 @@ impl TeamReaders {
     }
 
     fn teams(&self) -> impl Iterator<Item = Row> {
-        self.accounts.rows(self.shape.teams()).into_iter().filter(|row| row.entity.key.rk.as_str() == TEAM)
+        self.accounts
+            .rows(self.shape.teams())
+            .into_iter()
+            .filter(|row| row.entity.key.rk.as_str() == TEAM)
     }
 
     async fn settled(&self, key: &EntityKey) -> Result<(), String> {
         let team = || self.teams().find(|row| row.entity.key == *key);
         let before = team();
-        let told = self.client.settled(&table(self.shape.teams()), key, None).await.map_err(|error| fair(&error))?;
+        let told = self
+            .client
+            .settled(&table(self.shape.teams()), key, None)
+            .await
+            .map_err(|error| fair(&error))?;
         let now = team();
         if !told.in_step || before.map(|row| row.etag) != now.as_ref().map(|row| row.etag.clone()) {
             return Ok(());
         }
         let employees = self.accounts.rows(SOURCE).into_iter();
-        let others = employees.filter(|row| row.entity.key.pk == key.pk && row.entity.key != *key && is_primary(&row.entity.key));
+        let others = employees.filter(|row| {
+            row.entity.key.pk == key.pk && row.entity.key != *key && is_primary(&row.entity.key)
+        });
         for row in others.filter(|row| row.entity.text("ek_view").is_none()) {
-            let said = now.as_ref().filter(|team| self.shape.means(&team.entity, &row.entity.key));
+            let said = now
+                .as_ref()
+                .filter(|team| self.shape.means(&team.entity, &row.entity.key));
             let said = said.and_then(|team| team.entity.text("Name"));
             // Whom a client or a job has just written asks for itself, and has been told nothing yet.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != said && self.is_settled(&row).await? {
-                return Err(format!("a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"));
+                return Err(format!(
+                    "a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"
+                ));
             }
         }
         Ok(())
@@ -83,7 +100,11 @@ impl TeamReaders {
     /// Whether an employee is in step, and still as it was seen. One that has just come back, from an archive or another key, says what it said
     /// when it left until its own job has asked.
     async fn is_settled(&self, row: &Row) -> Result<bool, String> {
-        let told = self.client.settled(&table(SOURCE), &row.entity.key, None).await.map_err(|error| fair(&error))?;
+        let told = self
+            .client
+            .settled(&table(SOURCE), &row.entity.key, None)
+            .await
+            .map_err(|error| fair(&error))?;
         let is_same = |now: &Row| now.entity.key == row.entity.key && now.etag == row.etag;
         Ok(told.in_step && self.accounts.rows(SOURCE).iter().any(is_same))
     }

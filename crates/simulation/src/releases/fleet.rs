@@ -16,7 +16,8 @@ use evenkeel::migrations::MigrationError;
 use evenkeel::model::CatalogOwner;
 use evenkeel::rollout::{self, Current, Means, Watch, receive_by};
 use evenkeel::settings::{
-    EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, Settings, TraceSettings,
+    EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings,
+    PacedAccounts, Settings, TraceSettings,
 };
 use evenkeel::worker::{Mode, RunReport};
 
@@ -41,11 +42,24 @@ impl WorkerFleet {
             migrate: MigrateSettings {
                 auto: true,
                 owner: CatalogOwner::default(),
-                outdated_exit_after: self.releases.as_ref().map(|releases| releases.patience).unwrap_or_default(),
+                outdated_exit_after: self
+                    .releases
+                    .as_ref()
+                    .map(|releases| releases.patience)
+                    .unwrap_or_default(),
             },
-            log: LogSettings { level: "info".to_owned() },
-            traces: TraceSettings { endpoint: None, headers: None, sample_percent: 0 },
-            pace: PaceSettings { accounts: PacedAccounts::None, ceilings: PaceCeilings::AZURE },
+            log: LogSettings {
+                level: "info".to_owned(),
+            },
+            traces: TraceSettings {
+                endpoint: None,
+                headers: None,
+                sample_percent: 0,
+            },
+            pace: PaceSettings {
+                accounts: PacedAccounts::None,
+                ceilings: PaceCeilings::AZURE,
+            },
             sas: Vec::new(),
             events: Arc::default(),
             encryption: EncryptionSettings::default(),
@@ -59,13 +73,17 @@ impl WorkerFleet {
         term: ReleaseWorker,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
-        let Some(releases) = &self.releases else { return Ok(RunReport::default()) };
+        let Some(releases) = &self.releases else {
+            return Ok(RunReport::default());
+        };
         self.stage.stands_still(setup.caller, None);
         let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
         let migrator = self.migrator(&setup.stores, term.release)?;
         let time_and_chance = (setup.clock.as_ref(), setup.chance.as_ref());
         let ready = rollout::persistently(&migrator, &settings.migrate, time_and_chance, |_| {});
-        let Some(prepared) = shutdown.run_until_cancelled(ready).await else { return Ok(RunReport::default()) };
+        let Some(prepared) = shutdown.run_until_cancelled(ready).await else {
+            return Ok(RunReport::default());
+        };
         let prepared = prepared.inspect_err(|error| {
             if cannot_start(error) {
                 self.stage.see(Scene::StartRefused);
@@ -74,24 +92,57 @@ impl WorkerFleet {
         let engine = |catalog: Arc<Catalog>| self.engine(setup, catalog);
         let current = Arc::new(Current::begin(&prepared, catalog, engine, &setup.clock));
         let keys = Arc::clone(&current);
-        let Some(worker) = self.dress(setup, Arc::clone(&current) as _, Arc::new(move |job| keys.forms_of(job))) else {
+        let Some(worker) = self.dress(
+            setup,
+            Arc::clone(&current) as _,
+            Arc::new(move |job| keys.forms_of(job)),
+        ) else {
             return Ok(RunReport::default());
         };
-        self.stage
-            .tell(|| format!("{} works by release {}, generation {}", stage::name(setup.caller), term.release, prepared.record.generation));
+        self.stage.tell(|| {
+            format!(
+                "{} works by release {}, generation {}",
+                stage::name(setup.caller),
+                term.release,
+                prepared.record.generation
+            )
+        });
         let told = |_| {
             self.stage.see(Scene::TakenUp);
-            self.stage.tell(|| format!("{} has taken up another catalog", stage::name(setup.caller)));
+            self.stage
+                .tell(|| format!("{} has taken up another catalog", stage::name(setup.caller)));
         };
         let (stores, clock, chance) = (&setup.stores, &setup.clock, setup.chance.as_ref());
-        let means = Means { stores, settings: &settings, clock, chance, engine: Box::new(engine), told: Box::new(told) };
-        let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
+        let means = Means {
+            stores,
+            settings: &settings,
+            clock,
+            chance,
+            engine: Box::new(engine),
+            told: Box::new(told),
+        };
+        let watch = Watch {
+            means,
+            migrator: &migrator,
+            current: &current,
+            changing: tokio::sync::Mutex::default(),
+        };
         let tells = |recorded: Option<u32>| {
-            self.stage.see(if recorded.is_some() { Scene::Outdated } else { Scene::GoesOn });
+            self.stage.see(if recorded.is_some() {
+                Scene::Outdated
+            } else {
+                Scene::GoesOn
+            });
             self.stage.explain(setup.caller);
             let drained = self.stage.elapsed() + self.fault_plan.settings.drain + DRAIN_GRACE;
-            self.stage.stands_still(setup.caller, recorded.map(|_| drained));
-            self.stage.tell(|| format!("{} has another catalog than the recorded one: {recorded:?}", stage::name(setup.caller)));
+            self.stage
+                .stands_still(setup.caller, recorded.map(|_| drained));
+            self.stage.tell(|| {
+                format!(
+                    "{} has another catalog than the recorded one: {recorded:?}",
+                    stage::name(setup.caller)
+                )
+            });
         };
         tokio::select! {
             biased;
@@ -102,13 +153,25 @@ impl WorkerFleet {
     }
 
     /// Has a worker read its configuration again whenever its host is told to.
-    async fn hangups(&self, watch: &Watch<'_>, setup: &WorkerSetup, slot: Option<usize>) -> Infallible {
+    async fn hangups(
+        &self,
+        watch: &Watch<'_>,
+        setup: &WorkerSetup,
+        slot: Option<usize>,
+    ) -> Infallible {
         if let (Some(releases), Some(slot)) = (&self.releases, slot) {
             for at in releases.told(slot, ConfigNotice::Hangup) {
-                let Some(wait) = at.checked_sub(self.stage.elapsed()) else { continue };
+                let Some(wait) = at.checked_sub(self.stage.elapsed()) else {
+                    continue;
+                };
                 sleep(wait).await;
                 let release = releases.configured(slot, self.stage.elapsed());
-                self.stage.tell(|| format!("{} reads its configuration again: release {release}", stage::name(setup.caller)));
+                self.stage.tell(|| {
+                    format!(
+                        "{} reads its configuration again: release {release}",
+                        stage::name(setup.caller)
+                    )
+                });
                 let taken = Box::pin(rollout::grow(watch, &releases.catalogs[release])).await;
                 if !taken {
                     self.stage.see(Scene::NotTakenUp);
@@ -134,5 +197,8 @@ pub(crate) fn cannot_start<E: std::error::Error + 'static>(error: &E) -> bool {
 
 /// Whether an error says that the record is of another catalog.
 pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. }))
+    matches!(
+        error.downcast_ref(),
+        Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. })
+    )
 }

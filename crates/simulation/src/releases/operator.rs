@@ -25,7 +25,9 @@ const TRIES: u64 = 40;
 impl Play {
     /// Migrates to each release, and backfills.
     pub(crate) async fn releases(&self) {
-        let Some(releases) = &self.fleet.releases else { return };
+        let Some(releases) = &self.fleet.releases else {
+            return;
+        };
         let chance = self.stage.chance(52);
         let draw = Draw(&chance);
         for (to, at) in (1..).zip(&releases.migrates) {
@@ -36,11 +38,21 @@ impl Play {
             }
             self.fleet.migrate(to).await;
             sleep(seconds(draw.magnitude(0.01, 10.0))).await;
-            let known = |table: &&str| releases.catalogs[to].tables.keys().any(|known| known.as_str() == *table);
+            let known = |table: &&str| {
+                releases.catalogs[to]
+                    .tables
+                    .keys()
+                    .any(|known| known.as_str() == *table)
+            };
             for table in SOURCES.into_iter().filter(known) {
                 let json = json!({"op": "backfill", "table": table});
-                if let Err(error) = self.client.put(&json.to_string(), Expectation::Whole("backfill")).await {
-                    self.stage.violated(format!("the client met an error in fair weather: {error}"));
+                if let Err(error) = self
+                    .client
+                    .put(&json.to_string(), Expectation::Whole("backfill"))
+                    .await
+                {
+                    self.stage
+                        .violated(format!("the client met an error in fair weather: {error}"));
                 }
             }
         }
@@ -50,16 +62,23 @@ impl Play {
 impl WorkerFleet {
     /// Records the first catalog, where somebody does so beforehand.
     pub(crate) async fn found(&self, policies: &FaultPolicies) {
-        if self.releases.as_ref().is_some_and(|releases| releases.founded)
+        if self
+            .releases
+            .as_ref()
+            .is_some_and(|releases| releases.founded)
             && let Err(error) = self.up(0, Consent::Additions, policies).await
         {
-            self.stage.violated(format!("the first catalog cannot be recorded in fair weather: {error}"));
+            self.stage.violated(format!(
+                "the first catalog cannot be recorded in fair weather: {error}"
+            ));
         }
     }
 
     /// The last catalog as it is recorded; what is wrong with the record, in words.
     pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
-        let Some(releases) = &self.releases else { return Ok(Arc::clone(&self.catalog)) };
+        let Some(releases) = &self.releases else {
+            return Ok(Arc::clone(&self.catalog));
+        };
         let found = async {
             let migrator = self.migrator(stores, releases.last())?;
             let record = migrator.catalog_record().await?;
@@ -76,18 +95,28 @@ impl WorkerFleet {
 
     /// Migrates to a release; whoever is interrupted begins again.
     async fn migrate(&self, to: usize) {
-        let Some(releases) = &self.releases else { return };
+        let Some(releases) = &self.releases else {
+            return;
+        };
         let mut part = 70_000 + 1_000 * u64::try_from(to).unwrap_or(0);
         for tries in 0..=TRIES {
             part += 2;
-            let injector =
-                Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), OPERATOR, self.stage.chance(part)));
-            let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(part + 1)));
+            let injector = Arc::new(FaultInjector::new(
+                Arc::clone(&self.stage),
+                Arc::clone(&self.fault_plan),
+                OPERATOR,
+                self.stage.chance(part),
+            ));
+            let beside =
+                Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(part + 1)));
             let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.chance(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {
-                FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside }
+                FaultPolicies {
+                    main: Arc::clone(&injector) as _,
+                    abroad: beside,
+                }
             };
             let done = tokio::select! {
                 biased;
@@ -106,24 +135,45 @@ impl WorkerFleet {
             if done {
                 releases.has_migrated(to);
                 self.stage.see(Scene::Migrated);
-                self.stage.tell(|| format!("operator has migrated to release {to}"));
+                self.stage
+                    .tell(|| format!("operator has migrated to release {to}"));
                 return;
             }
             sleep(seconds(3.0)).await;
         }
-        self.stage.violated(format!("release {to} cannot be migrated to in fair weather"));
+        self.stage.violated(format!(
+            "release {to} cannot be migrated to in fair weather"
+        ));
     }
 
     /// Migrates to a release under these faults.
-    pub(crate) async fn up(&self, to: usize, consent: Consent, policies: &FaultPolicies) -> Result<(), MigrationError> {
-        let Some(setup) = self.setup(OPERATOR, None, 0, policies) else { return Ok(()) };
-        Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| self.stage.tell(|| format!("operator: {change}")))).await
+    pub(crate) async fn up(
+        &self,
+        to: usize,
+        consent: Consent,
+        policies: &FaultPolicies,
+    ) -> Result<(), MigrationError> {
+        let Some(setup) = self.setup(OPERATOR, None, 0, policies) else {
+            return Ok(());
+        };
+        Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| {
+            self.stage.tell(|| format!("operator: {change}"))
+        }))
+        .await
     }
 
     pub(super) fn migrator(&self, stores: &Stores, to: usize) -> Result<Migrator, MigrationError> {
-        let catalog = self.releases.as_ref().map_or(&self.catalog, |releases| &releases.catalogs[to]);
+        let catalog = self
+            .releases
+            .as_ref()
+            .map_or(&self.catalog, |releases| &releases.catalogs[to]);
         // Its changes of views are random: they may well lose items.
-        let migrator = Migrator::new(stores.clone(), &self.settings(), Arc::clone(catalog), self.clock())?;
+        let migrator = Migrator::new(
+            stores.clone(),
+            &self.settings(),
+            Arc::clone(catalog),
+            self.clock(),
+        )?;
         Ok(migrator.accepting(AcceptedLosses::Any))
     }
 }

@@ -17,21 +17,36 @@ impl Register {
     /// Takes in the changes of one operation; what is wrong with them, in words.
     pub(crate) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         for change in execution.changes {
-            let ObservedChange::Row { table, key, row } = change else { continue };
+            let ObservedChange::Row { table, key, row } = change else {
+                continue;
+            };
             if table.as_str() != "EvenkeelMigrations" || key.pk.as_str() != "catalog" {
                 continue;
             }
             let name = key.rk.to_string();
-            let Some(row) = row else { return Err(format!("the record of {name} was deleted")) };
+            let Some(row) = row else {
+                return Err(format!("the record of {name} was deleted"));
+            };
             let before = self.rows.insert(name.clone(), row.entity.clone());
             let number = |entity: &Entity| rank(entity.get("Generation"));
             if let Some(before) = before {
                 if number(&row.entity) < number(&before) {
-                    return Err(format!("the record of {name} went back from {before:?} to {:?}", row.entity));
+                    return Err(format!(
+                        "the record of {name} went back from {before:?} to {:?}",
+                        row.entity
+                    ));
                 }
-                let told = |entity: &Entity| ["Generation", "Definition0", "Retired"].map(|name| entity.get(name).cloned());
-                if execution.caller >= WORKERS && name.starts_with("view~") && told(&before) != told(&row.entity) {
-                    return Err(format!("a worker has changed the record of {name} from {before:?} to {:?}", row.entity));
+                let told = |entity: &Entity| {
+                    ["Generation", "Definition0", "Retired"].map(|name| entity.get(name).cloned())
+                };
+                if execution.caller >= WORKERS
+                    && name.starts_with("view~")
+                    && told(&before) != told(&row.entity)
+                {
+                    return Err(format!(
+                        "a worker has changed the record of {name} from {before:?} to {:?}",
+                        row.entity
+                    ));
                 }
             }
         }

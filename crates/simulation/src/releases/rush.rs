@@ -18,7 +18,12 @@ const BUSY: (f64, f64) = (5.0, 90.0);
 
 impl Releases {
     /// Has clients be busy around a migration, mostly the last one, and one host in trouble then, in a part of the seeds.
-    pub(crate) fn rush(&mut self, seed: u64, (main, abroad): (&mut FaultPlan, &mut FaultPlan), steps: &mut [ClientStep]) {
+    pub(crate) fn rush(
+        &mut self,
+        seed: u64,
+        (main, abroad): (&mut FaultPlan, &mut FaultPlan),
+        steps: &mut [ClientStep],
+    ) {
         let chance = chance(seed, 56);
         let draw = Draw(&chance);
         if self.migrates.is_empty() {
@@ -34,40 +39,95 @@ impl Releases {
             main.settings.poll.max = Duration::from_secs(1);
         }
         // A later release would have everything gone through once more.
-        let nth = if draw.happens(0.8) { self.migrates.len() - 1 } else { draw.below(self.migrates.len()) };
+        let nth = if draw.happens(0.8) {
+            self.migrates.len() - 1
+        } else {
+            draw.below(self.migrates.len())
+        };
         let (at, troubled) = (self.migrates[nth], draw.below(main.workers));
         // What only grows is taken up by a worker at work.
         let grows = grows(&self.catalogs[nth], &self.catalogs[nth + 1]);
         let is_cut = draw.happens(if grows { 0.5 } else { 0.75 });
         if is_cut {
-            let refusal = *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]);
+            let refusal = *draw.of(&[
+                OutageKind::Refused,
+                OutageKind::Failing,
+                OutageKind::Busy,
+                OutageKind::Silent,
+            ]);
             // Shortly after this host's last look at the record.
             let start = at.saturating_sub(seconds(draw.0.between(1.0, 5.0)));
             let during = start..start + seconds(draw.magnitude(15.0, 300.0));
-            main.hosts.push(HostSpell { during, slot: troubled, trouble: HostTrouble::Cut(RECORD, refusal) });
+            main.hosts.push(HostSpell {
+                during,
+                slot: troubled,
+                trouble: HostTrouble::Cut(RECORD, refusal),
+            });
             self.reload(troubled, nth, at + seconds(draw.magnitude(10.0, 300.0)));
         } else {
             let start = at.saturating_sub(seconds(draw.magnitude(10.0, 30.0)));
             let during = start..start + seconds(draw.magnitude(60.0, 240.0));
-            main.hosts.push(HostSpell::slow(during, troubled, draw.magnitude(1.0, 6.0), &draw));
+            main.hosts.push(HostSpell::slow(
+                during,
+                troubled,
+                draw.magnitude(1.0, 6.0),
+                &draw,
+            ));
             let off = seconds(draw.magnitude(0.1, 10.0));
-            self.reload(troubled, nth, if grows { at.saturating_sub(off) } else { at + off });
+            self.reload(
+                troubled,
+                nth,
+                if grows {
+                    at.saturating_sub(off)
+                } else {
+                    at + off
+                },
+            );
         }
         abroad.hosts.clone_from(&main.hosts);
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
             // What does not only grow is taken up after it is recorded, and noticed.
-            self.reload(slot, nth, if grows { at.saturating_sub(off) } else { at + seconds(5.0) + off });
+            self.reload(
+                slot,
+                nth,
+                if grows {
+                    at.saturating_sub(off)
+                } else {
+                    at + seconds(5.0) + off
+                },
+            );
         }
-        crowd(&draw, (at, if is_cut { [BUSY, (1.0, 12.0)] } else { [BUSY, (30.0, 10.0)] }), draw.magnitude(0.3, 1.0), steps);
+        crowd(
+            &draw,
+            (
+                at,
+                if is_cut {
+                    [BUSY, (1.0, 12.0)]
+                } else {
+                    [BUSY, (30.0, 10.0)]
+                },
+            ),
+            draw.magnitude(0.3, 1.0),
+            steps,
+        );
         let spells = main.hosts.iter().map(|spell| spell.during.end);
-        main.storm = main.storm.max(steps.iter().map(|step| step.at).chain(spells).max().unwrap_or_default());
+        main.storm = main.storm.max(
+            steps
+                .iter()
+                .map(|step| step.at)
+                .chain(spells)
+                .max()
+                .unwrap_or_default(),
+        );
     }
 
     /// Has a host be reloaded with a release at this time.
     fn reload(&mut self, slot: usize, nth: usize, at: Duration) {
         let arrives = &mut self.arrives[slot];
-        let earlier = nth.checked_sub(1).map_or(Duration::ZERO, |nth| arrives[nth].0);
+        let earlier = nth
+            .checked_sub(1)
+            .map_or(Duration::ZERO, |nth| arrives[nth].0);
         let at = at.max(earlier);
         arrives[nth] = (at, ConfigNotice::Hangup);
         for (later, _) in &mut arrives[nth + 1..] {
@@ -78,16 +138,32 @@ impl Releases {
 
 /// Whether one catalog only adds to another.
 fn grows(from: &Catalog, to: &Catalog) -> bool {
-    let same_views = from.views.iter().all(|(name, view)| to.views.get(name).is_some_and(|other| other.definition() == view.definition()));
+    let same_views = from.views.iter().all(|(name, view)| {
+        to.views
+            .get(name)
+            .is_some_and(|other| other.definition() == view.definition())
+    });
     same_views && from.tables == to.tables && from.spread == to.spread
 }
 
 /// Moves a share of what the client does to a moment and the time after it.
-fn crowd(draw: &Draw<'_>, (at, around): (Duration, [(f64, f64); 2]), share: f64, steps: &mut [ClientStep]) {
+fn crowd(
+    draw: &Draw<'_>,
+    (at, around): (Duration, [(f64, f64); 2]),
+    share: f64,
+    steps: &mut [ClientStep],
+) {
     // Messages follow departments in the order of their changes.
-    let fixed: BTreeSet<usize> = steps.iter().filter(|step| is_about_departments(&step.action)).map(|step| step.step_group).collect();
+    let fixed: BTreeSet<usize> = steps
+        .iter()
+        .filter(|step| is_about_departments(&step.action))
+        .map(|step| step.step_group)
+        .collect();
     let mut moved: BTreeMap<usize, (Duration, Duration)> = BTreeMap::new();
-    for step in steps.iter().filter(|step| !fixed.contains(&step.step_group)) {
+    for step in steps
+        .iter()
+        .filter(|step| !fixed.contains(&step.step_group))
+    {
         moved.entry(step.step_group).or_insert_with(|| {
             let (from, to) = *draw.of(&around);
             let then = (at + seconds(draw.0.between(0.0, from + to))).saturating_sub(seconds(from));
@@ -103,5 +179,8 @@ fn crowd(draw: &Draw<'_>, (at, around): (Duration, [(f64, f64); 2]), share: f64,
 }
 
 fn is_about_departments(action: &ClientAction) -> bool {
-    matches!(action, ClientAction::Merge(DEPARTMENTS, _) | ClientAction::Remove(DEPARTMENTS, _))
+    matches!(
+        action,
+        ClientAction::Merge(DEPARTMENTS, _) | ClientAction::Remove(DEPARTMENTS, _)
+    )
 }

@@ -7,7 +7,9 @@ use crate::placement::Placement;
 use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
-use evenkeel::catalog::{Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeEntity, TableRef, TargetRef, View};
+use evenkeel::catalog::{
+    Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeEntity, TableRef, TargetRef, View,
+};
 
 /// The most catalogs of a seed.
 const MOST: usize = 4;
@@ -46,15 +48,45 @@ impl Release {
         match self {
             Self::Company(shape) => {
                 let apart = shape.apart;
-                let company::Shape { former_index, chain, lists, near, sets, groups, anew, .. } = shape;
+                let company::Shape {
+                    former_index,
+                    chain,
+                    lists,
+                    near,
+                    sets,
+                    groups,
+                    anew,
+                    ..
+                } = shape;
                 let near = Some(near).filter(|_| !apart);
-                [Some(former_index), Some(chain), Some(lists), near, Some(sets), Some(groups), Some(anew)].into_iter().flatten().collect()
+                [
+                    Some(former_index),
+                    Some(chain),
+                    Some(lists),
+                    near,
+                    Some(sets),
+                    Some(groups),
+                    Some(anew),
+                ]
+                .into_iter()
+                .flatten()
+                .collect()
             }
             Self::Patterns(shape) => {
                 let wide = shape.is_wide();
                 let [lists, near, groups, skilled, ranges, anew] = shape.parts();
                 let ranges = Some(ranges).filter(|_| !wide);
-                [Some(lists), Some(near), Some(groups), Some(skilled), ranges, Some(anew)].into_iter().flatten().collect()
+                [
+                    Some(lists),
+                    Some(near),
+                    Some(groups),
+                    Some(skilled),
+                    ranges,
+                    Some(anew),
+                ]
+                .into_iter()
+                .flatten()
+                .collect()
             }
         }
     }
@@ -98,7 +130,9 @@ impl Release {
         for _ in 0..=draw.below(2) {
             let mut parts = self.parts();
             let anew = parts.pop();
-            let candidates: Vec<usize> = (0..parts.len()).filter(|part| *parts[*part] != adds).collect();
+            let candidates: Vec<usize> = (0..parts.len())
+                .filter(|part| *parts[*part] != adds)
+                .collect();
             if !candidates.is_empty() && (adds || draw.happens(0.7)) {
                 *parts[*draw.of(&candidates)] = adds;
             } else if let Some(anew) = anew {
@@ -115,9 +149,17 @@ impl ReleasesShape {
         let chance = chance(seed, 50);
         let draw = Draw(&chance);
         let count = 2 + draw.below(MOST - 1);
-        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::PatternsShape::of(seed)) };
+        let first = if draw.happens(0.5) {
+            Release::Company(company)
+        } else {
+            Release::Patterns(patterns::PatternsShape::of(seed))
+        };
         let first = if Draw(&self::chance(seed, 57)).happens(CROWDED) {
-            Release::Company(company::Shape { crowd: true, last_writer: true, ..company })
+            Release::Company(company::Shape {
+                crowd: true,
+                last_writer: true,
+                ..company
+            })
         } else {
             first
         };
@@ -134,12 +176,17 @@ impl ReleasesShape {
         } else if rushes && draw.happens(GROWS) {
             releases[count - 1] = releases[count - 2].grown(&draw);
         }
-        Self { releases, count, rushes }
+        Self {
+            releases,
+            count,
+            rushes,
+        }
     }
 
     /// Whether a release falls into the busiest hour.
     pub(crate) const fn rushes(&self) -> bool {
-        self.rushes || matches!(self.releases[self.count - 1], Release::Patterns(shape) if shape.is_restless())
+        self.rushes
+            || matches!(self.releases[self.count - 1], Release::Patterns(shape) if shape.is_restless())
     }
 
     /// How many catalogs there are.
@@ -156,7 +203,9 @@ impl ReleasesShape {
         match self.releases[0] {
             Release::Company(_) => self.releases[0].setting(),
             Release::Patterns(shape) => {
-                let ranges = self.each().any(|release| matches!(release, Release::Patterns(shape) if shape.has_ranges()));
+                let ranges = self.each().any(
+                    |release| matches!(release, Release::Patterns(shape) if shape.has_ranges()),
+                );
                 Setting::Patterns(shape.with_ranges(ranges))
             }
         }
@@ -169,12 +218,17 @@ impl ReleasesShape {
 
     /// The last catalog.
     pub(crate) fn last_catalog(&self) -> Catalog {
-        spread(self.last().catalog(), self.releases[self.count - 1].placement())
+        spread(
+            self.last().catalog(),
+            self.releases[self.count - 1].placement(),
+        )
     }
 
     /// Each of the catalogs.
     pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
-        self.each().map(|release| Arc::new(spread(release.setting().catalog(), release.placement()))).collect()
+        self.each()
+            .map(|release| Arc::new(spread(release.setting().catalog(), release.placement())))
+            .collect()
     }
 }
 
@@ -185,8 +239,16 @@ fn add_ranges(releases: &mut [Release; MOST], count: usize) {
             && !shape.is_wide()
         {
             let last = nth + 1 == count;
-            let before = if let Release::Patterns(before) = releases[nth.saturating_sub(1)] { before } else { shape };
-            releases[nth] = Release::Patterns(if last { before } else { shape }.with_ranges(last).with_restless_teams());
+            let before = if let Release::Patterns(before) = releases[nth.saturating_sub(1)] {
+                before
+            } else {
+                shape
+            };
+            releases[nth] = Release::Patterns(
+                if last { before } else { shape }
+                    .with_ranges(last)
+                    .with_restless_teams(),
+            );
         }
     }
 }
@@ -197,7 +259,11 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
     let chance = chance(seed, 55);
     let draw = Draw(&chance);
     let spreads = draw.happens(0.5);
-    let mut placement = if spreads { *draw.of(&[Placement::Both, Placement::Usual, Placement::Main]) } else { Placement::Usual };
+    let mut placement = if spreads {
+        *draw.of(&[Placement::Both, Placement::Usual, Placement::Main])
+    } else {
+        Placement::Usual
+    };
     for release in releases {
         *release.placed() = placement;
         if spreads && draw.happens(0.7) {
@@ -208,8 +274,10 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
 
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
-    let home = |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
-    let target = |target: &mut TargetRef| target.accounts = placement.accounts(target.table.as_str());
+    let home =
+        |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
+    let target =
+        |target: &mut TargetRef| target.accounts = placement.accounts(target.table.as_str());
     for (name, table) in std::mem::take(&mut catalog.tables) {
         let mut table = TargetRef::from(table);
         target(&mut table);
@@ -219,7 +287,10 @@ fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
             catalog.tables.insert(name, table.first());
         }
     }
-    catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
+    catalog.wide = std::mem::take(&mut catalog.wide)
+        .into_iter()
+        .map(|mut table| (home(&mut table), table).1)
+        .collect();
     for view in catalog.views.values_mut() {
         let mut moved = View::clone(view);
         home(&mut moved.source);
@@ -229,9 +300,21 @@ fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
             table
         });
         moved.kind = match moved.form() {
-            Form::BlobLists(lists) => BlobLists { accounts: placement.accounts(lists.container.as_str()), ..lists.clone() }.into(),
-            Form::Values(large) => LargeEntity { account: abroad(), ..large.clone() }.into(),
-            Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Documents(_) => moved.kind,
+            Form::BlobLists(lists) => BlobLists {
+                accounts: placement.accounts(lists.container.as_str()),
+                ..lists.clone()
+            }
+            .into(),
+            Form::Values(large) => LargeEntity {
+                account: abroad(),
+                ..large.clone()
+            }
+            .into(),
+            Form::Copies { .. }
+            | Form::Lists { .. }
+            | Form::Properties { .. }
+            | Form::Claims(_)
+            | Form::Documents(_) => moved.kind,
         };
         *view = Arc::new(moved);
     }

@@ -43,18 +43,41 @@ pub(crate) struct Releases {
 
 impl Releases {
     /// Those of a seed. Most are put into force in the midst of what the client does.
-    pub(crate) fn of(seed: u64, fault_plan: &FaultPlan, shape: &ReleasesShape, steps: &[ClientStep]) -> Self {
+    pub(crate) fn of(
+        seed: u64,
+        fault_plan: &FaultPlan,
+        shape: &ReleasesShape,
+        steps: &[ClientStep],
+    ) -> Self {
         let chance = chance(seed, 51);
         let draw = Draw(&chance);
-        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, fault_plan, steps)).collect();
+        let mut migrates: Vec<Duration> = (1..shape.count())
+            .map(|_| moment(&draw, fault_plan, steps))
+            .collect();
         migrates.sort_unstable();
         let arrives = [(); HOSTS].map(|()| {
             let mut last = Duration::ZERO;
             let arrives = migrates.iter().map(|at| {
-                let off = seconds(if draw.happens(0.6) { draw.magnitude(0.02, 5.0) } else { draw.magnitude(1.0, 120.0) });
-                let at = if draw.happens(0.4) { at.saturating_sub(off) } else { *at + off };
+                let off = seconds(if draw.happens(0.6) {
+                    draw.magnitude(0.02, 5.0)
+                } else {
+                    draw.magnitude(1.0, 120.0)
+                });
+                let at = if draw.happens(0.4) {
+                    at.saturating_sub(off)
+                } else {
+                    *at + off
+                };
                 last = last.max(at.min(fault_plan.storm));
-                (last, *draw.of(&[ConfigNotice::Hangup, ConfigNotice::Hangup, ConfigNotice::Restart, ConfigNotice::Nothing]))
+                (
+                    last,
+                    *draw.of(&[
+                        ConfigNotice::Hangup,
+                        ConfigNotice::Hangup,
+                        ConfigNotice::Restart,
+                        ConfigNotice::Nothing,
+                    ]),
+                )
             });
             arrives.collect()
         });
@@ -86,13 +109,26 @@ impl Releases {
 
     /// The catalog that a host's configuration has now: at most one ahead of the operator.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
-        let arrived = self.arrives.get(slot).into_iter().flatten().filter(|(at, _)| *at <= now).count();
-        arrived.min(self.migrated().wrapping_add(1)).min(self.last())
+        let arrived = self
+            .arrives
+            .get(slot)
+            .into_iter()
+            .flatten()
+            .filter(|(at, _)| *at <= now)
+            .count();
+        arrived
+            .min(self.migrated().wrapping_add(1))
+            .min(self.last())
     }
 
     /// When a host's worker is told of another configuration in this way.
     pub(super) fn told(&self, slot: usize, how: ConfigNotice) -> impl Iterator<Item = Duration> {
-        self.arrives.get(slot).into_iter().flatten().filter(move |(_, told)| *told == how).map(|(at, _)| *at)
+        self.arrives
+            .get(slot)
+            .into_iter()
+            .flatten()
+            .filter(move |(_, told)| *told == how)
+            .map(|(at, _)| *at)
     }
 
     /// When a host's worker is restarted.
@@ -107,6 +143,10 @@ fn moment(draw: &Draw<'_>, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Dura
         return draw.moment(fault_plan.storm);
     }
     let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.02, 5.0)));
-    let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
+    let at = if draw.happens(0.5) {
+        busy.saturating_sub(off)
+    } else {
+        busy + off
+    };
     at.min(fault_plan.storm)
 }

@@ -18,7 +18,11 @@ async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
         .zip(rows)
         .map(|(found, rk)| {
             let found = found.unwrap();
-            assert!(found.as_ref().is_none_or(|row| row.entity.key == key(rk) && row.entity.text("Name") == Some(rk)));
+            assert!(
+                found.as_ref().is_none_or(
+                    |row| row.entity.key == key(rk) && row.entity.text("Name") == Some(rk)
+                )
+            );
             found.is_some()
         })
         .collect()
@@ -41,7 +45,10 @@ async fn what_is_read_in_one_breath_is_one_range() {
     let stage = Stage::calm().await;
     stage.have(names(0..20)).await;
     let start = Instant::now();
-    assert_eq!(read(&stage, &names(10..30)).await, [[true; 10], [false; 10]].concat());
+    assert_eq!(
+        read(&stage, &names(10..30)).await,
+        [[true; 10], [false; 10]].concat()
+    );
     assert_eq!(start.elapsed(), LATENCY);
     assert_eq!(stage.sent(), ["Query of 40"]);
 }
@@ -57,7 +64,11 @@ async fn two_that_read_one_row_share_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_sent_after_it_was_asked_for() {
-    let stage = Stage::with(|_| FaultDecision::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) }).await;
+    let stage = Stage::with(|_| FaultDecision::AnswerLate {
+        answers: LATENCY,
+        patience: Duration::from_mins(1),
+    })
+    .await;
     let rows = names(0..9);
     let early = join_all(rows.iter().map(|rk| stage.get(rk)));
     let late = async {
@@ -66,7 +77,10 @@ async fn a_read_is_sent_after_it_was_asked_for() {
         stage.get("r05").await.unwrap()
     };
     let (early, late) = join(early, late).await;
-    assert!(early[5].as_ref().unwrap().is_none(), "executed before the row was there");
+    assert!(
+        early[5].as_ref().unwrap().is_none(),
+        "executed before the row was there"
+    );
     assert!(late.is_some());
 }
 
@@ -77,14 +91,25 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
     let far: Vec<String> = (0..10).map(|n| format!("r{:03}", n * 100)).collect();
     assert_eq!(read(&stage, &far).await, [true; 10]);
     let sent = stage.sent();
-    assert_eq!(sent[..2], ["Query of 20", "Query of 18"], "at most two rows for each that was asked for");
+    assert_eq!(
+        sent[..2],
+        ["Query of 20", "Query of 18"],
+        "at most two rows for each that was asked for"
+    );
     assert_eq!(sent[2..], vec!["Get Entity"; 8]);
     for _ in 0..6 {
         read(&stage, &far).await;
     }
     assert_eq!(stage.sent(), vec!["Get Entity"; 60]);
     read(&stage, &far).await;
-    assert_eq!(stage.sent().iter().filter(|sent| sent.starts_with("Query")).count(), 2);
+    assert_eq!(
+        stage
+            .sent()
+            .iter()
+            .filter(|sent| sent.starts_with("Query"))
+            .count(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,10 +117,16 @@ async fn keys_in_a_few_places_are_a_range_each() {
     let stage = Stage::calm().await;
     stage.have((0..1_000).map(|n| format!("r{n:03}"))).await;
     let near = |from: usize, keys| (from..from + keys).map(|n| format!("r{n:03}"));
-    let rows: Vec<String> = near(0, 2).chain(near(400, 20)).chain(near(900, 38)).collect();
+    let rows: Vec<String> = near(0, 2)
+        .chain(near(400, 20))
+        .chain(near(900, 38))
+        .collect();
     for _ in 0..3 {
         assert_eq!(read(&stage, &rows).await, [true; 60]);
-        assert_eq!(stage.sent(), ["Query of 120", "Query of 116", "Query of 76"]);
+        assert_eq!(
+            stage.sent(),
+            ["Query of 120", "Query of 116", "Query of 76"]
+        );
     }
 }
 
@@ -104,17 +135,27 @@ async fn neighbours_leave_together_where_more_wait_than_a_batch_takes() {
     let stage = Stage::calm().await;
     stage.have((0..3_000).map(|n| format!("r{n:04}"))).await;
     // Ten batch jobs of a hundred keys each, by turns.
-    let rows: Vec<String> = (0..1_000).map(|n| format!("r{:04}", (n % 10) * 300 + n / 10)).collect();
+    let rows: Vec<String> = (0..1_000)
+        .map(|n| format!("r{:04}", (n % 10) * 300 + n / 10))
+        .collect();
     assert_eq!(read(&stage, &rows).await, [true; 1_000]);
     assert_eq!(stage.sent(), vec!["Query of 200"; 10]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
-    let stage = Stage::with(|_| FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })).await;
-    for (result, rk) in join_all(names(0..5).iter().map(|rk| stage.get(rk))).await.into_iter().zip(names(0..5)) {
+    let stage =
+        Stage::with(|_| FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })).await;
+    for (result, rk) in join_all(names(0..5).iter().map(|rk| stage.get(rk)))
+        .await
+        .into_iter()
+        .zip(names(0..5))
+    {
         let error = result.unwrap_err();
-        assert_eq!((error.class, error.operation), (ErrorClass::Throttled { retry_after: None }, "Get Entity"));
+        assert_eq!(
+            (error.class, error.operation),
+            (ErrorClass::Throttled { retry_after: None }, "Get Entity")
+        );
         assert_eq!(error.subject.what, What::Entity(table(), key(&rk)));
     }
     assert_eq!(stage.sent(), ["Query of 10"]);
@@ -131,9 +172,16 @@ async fn what_a_range_is_refused_a_point_read_tells() {
     assert_eq!(read(&stage, &names(0..3)).await, [true, true, false]);
     let elsewhere = TableName::new("Elsewhere").unwrap();
     let (one, two) = (key("a"), key("b"));
-    let (one, two) = join(stage.tables.get(&elsewhere, &one, None), stage.tables.get(&elsewhere, &two, None)).await;
+    let (one, two) = join(
+        stage.tables.get(&elsewhere, &one, None),
+        stage.tables.get(&elsewhere, &two, None),
+    )
+    .await;
     for error in [one.unwrap_err(), two.unwrap_err()] {
-        assert_eq!((error.class, error.operation), (ErrorClass::NotFound(Missing::Container), "Get Entity"));
+        assert_eq!(
+            (error.class, error.operation),
+            (ErrorClass::NotFound(Missing::Container), "Get Entity")
+        );
     }
 }
 
@@ -142,12 +190,27 @@ async fn projections_are_read_alone() {
     let stage = Stage::calm().await;
     let (table, select) = (table(), ["Name".to_owned()]);
     let keys: Vec<_> = names(0..4).iter().map(|rk| key(rk)).collect();
-    join_all(keys.iter().map(|key| stage.tables.get(&table, key, Some(&select)))).await;
+    join_all(
+        keys.iter()
+            .map(|key| stage.tables.get(&table, key, Some(&select))),
+    )
+    .await;
     assert_eq!(stage.sent(), vec!["Get Entity"; 4]);
 }
 
 /// Row keys of ten kinds, each with a number.
-const SHAPES: [&str; 10] = ["row", "dept ", "O'Brien", "50%", "Müller", "부서", "\u{1f600}", "a'b %ü", "\u{20bb7}한", "+&;="];
+const SHAPES: [&str; 10] = [
+    "row",
+    "dept ",
+    "O'Brien",
+    "50%",
+    "Müller",
+    "부서",
+    "\u{1f600}",
+    "a'b %ü",
+    "\u{20bb7}한",
+    "+&;=",
+];
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_every_kind_are_read_by_one_range_and_what_is_absent_is_absent() {
@@ -186,7 +249,14 @@ async fn an_empty_range_of_quoted_keys_is_believed_after_one_of_its_keys_is_abse
     assert_eq!(stage.sent(), ["Query of 20", "Get Entity"]);
     // A range that returned a row proves that the store reads such filters.
     stage.have(rows[..1].to_vec()).await;
-    assert_eq!(read(&stage, &rows).await.iter().filter(|found| **found).count(), 1);
+    assert_eq!(
+        read(&stage, &rows)
+            .await
+            .iter()
+            .filter(|found| **found)
+            .count(),
+        1
+    );
     stage.sent();
     let others: Vec<String> = (0..10).map(|n| format!("P'{n}")).collect();
     assert_eq!(read(&stage, &others).await, [false; 10]);
@@ -199,7 +269,10 @@ async fn a_store_that_misreads_a_filter_is_asked_for_single_rows_from_then_on() 
     let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
     stage.have(rows.clone()).await;
     assert_eq!(read(&stage, &rows).await, [true; 10]);
-    assert_eq!(stage.sent()[..3], ["Query of 20", "Get Entity", "Query of 20"]);
+    assert_eq!(
+        stage.sent()[..3],
+        ["Query of 20", "Get Entity", "Query of 20"]
+    );
     assert_eq!(read(&stage, &rows).await, [true; 10]);
     assert_eq!(stage.sent(), vec!["Get Entity"; 10]);
     // Other keys are still read by ranges.

@@ -77,21 +77,27 @@ fn ops() -> impl Strategy<Value = Vec<Vec<CallerOp>>> {
     let version = prop_oneof![1 => Just(Version::Any), 3 => Just(Version::Known)];
     let patience = prop_oneof![9 => Just(60_000_u64), 1 => 0..15_u64];
     let pause = prop_oneof![3 => Just(0_u64), 1 => 0..12_u64];
-    let op = (verb, 0..ROWS, version, pause, patience).prop_map(|(verb, row, version, pause, patience)| CallerOp {
-        verb,
-        row,
-        version,
-        pause,
-        patience,
-    });
+    let op = (verb, 0..ROWS, version, pause, patience).prop_map(
+        |(verb, row, version, pause, patience)| CallerOp {
+            verb,
+            row,
+            version,
+            pause,
+            patience,
+        },
+    );
     prop::collection::vec(prop::collection::vec(op, 1..4), 2..8)
 }
 
 fn faults() -> impl Strategy<Value = Vec<FaultDecision>> {
-    let late =
-        (0..20_u64).prop_map(|ms| FaultDecision::AnswerLate { answers: Duration::from_millis(ms), patience: Duration::from_mins(1) });
-    let slow =
-        (0..20_u64).prop_map(|ms| FaultDecision::Delayed { arrives: Duration::from_millis(ms), patience: Duration::from_millis(15) });
+    let late = (0..20_u64).prop_map(|ms| FaultDecision::AnswerLate {
+        answers: Duration::from_millis(ms),
+        patience: Duration::from_mins(1),
+    });
+    let slow = (0..20_u64).prop_map(|ms| FaultDecision::Delayed {
+        arrives: Duration::from_millis(ms),
+        patience: Duration::from_millis(15),
+    });
     let verdict = prop_oneof![
         8 => late,
         2 => slow,
@@ -126,9 +132,13 @@ fn outcome_of<T>(result: Result<T, StoreError>, done: impl FnOnce(T) -> Outcome)
 }
 
 /// Runs callers side by side. Returns the events of each row, and the most operations in one transaction.
-async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap<u8, Vec<Event>>, usize) {
+async fn run(
+    callers: &[Vec<CallerOp>],
+    faults: Vec<FaultDecision>,
+) -> (BTreeMap<u8, Vec<Event>>, usize) {
     let turn = AtomicUsize::new(0);
-    let stage = Stage::with(move |_| faults[turn.fetch_add(1, Ordering::Relaxed) % faults.len()]).await;
+    let stage =
+        Stage::with(move |_| faults[turn.fetch_add(1, Ordering::Relaxed) % faults.len()]).await;
     let (tick, values) = (AtomicU64::new(0), AtomicU64::new(0));
     let now = || tick.fetch_add(1, Ordering::Relaxed);
     let events = Mutex::new(BTreeMap::<u8, Vec<Event>>::new());
@@ -141,8 +151,14 @@ async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap
                 let rk = op.row.to_string();
                 let value = i32::try_from(values.fetch_add(1, Ordering::Relaxed)).unwrap();
                 let entity = Entity::new(key(&rk)).with("V", value);
-                let etag = known.get(&op.row).filter(|_| op.version == Version::Known).cloned();
-                let at = etag.as_ref().filter(|_| matches!(op.verb, Verb::Replace | Verb::Delete)).map(ToString::to_string);
+                let etag = known
+                    .get(&op.row)
+                    .filter(|_| op.version == Version::Known)
+                    .cloned();
+                let at = etag
+                    .as_ref()
+                    .filter(|_| matches!(op.verb, Verb::Replace | Verb::Delete))
+                    .map(ToString::to_string);
                 let condition = etag.map_or(IfMatch::Any, IfMatch::Matches);
                 let operation = match op.verb {
                     Verb::Insert | Verb::Read => TableOperation::Insert(entity),
@@ -165,8 +181,20 @@ async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap
                     known.insert(op.row, ETag::new(etag.as_str()).unwrap());
                 }
                 let answered = (outcome != Outcome::Unknown).then(now);
-                let event = Event { verb: op.verb, at, value, called, answered, outcome };
-                events.lock().unwrap().entry(op.row).or_default().push(event);
+                let event = Event {
+                    verb: op.verb,
+                    at,
+                    value,
+                    called,
+                    answered,
+                    outcome,
+                };
+                events
+                    .lock()
+                    .unwrap()
+                    .entry(op.row)
+                    .or_default()
+                    .push(event);
             }
         }
     };
@@ -174,14 +202,30 @@ async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap
     // Late requests arrive; then every row is looked at.
     sleep(Duration::from_mins(2)).await;
     stage.world.settle();
-    let rows: BTreeMap<Key, Row> = stage.world.rows(&table()).into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
+    let rows: BTreeMap<Key, Row> = stage
+        .world
+        .rows(&table())
+        .into_iter()
+        .map(|row| (row.entity.key.rk.clone(), row))
+        .collect();
     let mut events = events.into_inner().unwrap();
     for (row, events) in &mut events {
         let outcome = found(rows.get(&Key::new(row.to_string()).unwrap()));
-        events.push(Event { verb: Verb::Read, at: None, value: 0, called: now(), answered: Some(now()), outcome });
+        events.push(Event {
+            verb: Verb::Read,
+            at: None,
+            value: 0,
+            called: now(),
+            answered: Some(now()),
+            outcome,
+        });
     }
     assert_eq!(stage.tables.queues_in_use(), 0);
-    let largest = stage.sent().iter().filter_map(|sent| sent.strip_prefix("Transaction of ")?.parse().ok()).max();
+    let largest = stage
+        .sent()
+        .iter()
+        .filter_map(|sent| sent.strip_prefix("Transaction of ")?.parse().ok())
+        .max();
     (events, largest.unwrap_or(1))
 }
 
@@ -199,7 +243,9 @@ fn after(event: &Event, state: &State) -> Option<State> {
     let refusal = match (event.verb, state) {
         (Verb::Insert, Some(_)) => Some(ErrorClass::Conflict),
         (Verb::Replace | Verb::Delete, None) => Some(ErrorClass::NotFound(Missing::Item)),
-        (Verb::Replace | Verb::Delete, Some(row)) if !at_etag(row) => Some(ErrorClass::Precondition),
+        (Verb::Replace | Verb::Delete, Some(row)) if !at_etag(row) => {
+            Some(ErrorClass::Precondition)
+        }
         _ => None,
     };
     match (&event.outcome, refusal) {
@@ -209,7 +255,9 @@ fn after(event: &Event, state: &State) -> Option<State> {
         (Outcome::Deleted, None) => Some(None),
         (Outcome::Found(None), None) => state.is_none().then_some(None),
         (Outcome::Found(Some((etag, value))), None) => match state {
-            Some((known, there)) if there == value && known.as_ref().is_none_or(|known| known == etag) => {
+            Some((known, there))
+                if there == value && known.as_ref().is_none_or(|known| known == etag) =>
+            {
                 Some(Some((Some(etag.clone()), *value)))
             }
             _ => None,
@@ -232,18 +280,32 @@ fn explained(events: &[Event], done: u64, state: &State) -> bool {
     let may_be_next = |at: usize| {
         (0..events.len())
             .filter(|other| left(*other) && *other != at)
-            .all(|other| events[other].answered.is_none_or(|answered| answered > events[at].called))
+            .all(|other| {
+                events[other]
+                    .answered
+                    .is_none_or(|answered| answered > events[at].called)
+            })
     };
-    (0..events.len()).filter(|at| left(*at) && may_be_next(*at)).any(|at| {
-        let event = &events[at];
-        let now = done | (1 << at);
-        let never = matches!(event.outcome, Outcome::Unknown | Outcome::Nothing) && explained(events, now, state);
-        never || (event.outcome != Outcome::Nothing && after(event, state).is_some_and(|state| explained(events, now, &state)))
-    })
+    (0..events.len())
+        .filter(|at| left(*at) && may_be_next(*at))
+        .any(|at| {
+            let event = &events[at];
+            let now = done | (1 << at);
+            let never = matches!(event.outcome, Outcome::Unknown | Outcome::Nothing)
+                && explained(events, now, state);
+            never
+                || (event.outcome != Outcome::Nothing
+                    && after(event, state).is_some_and(|state| explained(events, now, &state)))
+        })
 }
 
 fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(run)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(run)
 }
 
 proptest! {
@@ -260,20 +322,41 @@ proptest! {
 
 #[test]
 fn the_search_finds_what_cannot_be() {
-    let event = |verb, value, called, answered, outcome| Event { verb, at: None, value, called, answered: Some(answered), outcome };
+    let event = |verb, value, called, answered, outcome| Event {
+        verb,
+        at: None,
+        value,
+        called,
+        answered: Some(answered),
+        outcome,
+    };
     let wrote = |etag: &str| Outcome::Wrote(etag.to_owned());
     let insert = event(Verb::Insert, 1, 0, 3, wrote("1"));
     let side_by_side = event(Verb::Read, 0, 1, 2, Outcome::Found(None));
     let afterwards = event(Verb::Read, 0, 4, 5, Outcome::Found(None));
     assert!(explained(&[insert.clone(), side_by_side], 0, &None));
-    assert!(!explained(&[insert.clone(), afterwards], 0, &None), "a read that misses what was answered before it was asked");
+    assert!(
+        !explained(&[insert.clone(), afterwards], 0, &None),
+        "a read that misses what was answered before it was asked"
+    );
     let again = event(Verb::Insert, 2, 4, 5, wrote("2"));
-    assert!(!explained(&[insert, again], 0, &None), "an insert over a row");
+    assert!(
+        !explained(&[insert, again], 0, &None),
+        "an insert over a row"
+    );
 }
 
 #[test]
 fn the_callers_of_this_test_meet_in_transactions() {
-    let insert = |row| vec![CallerOp { verb: Verb::Insert, row, version: Version::Any, pause: 0, patience: 60_000 }];
+    let insert = |row| {
+        vec![CallerOp {
+            verb: Verb::Insert,
+            row,
+            version: Version::Any,
+            pause: 0,
+            patience: 60_000,
+        }]
+    };
     let callers: Vec<_> = (0..ROWS).map(insert).collect();
     let (_, largest) = in_virtual_time(run(&callers, vec![FaultDecision::Execute]));
     assert_eq!(largest, 4);

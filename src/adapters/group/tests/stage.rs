@@ -17,7 +17,10 @@ use crate::ports::{Page, Query, StoreError, TableOperation, TablePage, TableStor
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 /// An answer that takes its time.
-pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) };
+pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate {
+    answers: LATENCY,
+    patience: Duration::from_mins(1),
+};
 
 struct By<F>(F);
 
@@ -62,7 +65,9 @@ impl Watched {
     }
 
     fn writing<'a>(&self, operations: impl Iterator<Item = &'a TableOperation>) -> Writing<'_> {
-        let keys: Vec<EntityKey> = operations.map(|operation| operation.key().clone()).collect();
+        let keys: Vec<EntityKey> = operations
+            .map(|operation| operation.key().clone())
+            .collect();
         for key in &keys {
             let mut sent = self.sent.lock().unwrap();
             if !sent.writing.insert(key.clone()) {
@@ -75,24 +80,46 @@ impl Watched {
 
 #[async_trait]
 impl TableStore for Watched {
-    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+    async fn get(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        select: Option<&[String]>,
+    ) -> Result<Option<Row>, StoreError> {
         self.note("Get Entity".to_owned());
         self.inner.get(table, key, select).await
     }
-    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+    async fn apply(
+        &self,
+        table: &TableName,
+        operation: &TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
         let _writing = self.writing(std::iter::once(operation));
         self.note(operation.name().to_owned());
         self.inner.apply(table, operation).await
     }
-    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn transact(
+        &self,
+        table: &TableName,
+        pk: &Key,
+        operations: &[TableOperation],
+    ) -> Result<Vec<Option<ETag>>, StoreError> {
         let _writing = self.writing(operations.iter());
         self.note(format!("Transaction of {}", operations.len()));
         self.inner.transact(table, pk, operations).await
     }
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         self.note(format!("Query of {}", query.top.unwrap_or(0)));
-        if self.misreads_apostrophes && query.filter.as_ref().is_some_and(|filter| filter.to_string().contains("''")) {
-            return Ok(Page { rows: Vec::new(), continuation: None });
+        if self.misreads_apostrophes
+            && query
+                .filter
+                .as_ref()
+                .is_some_and(|filter| filter.to_string().contains("''"))
+        {
+            return Ok(Page {
+                rows: Vec::new(),
+                continuation: None,
+            });
         }
         self.inner.query(table, query).await
     }
@@ -121,7 +148,9 @@ impl Stage {
     }
 
     /// As the fault policy says.
-    pub(super) async fn with(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Self {
+    pub(super) async fn with(
+        faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static,
+    ) -> Self {
         Self::before(faults, false).await
     }
 
@@ -130,14 +159,33 @@ impl Stage {
         Self::before(|_| SLOW, true).await
     }
 
-    async fn before(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static, misreads_apostrophes: bool) -> Self {
+    async fn before(
+        faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static,
+        misreads_apostrophes: bool,
+    ) -> Self {
         let account = AccountName::main();
-        let fair = SimWorld::new(account.clone(), Arc::new(SystemClock::new()), Arc::new(crate::adapters::sim::NoFaults));
+        let fair = SimWorld::new(
+            account.clone(),
+            Arc::new(SystemClock::new()),
+            Arc::new(crate::adapters::sim::NoFaults),
+        );
         fair.account().tables.create_table(&table()).await.unwrap();
         let world = fair.seen_by(1, Arc::new(By(faults)));
         let sent = Arc::<Mutex<Sent>>::default();
-        let watched = Watched { inner: Arc::new(world), sent: Arc::clone(&sent), misreads_apostrophes };
-        Self { tables: Arc::new(Grouped::new(&account, Arc::new(watched), Arc::new(SystemClock::new()))), world: fair, sent }
+        let watched = Watched {
+            inner: Arc::new(world),
+            sent: Arc::clone(&sent),
+            misreads_apostrophes,
+        };
+        Self {
+            tables: Arc::new(Grouped::new(
+                &account,
+                Arc::new(watched),
+                Arc::new(SystemClock::new()),
+            )),
+            world: fair,
+            sent,
+        }
     }
 
     /// The requests sent since the last call.
@@ -147,7 +195,10 @@ impl Stage {
         std::mem::take(&mut sent.lines)
     }
 
-    pub(super) async fn apply(&self, operation: TableOperation) -> Result<Option<ETag>, StoreError> {
+    pub(super) async fn apply(
+        &self,
+        operation: TableOperation,
+    ) -> Result<Option<ETag>, StoreError> {
         self.tables.apply(&table(), &operation).await
     }
 
@@ -158,13 +209,22 @@ impl Stage {
     /// Puts rows there, past the decorator.
     pub(super) async fn have(&self, rows: impl IntoIterator<Item = String>) {
         for rk in rows {
-            self.world.account().tables.apply(&table(), &insert(&rk)).await.unwrap();
+            self.world
+                .account()
+                .tables
+                .apply(&table(), &insert(&rk))
+                .await
+                .unwrap();
         }
     }
 
     /// The rows that are there.
     pub(super) fn rows(&self) -> Vec<String> {
-        self.world.rows(&table()).into_iter().map(|row| row.entity.key.rk.to_string()).collect()
+        self.world
+            .rows(&table())
+            .into_iter()
+            .map(|row| row.entity.key.rk.to_string())
+            .collect()
     }
 }
 

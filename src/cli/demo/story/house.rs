@@ -22,21 +22,35 @@ impl Story<'_> {
             json!({"op": "put", "table": "Portraits", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "000101", "Painter": "Ada"},
                 "blobs": {"Picture": {"blob": format!("{}/{staged}", large::STAGING)}}})
         };
-        self.stage.stage("sketch.png", vec![1; PORTRAIT_BYTES / 2]).await?;
+        self.stage
+            .stage("sketch.png", vec![1; PORTRAIT_BYTES / 2])
+            .await?;
         self.stage.send(&job("sketch.png")).await?;
         self.stage.settled().await?;
-        self.stage.stage("portrait.png", vec![2; PORTRAIT_BYTES]).await?;
+        self.stage
+            .stage("portrait.png", vec![2; PORTRAIT_BYTES])
+            .await?;
         self.stage.send(&job("portrait.png")).await?;
         self.stage.settled().await?;
-        let row = self.stage.find("Portraits", &EntityKey::new("Sales", "000101")?).await?;
-        let pointer: Value = serde_json::from_str(row.as_ref().and_then(|row| row.text("Picture")).context("a portrait has a picture")?)?;
+        let row = self
+            .stage
+            .find("Portraits", &EntityKey::new("Sales", "000101")?)
+            .await?;
+        let pointer: Value = serde_json::from_str(
+            row.as_ref()
+                .and_then(|row| row.text("Picture"))
+                .context("a portrait has a picture")?,
+        )?;
         let name = pointer["$blob"].as_str().unwrap_or_default();
         self.check(
             "the row points to 200,000 bytes in the container portraits",
             pointer["bytes"] == PORTRAIT_BYTES && name.starts_with("portraits/"),
         )?;
         let kept = self.stage.blobs("portraits").await?;
-        self.check("the sketch is gone from there", kept.len() == 1 && name.ends_with(&*kept[0]))?;
+        self.check(
+            "the sketch is gone from there",
+            kept.len() == 1 && name.ends_with(&*kept[0]),
+        )?;
         let staged = self.stage.blobs(large::STAGING).await?;
         self.check("nothing is staged any more", staged.is_empty())
     }
@@ -50,22 +64,37 @@ impl Story<'_> {
             json!({"PartitionKey": "northwind", "RowKey": "CONTRACT_2", "Type": "Contract@2", "Subject": "Coffee"}),
         ];
         for paper in papers {
-            self.stage.send(&json!({"op": "put", "table": "Papers", "entity": paper})).await?;
+            self.stage
+                .send(&json!({"op": "put", "table": "Papers", "entity": paper}))
+                .await?;
         }
         self.stage.settled().await?;
-        self.present("OpenInvoices", "2026-12", "01_northwind_INVOICE_7").await?;
-        self.present("Contracts", "contracts", "coffee_northwind_CONTRACT_2").await?;
-        for (archive, paper) in [("ended_contracts", "CONTRACT_1"), ("papers_on_the_share", "INVOICE_7")] {
-            self.stage.send(&json!({"op": "archive", "archive": archive, "pk": "northwind", "rk": paper})).await?;
+        self.present("OpenInvoices", "2026-12", "01_northwind_INVOICE_7")
+            .await?;
+        self.present("Contracts", "contracts", "coffee_northwind_CONTRACT_2")
+            .await?;
+        for (archive, paper) in [
+            ("ended_contracts", "CONTRACT_1"),
+            ("papers_on_the_share", "INVOICE_7"),
+        ] {
+            self.stage
+                .send(&json!({"op": "archive", "archive": archive, "pk": "northwind", "rk": paper}))
+                .await?;
         }
         self.stage.settled().await?;
-        self.absent("Contracts", "contracts", "tea_northwind_CONTRACT_1").await?;
-        self.absent("OpenInvoices", "2026-12", "01_northwind_INVOICE_7").await?;
+        self.absent("Contracts", "contracts", "tea_northwind_CONTRACT_1")
+            .await?;
+        self.absent("OpenInvoices", "2026-12", "01_northwind_INVOICE_7")
+            .await?;
         let kept = self.stage.blobs("ended-contracts").await?;
-        self.check("the container ended-contracts has northwind/CONTRACT_1.json", kept == ["northwind/CONTRACT_1.json"])?;
+        self.check(
+            "the container ended-contracts has northwind/CONTRACT_1.json",
+            kept == ["northwind/CONTRACT_1.json"],
+        )?;
         self.stage.send(&json!({"op": "restore", "archive": "papers_on_the_share", "pk": "northwind", "rk": "INVOICE_7"})).await?;
         self.stage.settled().await?;
-        self.present("OpenInvoices", "2026-12", "01_northwind_INVOICE_7").await
+        self.present("OpenInvoices", "2026-12", "01_northwind_INVOICE_7")
+            .await
     }
 
     pub(super) async fn doors(&mut self) -> anyhow::Result<()> {
@@ -74,17 +103,27 @@ impl Story<'_> {
         for (number, minute) in [5, 20, 45].into_iter().enumerate() {
             let entity = json!({"PartitionKey": "north", "RowKey": format!("{number:04}"), "Door": "main",
                 "At": format!("2026-11-20T15:{minute:02}:00Z"), "At@odata.type": "Edm.DateTime"});
-            self.stage.send(&json!({"op": "put", "table": "DoorEvents", "entity": entity})).await?;
+            self.stage
+                .send(&json!({"op": "put", "table": "DoorEvents", "entity": entity}))
+                .await?;
         }
         self.stage.settled().await?;
         let latest = self.stage.rows("LatestDoorEvents").await?;
-        let first = latest.first().is_some_and(|row| row.entity.key.rk.as_str().ends_with("_0002"));
-        self.check("the first of LatestDoorEvents is the last that happened", first)?;
+        let first = latest
+            .first()
+            .is_some_and(|row| row.entity.key.rk.as_str().ends_with("_0002"));
+        self.check(
+            "the first of LatestDoorEvents is the last that happened",
+            first,
+        )?;
         for number in 0..2 {
             self.stage.send(&json!({"op": "archive", "archive": "door_log", "pk": "north", "rk": format!("{number:04}")})).await?;
         }
         self.stage.settled().await?;
-        let (kept, rest) = (self.stage.blobs("door-log").await?, self.stage.rows("LatestDoorEvents").await?.len());
+        let (kept, rest) = (
+            self.stage.blobs("door-log").await?,
+            self.stage.rows("LatestDoorEvents").await?.len(),
+        );
         self.check(
             "two events are lines of logs/2026/11/20/1500/000001.jsonl, one is still a row",
             kept == ["logs/2026/11/20/1500/000001.jsonl"] && rest == 1,
@@ -96,11 +135,20 @@ impl Story<'_> {
         self.tell("One entity for a day, one property for an hour: 24 put jobs with mode merge, in any order.")?;
         for hour in (0..24).rev() {
             let value = json!({"PartitionKey": "meter-7", "RowKey": "2026-11-20", format!("H{hour:02}"): 400 + hour});
-            self.stage.send(&json!({"op": "put", "table": "Meters", "mode": "merge", "entity": value})).await?;
+            self.stage
+                .send(&json!({"op": "put", "table": "Meters", "mode": "merge", "entity": value}))
+                .await?;
         }
         self.stage.settled().await?;
-        let day = self.stage.find("Meters", &EntityKey::new("meter-7", "2026-11-20")?).await?;
-        let hours: BTreeSet<String> = day.iter().flat_map(Entity::user_properties).map(|(name, _)| name.clone()).collect();
+        let day = self
+            .stage
+            .find("Meters", &EntityKey::new("meter-7", "2026-11-20")?)
+            .await?;
+        let hours: BTreeSet<String> = day
+            .iter()
+            .flat_map(Entity::user_properties)
+            .map(|(name, _)| name.clone())
+            .collect();
         self.check("one point read has all 24 hours", hours.len() == 24)
     }
 
@@ -112,7 +160,9 @@ impl Story<'_> {
         let today = self.stage.now().to_zoned(TimeZone::UTC).date();
         let table = |day: jiff::civil::Date| format!("Visits{}", day.strftime("%Y%m%d"));
         let entity = json!({"PartitionKey": "lobby", "RowKey": "1", "Name": "Grace"});
-        self.stage.send(&json!({"op": "put", "table": table(today), "entity": entity})).await?;
+        self.stage
+            .send(&json!({"op": "put", "table": table(today), "entity": entity}))
+            .await?;
         let old = TableName::new(table(today.checked_sub(40.days())?))?;
         let tables = &self.stage.account()?.tables;
         tables.create_table(&old).await?;
@@ -120,14 +170,27 @@ impl Story<'_> {
             let visit = Entity::new(EntityKey::new("lobby", visitor.to_string())?);
             tables.apply(&old, &TableOperation::Insert(visit)).await?;
         }
-        self.stage.send(&json!({"op": "drop_table", "table": old})).await?;
+        self.stage
+            .send(&json!({"op": "drop_table", "table": old}))
+            .await?;
         self.stage.settled().await?;
         self.present(&table(today), "lobby", "1").await?;
-        self.present(&format!("VisitsByName{}", today.strftime("%Y%m%d")), "grace", "lobby_1").await?;
+        self.present(
+            &format!("VisitsByName{}", today.strftime("%Y%m%d")),
+            "grace",
+            "lobby_1",
+        )
+        .await?;
         let gone = !self.stage.tables().await?.contains(&old);
-        self.check(format_args!("the table {old} is gone, with its 100 rows"), gone)?;
+        self.check(
+            format_args!("the table {old} is gone, with its 100 rows"),
+            gone,
+        )?;
         let kept = self.stage.blobs("old-visits").await?;
         let container = ContainerName::new("old-visits")?;
-        self.check(format_args!("they are lines in the container {container}"), kept.iter().any(|name| name.ends_with("000001.jsonl")))
+        self.check(
+            format_args!("they are lines in the container {container}"),
+            kept.iter().any(|name| name.ends_with("000001.jsonl")),
+        )
     }
 }

@@ -18,7 +18,14 @@ use crate::ports::MessageText;
 
 /// Tells the story. [`Exit::Failed`] where something is not as it should be.
 pub async fn tell(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
-    let mut story = Story { stage, out, chapter: String::new(), chapters: 0, checks: 0, wrong: 0 };
+    let mut story = Story {
+        stage,
+        out,
+        chapter: String::new(),
+        chapters: 0,
+        checks: 0,
+        wrong: 0,
+    };
     story.hires().await?;
     story.repeats().await?;
     story.rename().await?;
@@ -56,19 +63,34 @@ impl Story<'_> {
         self.tell("Every primary is read, what should be derived from it is computed anew, and compared with every row there is.")?;
         let findings = verify(&self.stage.stores, &self.stage.catalog).await?;
         self.check(
-            format_args!("{} primaries and {} derived rows: none missing, none different, none stale", findings.primaries, findings.right),
+            format_args!(
+                "{} primaries and {} derived rows: none missing, none different, none stale",
+                findings.primaries, findings.right
+            ),
             findings.consistent() && findings.taken.is_empty(),
         )?;
         let table = employees()?;
         let mut in_step = 0;
         let rows = self.stage.rows(table.table.as_str()).await?;
         for row in &rows {
-            let primary = Primary { table: table.table.clone(), key: row.entity.key.clone() };
+            let primary = Primary {
+                table: table.table.clone(),
+                key: row.entity.key.clone(),
+            };
             in_step += usize::from(self.stage.engine.plan(&primary).await?.in_step);
         }
-        self.check(format_args!("a plan for each of the {} employees finds nothing to do", rows.len()), in_step == rows.len())?;
+        self.check(
+            format_args!(
+                "a plan for each of the {} employees finds nothing to do",
+                rows.len()
+            ),
+            in_step == rows.len(),
+        )?;
         let poison = self.poisoned().await?.len();
-        self.check("two messages are in the poison queue, each with its reason", poison == 2)
+        self.check(
+            "two messages are in the poison queue, each with its reason",
+            poison == 2,
+        )
     }
 
     fn end(&mut self) -> anyhow::Result<Exit> {
@@ -76,20 +98,32 @@ impl Story<'_> {
             self.out.value(&json!({"checks": self.checks, "wrong": self.wrong, "consistent": self.wrong == 0, "at": self.stage.now()}))?;
         } else {
             let text = if self.wrong == 0 {
-                self.out.tone(Tone::Good, format_args!("All {} checks hold: everything is consistent.", self.checks))
+                self.out.tone(
+                    Tone::Good,
+                    format_args!("All {} checks hold: everything is consistent.", self.checks),
+                )
             } else {
-                self.out.tone(Tone::Bad, format_args!("{} of {} checks do not hold.", self.wrong, self.checks))
+                self.out.tone(
+                    Tone::Bad,
+                    format_args!("{} of {} checks do not hold.", self.wrong, self.checks),
+                )
             };
             self.out.line(format_args!("\n{text}"))?;
         }
-        Ok(if self.wrong == 0 { Exit::Done } else { Exit::Failed })
+        Ok(if self.wrong == 0 {
+            Exit::Done
+        } else {
+            Exit::Failed
+        })
     }
 
     fn begin(&mut self, title: &str) -> anyhow::Result<()> {
         self.chapters += 1;
         title.clone_into(&mut self.chapter);
         if self.out.format() == Format::Text {
-            let title = self.out.tone(Tone::Strong, format_args!("{:>2}  {title}", self.chapters));
+            let title = self
+                .out
+                .tone(Tone::Strong, format_args!("{:>2}  {title}", self.chapters));
             self.out.line(format_args!("\n{title}"))?;
         }
         Ok(())
@@ -103,7 +137,13 @@ impl Story<'_> {
     }
 
     /// Checks one property of one row; nothing: that the row does not have it.
-    async fn is(&mut self, table: &str, (pk, rk): (&str, &str), property: &str, wanted: Option<&EdmValue>) -> anyhow::Result<()> {
+    async fn is(
+        &mut self,
+        table: &str,
+        (pk, rk): (&str, &str),
+        property: &str,
+        wanted: Option<&EdmValue>,
+    ) -> anyhow::Result<()> {
         let row = self.stage.find(table, &EntityKey::new(pk, rk)?).await?;
         let holds = row.is_some_and(|row| row.get(property) == wanted);
         let wanted = match wanted {
@@ -112,14 +152,20 @@ impl Story<'_> {
             Some(other) => format!("is {other:?}"),
             None => "is gone".to_owned(),
         };
-        self.check(format_args!("{property} of {table}({pk:?}, {rk:?}) {wanted}"), holds)
+        self.check(
+            format_args!("{property} of {table}({pk:?}, {rk:?}) {wanted}"),
+            holds,
+        )
     }
 
     /// Shows the content of a poison message.
     fn quote(&mut self, poison: Option<&Value>) -> anyhow::Result<()> {
         let Some(poison) = poison else { return Ok(()) };
         let words = |name: &str| printable(poison[name].as_str().unwrap_or("?"));
-        let quoted = self.out.tone(Tone::Faint, format_args!("{}: {}", words("reason"), words("error")));
+        let quoted = self.out.tone(
+            Tone::Faint,
+            format_args!("{}: {}", words("reason"), words("error")),
+        );
         self.tell(quoted)
     }
 
@@ -127,9 +173,15 @@ impl Story<'_> {
         self.checks += 1;
         self.wrong += u32::from(!holds);
         if self.out.format() == Format::Json {
-            self.out.value(&json!({"chapter": self.chapter, "check": what.to_string(), "holds": holds}))?;
+            self.out.value(
+                &json!({"chapter": self.chapter, "check": what.to_string(), "holds": holds}),
+            )?;
         } else {
-            let mark = if holds { self.out.tone(Tone::Good, "ok   ") } else { self.out.tone(Tone::Bad, "WRONG") };
+            let mark = if holds {
+                self.out.tone(Tone::Good, "ok   ")
+            } else {
+                self.out.tone(Tone::Bad, "WRONG")
+            };
             self.out.line(format_args!("    {mark} {what}"))?;
         }
         Ok(())
@@ -137,18 +189,30 @@ impl Story<'_> {
 
     async fn present(&mut self, table: &str, pk: &str, rk: &str) -> anyhow::Result<()> {
         let found = self.stage.find(table, &EntityKey::new(pk, rk)?).await?;
-        self.check(format_args!("{table} has ({pk:?}, {rk:?})"), found.is_some())
+        self.check(
+            format_args!("{table} has ({pk:?}, {rk:?})"),
+            found.is_some(),
+        )
     }
 
     async fn absent(&mut self, table: &str, pk: &str, rk: &str) -> anyhow::Result<()> {
         let found = self.stage.find(table, &EntityKey::new(pk, rk)?).await?;
-        self.check(format_args!("{table} no longer has ({pk:?}, {rk:?})"), found.is_none())
+        self.check(
+            format_args!("{table} no longer has ({pk:?}, {rk:?})"),
+            found.is_none(),
+        )
     }
 
     /// The poison messages, as JSON.
     async fn poisoned(&self) -> anyhow::Result<Vec<Value>> {
         let queue = self.stage.queue.with_suffix("-poison")?;
-        let messages = self.stage.account()?.queues.peek(&queue, 32).await.context("reading the poison queue")?;
+        let messages = self
+            .stage
+            .account()?
+            .queues
+            .peek(&queue, 32)
+            .await
+            .context("reading the poison queue")?;
         let mut found = Vec::new();
         for message in messages {
             if let MessageText::Readable(text) = message.text {

@@ -61,7 +61,8 @@ struct OneBusyPartition {
 impl FaultPolicy for OneBusyPartition {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
-        let hot = |table: &TableName, pk: &Key| table.as_str() == "Employees" && pk.as_str() == "Hot";
+        let hot =
+            |table: &TableName, pk: &Key| table.as_str() == "Employees" && pk.as_str() == "Hot";
         let is_hot = match &operation.what {
             What::Entity(table, key) => hot(table, &key.pk),
             What::Partition(table, pk) => hot(table, pk),
@@ -87,24 +88,66 @@ struct World {
 impl World {
     async fn new(busy: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("default.toml"), format!("[worker]\nmax_dequeue_count = 1\n{EMPLOYEES}")).unwrap();
-        let request = config::Request { folder: Folder::Named(folder.path().to_owned()), ..config::Request::default() };
+        std::fs::write(
+            folder.path().join("default.toml"),
+            format!("[worker]\nmax_dequeue_count = 1\n{EMPLOYEES}"),
+        )
+        .unwrap();
+        let request = config::Request {
+            folder: Folder::Named(folder.path().to_owned()),
+            ..config::Request::default()
+        };
         let loaded = config::load(&request).unwrap();
-        let (main, catalog, settings) = (AccountName::main(), Arc::new(loaded.catalog), loaded.settings);
+        let (main, catalog, settings) = (
+            AccountName::main(),
+            Arc::new(loaded.catalog),
+            loaded.settings,
+        );
 
         let clock = Arc::new(PausedClock(Instant::now()));
-        let faults = Arc::new(OneBusyPartition { clock: clock.clone(), until: busy, refused: AtomicU64::new(0) });
-        let (as_clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
+        let faults = Arc::new(OneBusyPartition {
+            clock: clock.clone(),
+            until: busy,
+            refused: AtomicU64::new(0),
+        });
+        let (as_clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
+            (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
         let bare = SimWorld::new(main.clone(), as_clock.clone(), faults.clone()).account();
-        let decorated = decorate(&main, &bare, Grouping::Together, settings.worker.storage_retry, &as_clock, &chance);
+        let decorated = decorate(
+            &main,
+            &bare,
+            Grouping::Together,
+            settings.worker.storage_retry,
+            &as_clock,
+            &chance,
+        );
         let stores = Stores::new(BTreeMap::from([(main, decorated.account)]));
 
-        for table in catalog.tables.keys().map(ToString::to_string).chain(["EvenkeelFootprints".to_owned()]) {
-            bare.tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
+        for table in catalog
+            .tables
+            .keys()
+            .map(ToString::to_string)
+            .chain(["EvenkeelFootprints".to_owned()])
+        {
+            bare.tables
+                .create_table(&TableName::new(table).unwrap())
+                .await
+                .unwrap();
         }
         bare.queues.create_queue(&queue()).await.unwrap();
-        for job in (0..HOT).map(|n| put("Hot", n)).chain((0..OTHERS).map(|n| put(&format!("P{}", n % 9), n))) {
-            bare.queues.put(&queue(), &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+        for job in (0..HOT)
+            .map(|n| put("Hot", n))
+            .chain((0..OTHERS).map(|n| put(&format!("P{}", n % 9), n)))
+        {
+            bare.queues
+                .put(
+                    &queue(),
+                    &body::encode(&job.to_string()),
+                    Duration::ZERO,
+                    Ttl::Never,
+                )
+                .await
+                .unwrap();
         }
 
         let recheck_after = settings.worker.recheck_after;
@@ -128,12 +171,20 @@ impl World {
             key_of: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap();
-        Self { clock, faults, bare, worker }
+        Self {
+            clock,
+            faults,
+            bare,
+            worker,
+        }
     }
 
     /// Works until idle; `watch` sees it from beside.
     async fn run(&self, watch: impl Future<Output = ()>) -> RunReport {
-        let mode = Mode::UntilIdle { quiet: Duration::from_secs(1), rechecks: Rechecks::Ignored };
+        let mode = Mode::UntilIdle {
+            quiet: Duration::from_secs(1),
+            rechecks: Rechecks::Ignored,
+        };
         let (report, ()) = tokio::join!(self.worker.run(mode, CancellationToken::new()), watch);
         report.unwrap()
     }
@@ -143,9 +194,18 @@ impl World {
         let (mut hot, mut others) = (0, 0);
         let mut query = Query::default();
         loop {
-            let page = self.bare.tables.query(&TableName::new("Employees").unwrap(), &query).await.unwrap();
+            let page = self
+                .bare
+                .tables
+                .query(&TableName::new("Employees").unwrap(), &query)
+                .await
+                .unwrap();
             for row in page.rows {
-                *(if row.entity.key.pk.as_str() == "Hot" { &mut hot } else { &mut others }) += 1;
+                *(if row.entity.key.pk.as_str() == "Hot" {
+                    &mut hot
+                } else {
+                    &mut others
+                }) += 1;
             }
             query.continuation = page.continuation;
             if query.continuation.is_none() {
@@ -175,22 +235,39 @@ fn settings() -> QueueSettings {
 async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_others_nothing() {
     let calm = World::new(Duration::ZERO).await;
     let mut undisturbed = Duration::ZERO;
-    calm.run(async { undisturbed = calm.others_done().await }).await;
+    calm.run(async { undisturbed = calm.others_done().await })
+        .await;
 
     let world = World::new(BUSY).await;
     let report = world
         .run(async {
             let disturbed = world.others_done().await;
-            assert!(disturbed < undisturbed * 3, "undisturbed the others took {undisturbed:?}, now {disturbed:?}");
+            assert!(
+                disturbed < undisturbed * 3,
+                "undisturbed the others took {undisturbed:?}, now {disturbed:?}"
+            );
             sleep(BUSY.saturating_sub(world.clock.monotonic() + Duration::from_secs(1))).await;
             assert_eq!(world.employees().await, (0, OTHERS));
-            assert_eq!(world.bare.queues.approximate_count(&queue()).await.unwrap(), HOT);
+            assert_eq!(
+                world.bare.queues.approximate_count(&queue()).await.unwrap(),
+                HOT
+            );
             let refused = world.faults.refused.load(Ordering::Relaxed);
-            assert!(refused < 2 * HOT, "the busy partition was asked {refused} times in ten minutes");
+            assert!(
+                refused < 2 * HOT,
+                "the busy partition was asked {refused} times in ten minutes"
+            );
         })
         .await;
-    assert_eq!((report.done, report.poisoned, report.lost), (HOT + OTHERS, 0, 0));
+    assert_eq!(
+        (report.done, report.poisoned, report.lost),
+        (HOT + OTHERS, 0, 0)
+    );
     assert_eq!(world.employees().await, (HOT, OTHERS));
-    let poison = PoisonQueue::new(&world.bare, &settings()).unwrap().list(&PoisonFilter::default()).await.unwrap();
+    let poison = PoisonQueue::new(&world.bare, &settings())
+        .unwrap()
+        .list(&PoisonFilter::default())
+        .await
+        .unwrap();
     assert!(poison.entries.is_empty());
 }

@@ -27,7 +27,10 @@ pub struct Aggregate<P = TargetRef> {
 impl<P> Kind<P> for Aggregate<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
-        Form::Lists { rows, members: Members::Contributions(&self.set) }
+        Form::Lists {
+            rows,
+            members: Members::Contributions(&self.set),
+        }
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
@@ -42,9 +45,24 @@ const TABLE: &str = "group_table";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let rows = view.rows(TABLE);
-    view.refuse(&["on_conflict"], "a group takes every primary, so there are no conflicts");
+    view.refuse(
+        &["on_conflict"],
+        "a group takes every primary, so there are no conflicts",
+    );
     let set = view.set("{ Headcount = \"count()\" }", str::parse::<Figure>);
-    let KeyedRows { target, partition_key, row_key } = rows?;
-    let kind = Aggregate { target, partition_key, row_key, set: set? };
-    Some(DeclaredKind { table_key: TABLE, ..DeclaredKind::new(kind) })
+    let KeyedRows {
+        target,
+        partition_key,
+        row_key,
+    } = rows?;
+    let kind = Aggregate {
+        target,
+        partition_key,
+        row_key,
+        set: set?,
+    };
+    Some(DeclaredKind {
+        table_key: TABLE,
+        ..DeclaredKind::new(kind)
+    })
 }

@@ -35,13 +35,32 @@ impl<P> Kind<P> for BlobLists {
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("store", "\"table\" or \"partition\"")?;
-    view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
+    view.refuse(
+        &["on_conflict"],
+        "a list takes every primary, so there are no conflicts",
+    );
     let keys = ["table", "partition_key", "row_key", "property"];
-    view.refuse(&keys, "a list with store = \"blob\" is a blob, found by container and name");
+    view.refuse(
+        &keys,
+        "a list with store = \"blob\" is a blob, found by container and name",
+    );
     let member = view.member(&["PartitionKey", "RowKey"]);
     let accounts = view.accounts();
-    let container = view.required("container", "the container of the lists", str::parse::<ContainerName>);
-    let name = view.required("name", "a blob name of key templates, such as \"by_name/{LastName|lower}.jsonl\"", BlobPath::parse);
+    let container = view.required(
+        "container",
+        "the container of the lists",
+        str::parse::<ContainerName>,
+    );
+    let name = view.required(
+        "name",
+        "a blob name of key templates, such as \"by_name/{LastName|lower}.jsonl\"",
+        BlobPath::parse,
+    );
     let accounts = accounts.ok()?.unwrap_or_else(|| AccountName::main().into());
-    Some(DeclaredKind::new(BlobLists { accounts, container: container?, name: name?, member: member? }))
+    Some(DeclaredKind::new(BlobLists {
+        accounts,
+        container: container?,
+        name: name?,
+        member: member?,
+    }))
 }

@@ -26,7 +26,10 @@ pub struct Denormalize<P = TargetRef> {
 impl<P> Kind<P> for Denormalize<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::of_others(&self.target, &self.partition_key, &self.row_key);
-        Form::Properties { rows, set: &self.set }
+        Form::Properties {
+            rows,
+            set: &self.set,
+        }
     }
 
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
@@ -57,7 +60,19 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let rows = view.rows("table");
     let set = view.properties("{ ManagerName = \"{FirstName} {LastName}\" }");
     let on_conflict = view.on_conflict();
-    let KeyedRows { target, partition_key, row_key } = rows?;
-    let kind = Denormalize { target, partition_key, row_key, set: set? };
-    Some(DeclaredKind { on_conflict: on_conflict.ok()?, ..DeclaredKind::new(kind) })
+    let KeyedRows {
+        target,
+        partition_key,
+        row_key,
+    } = rows?;
+    let kind = Denormalize {
+        target,
+        partition_key,
+        row_key,
+        set: set?,
+    };
+    Some(DeclaredKind {
+        on_conflict: on_conflict.ok()?,
+        ..DeclaredKind::new(kind)
+    })
 }

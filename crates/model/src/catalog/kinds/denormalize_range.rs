@@ -61,9 +61,9 @@ impl<P> Kind<P> for DenormalizeRange<P> {
         match &self.rows {
             RangeRows::All => keys,
             RangeRows::Prefix(prefix) => keys.with("row_key_prefix", prefix),
-            RangeRows::Between { from, before } => {
-                keys.with_some("row_key_from", from.as_ref()).with_some("row_key_before", before.as_ref())
-            }
+            RangeRows::Between { from, before } => keys
+                .with_some("row_key_from", from.as_ref())
+                .with_some("row_key_before", before.as_ref()),
         }
     }
 }
@@ -78,10 +78,21 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     if view.has("on_conflict") && view.word("on_conflict", &[("reject", ())]).is_none() {
         view.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
     }
-    let target = view.place_in_one("table", "its properties are set on entities of your own, which lie in one account");
-    let partition_key = view.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
+    let target = view.place_in_one(
+        "table",
+        "its properties are set on entities of your own, which lie in one account",
+    );
+    let partition_key = view.required(
+        "partition_key",
+        "a key template, such as \"{PartitionKey}\"",
+        Template::parse,
+    );
     let key = |key| view.optional(key, |view| view.parsed(key, Template::parse));
-    let (prefix, from, before) = (key("row_key_prefix"), key("row_key_from"), key("row_key_before"));
+    let (prefix, from, before) = (
+        key("row_key_prefix"),
+        key("row_key_from"),
+        key("row_key_before"),
+    );
     let set = view.properties("{ DepartmentName = \"{Name}\" }");
     let rows = match (prefix.ok()?, from.ok()?, before.ok()?) {
         (None, None, None) => RangeRows::All,
@@ -92,5 +103,10 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
             return None;
         }
     };
-    Some(DeclaredKind::new(DenormalizeRange { target: target?, partition_key: partition_key?, rows, set: set? }))
+    Some(DeclaredKind::new(DenormalizeRange {
+        target: target?,
+        partition_key: partition_key?,
+        rows,
+        set: set?,
+    }))
 }

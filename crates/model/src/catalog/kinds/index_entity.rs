@@ -27,14 +27,25 @@ pub struct IndexEntity<P = TargetRef> {
 impl<P> Kind<P> for IndexEntity<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
-        Form::Lists { rows, members: Members::Rendered { templates: &self.member, property: &self.property } }
+        Form::Lists {
+            rows,
+            members: Members::Rendered {
+                templates: &self.member,
+                property: &self.property,
+            },
+        }
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
         // A list in the primary's own partition need not tell it.
-        let tells = self.member.iter().any(|template| template.bare_property() == Some("PartitionKey"));
+        let tells = self
+            .member
+            .iter()
+            .any(|template| template.bare_property() == Some("PartitionKey"));
         let store = if tells { "table" } else { "partition" };
-        keys.with("store", store).with_list("member", &self.member).with("property", &self.property)
+        keys.with("store", store)
+            .with_list("member", &self.member)
+            .with("property", &self.property)
     }
 }
 
@@ -53,9 +64,19 @@ enum ListStore {
 
 fn store(view: &impl ViewSection) -> Option<ListStore> {
     if !view.has("store") {
-        view.error("store", "missing; expected \"table\", \"partition\" or \"blob\"");
+        view.error(
+            "store",
+            "missing; expected \"table\", \"partition\" or \"blob\"",
+        );
     }
-    view.word("store", &[("table", ListStore::Table), ("partition", ListStore::Partition), ("blob", ListStore::Blob)])
+    view.word(
+        "store",
+        &[
+            ("table", ListStore::Table),
+            ("partition", ListStore::Partition),
+            ("blob", ListStore::Blob),
+        ],
+    )
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
@@ -64,13 +85,38 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         return blob_lists::read(view);
     }
     let beside = store == Some(ListStore::Partition);
-    let rows = if beside { view.rows_beside() } else { view.rows("table") };
-    view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
+    let rows = if beside {
+        view.rows_beside()
+    } else {
+        view.rows("table")
+    };
+    view.refuse(
+        &["on_conflict"],
+        "a list takes every primary, so there are no conflicts",
+    );
     // A list in the primary's own partition identifies that partition.
-    let member = view.member(if beside { &["RowKey"][..] } else { &["PartitionKey", "RowKey"] });
-    let property = view.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
+    let member = view.member(if beside {
+        &["RowKey"][..]
+    } else {
+        &["PartitionKey", "RowKey"]
+    });
+    let property = view.required(
+        "property",
+        "the name of the property that holds the list, such as \"Employees\"",
+        own_property,
+    );
     store?;
-    let KeyedRows { target, partition_key, row_key } = rows?;
-    let kind = IndexEntity { target, partition_key, row_key, member: member?, property: property? };
+    let KeyedRows {
+        target,
+        partition_key,
+        row_key,
+    } = rows?;
+    let kind = IndexEntity {
+        target,
+        partition_key,
+        row_key,
+        member: member?,
+        property: property?,
+    };
     Some(DeclaredKind::new(kind))
 }

@@ -33,7 +33,8 @@ impl<P> Kind<P> for LargeEntity {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        keys.with_list("properties", &self.properties).with("threshold", format_args!("{}B", self.threshold))
+        keys.with_list("properties", &self.properties)
+            .with("threshold", format_args!("{}B", self.threshold))
     }
 }
 
@@ -42,16 +43,31 @@ const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no large_entity view")?;
-    view.refuse(&["when"], "a value that has gone into a blob stays there, whatever becomes of its entity");
-    view.refuse(&["on_conflict"], "blobs are named by their primaries, so there are no conflicts");
+    view.refuse(
+        &["when"],
+        "a value that has gone into a blob stays there, whatever becomes of its entity",
+    );
+    view.refuse(
+        &["on_conflict"],
+        "blobs are named by their primaries, so there are no conflicts",
+    );
     let account = view
         .account("a value is written by the job that brings it and stays where it was written: the pointer in its row names no account");
-    let container = view.required("container", "the container of the blobs, such as \"employee-large\"", str::parse::<ContainerName>);
-    if container.as_ref().is_some_and(|container| container.as_str() == STAGING) {
+    let container = view.required(
+        "container",
+        "the container of the blobs, such as \"employee-large\"",
+        str::parse::<ContainerName>,
+    );
+    if container
+        .as_ref()
+        .is_some_and(|container| container.as_str() == STAGING)
+    {
         view.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
     }
     let properties = view.optional("properties", properties);
-    let threshold = view.optional("threshold", |view| view.measure("threshold", "a size such as \"32KiB\"", "B", parse_size));
+    let threshold = view.optional("threshold", |view| {
+        view.measure("threshold", "a size such as \"32KiB\"", "B", parse_size)
+    });
     let named = account.ok()?;
     let kind = LargeEntity {
         account: named.clone().unwrap_or_else(AccountName::main),
@@ -59,14 +75,24 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         properties: properties.ok()?.unwrap_or_default(),
         threshold: threshold.ok()?.unwrap_or(DEFAULT_THRESHOLD),
     };
-    let settle = if named.is_none() { Some(in_account_of as Settle) } else { None };
-    Some(DeclaredKind { settle, ..DeclaredKind::new(kind) })
+    let settle = if named.is_none() {
+        Some(in_account_of as Settle)
+    } else {
+        None
+    };
+    Some(DeclaredKind {
+        settle,
+        ..DeclaredKind::new(kind)
+    })
 }
 
 /// Blobs without an account of their own lie in their source's.
 fn in_account_of(kind: ViewKind, source: &TableRef) -> ViewKind {
     match kind {
-        ViewKind::LargeEntity(large) => ViewKind::LargeEntity(LargeEntity { account: source.account.clone(), ..large }),
+        ViewKind::LargeEntity(large) => ViewKind::LargeEntity(LargeEntity {
+            account: source.account.clone(),
+            ..large
+        }),
         other => other,
     }
 }

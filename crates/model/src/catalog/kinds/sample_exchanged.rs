@@ -34,8 +34,21 @@ placed! { Exchanged: partition_key, row_key }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let target = view.place("table");
-    view.refuse(&["partition_key", "row_key"], "a copy has the keys of its primary, exchanged");
-    view.refuse(&["on_conflict"], "no two primaries have the same keys, so there are no conflicts");
-    let (partition_key, row_key) = (Template::parse("{RowKey}").ok()?, Template::parse("{PartitionKey}").ok()?);
-    Some(DeclaredKind::new(Exchanged { target: target?, partition_key, row_key }))
+    view.refuse(
+        &["partition_key", "row_key"],
+        "a copy has the keys of its primary, exchanged",
+    );
+    view.refuse(
+        &["on_conflict"],
+        "no two primaries have the same keys, so there are no conflicts",
+    );
+    let (partition_key, row_key) = (
+        Template::parse("{RowKey}").ok()?,
+        Template::parse("{PartitionKey}").ok()?,
+    );
+    Some(DeclaredKind::new(Exchanged {
+        target: target?,
+        partition_key,
+        row_key,
+    }))
 }

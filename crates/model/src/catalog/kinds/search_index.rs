@@ -22,7 +22,8 @@ impl<P> Kind<P> for SearchIndex {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        keys.with("index", &self.0.collection).with_map("fields", &self.0.fields)
+        keys.with("index", &self.0.collection)
+            .with_map("fields", &self.0.fields)
     }
 }
 
@@ -31,40 +32,72 @@ pub const KEY_FIELD: &str = "id";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no search_index view")?;
-    view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
+    view.refuse(
+        &["on_conflict"],
+        "documents are named by their primaries, so there are no conflicts",
+    );
     let keys = ["table", "partition_key", "row_key", "key"];
-    view.refuse(&keys, "a document is found by its index and a key that is made of its primary's");
-    let wanted = ("a search service", "kind = \"search\", its endpoint and its key");
-    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Search(_)).then_some(()));
-    let index = view.required("index", "the name of an index of the search service", str::parse::<CollectionName>);
+    view.refuse(
+        &keys,
+        "a document is found by its index and a key that is made of its primary's",
+    );
+    let wanted = (
+        "a search service",
+        "kind = \"search\", its endpoint and its key",
+    );
+    let sink = view.sink(wanted, |kind| {
+        matches!(kind, SinkKind::Search(_)).then_some(())
+    });
+    let index = view.required(
+        "index",
+        "the name of an index of the search service",
+        str::parse::<CollectionName>,
+    );
     let fields = fields(view, Some(KEY_FIELD));
-    let documents = Documents { sink: sink?.0, collection: index?, fields: fields?, types: BTreeMap::new() };
+    let documents = Documents {
+        sink: sink?.0,
+        collection: index?,
+        fields: fields?,
+        types: BTreeMap::new(),
+    };
     Some(DeclaredKind::new(SearchIndex(documents)))
 }
 
 /// The fields of the documents: selected properties under their own names, and fields of templates.
-pub(super) fn fields(view: &impl ViewSection, key_field: Option<&str>) -> Option<BTreeMap<String, Template>> {
+pub(super) fn fields(
+    view: &impl ViewSection,
+    key_field: Option<&str>,
+) -> Option<BTreeMap<String, Template>> {
     let mut fields = BTreeMap::new();
     let mut add = |name: &str, text: &str| {
         let name = field_name(name)?;
         if key_field == Some(name.as_str()) {
-            return Err(format!("{name} is the field of the key, which is made of the primary's keys"));
+            return Err(format!(
+                "{name} is the field of the key, which is made of the primary's keys"
+            ));
         }
         if fields.contains_key(&name) {
             return Err(format!("{name} is selected too; expected it once"));
         }
-        fields.insert(name, Template::parse_text(text).map_err(|error| error.to_string())?);
+        fields.insert(
+            name,
+            Template::parse_text(text).map_err(|error| error.to_string())?,
+        );
         Ok(())
     };
     let mut wrong = false;
     if view.has("select") {
         for name in view.select()? {
-            wrong |= add(&name, &format!("{{{name}}}")).map_err(|problem| view.error("select", problem)).is_err();
+            wrong |= add(&name, &format!("{{{name}}}"))
+                .map_err(|problem| view.error("select", problem))
+                .is_err();
         }
     }
     if view.has("fields") {
         for (name, text) in view.texts_by_name("fields")? {
-            wrong |= add(name, text).map_err(|problem| view.error_in("fields", name, problem)).is_err();
+            wrong |= add(name, text)
+                .map_err(|problem| view.error_in("fields", name, problem))
+                .is_err();
         }
     }
     if wrong {

@@ -24,7 +24,10 @@ pub struct SecondaryIndex<P = TargetRef> {
 impl<P> Kind<P> for SecondaryIndex<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
-        Form::Copies { rows, select: self.select.as_deref() }
+        Form::Copies {
+            rows,
+            select: self.select.as_deref(),
+        }
     }
 
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
@@ -42,7 +45,19 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let rows = view.rows("table");
     let select = view.optional("select", S::select);
     let on_conflict = view.on_conflict();
-    let KeyedRows { target, partition_key, row_key } = rows?;
-    let kind = SecondaryIndex { target, partition_key, row_key, select: select.ok()? };
-    Some(DeclaredKind { on_conflict: on_conflict.ok()?, ..DeclaredKind::new(kind) })
+    let KeyedRows {
+        target,
+        partition_key,
+        row_key,
+    } = rows?;
+    let kind = SecondaryIndex {
+        target,
+        partition_key,
+        row_key,
+        select: select.ok()?,
+    };
+    Some(DeclaredKind {
+        on_conflict: on_conflict.ok()?,
+        ..DeclaredKind::new(kind)
+    })
 }

@@ -40,7 +40,12 @@ pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>
 impl<P> DeclaredKind<P> {
     /// A kind whose table is named by the key `table`.
     pub(super) fn new(kind: impl Into<ViewKind<P>>) -> Self {
-        Self { kind: kind.into(), on_conflict: None, table_key: "table", settle: None }
+        Self {
+            kind: kind.into(),
+            on_conflict: None,
+            table_key: "table",
+            settle: None,
+        }
     }
 }
 
@@ -70,15 +75,34 @@ pub trait ViewSection {
     /// Gives up on the section after a mistake that leaves open which keys it may have.
     fn abandon(&self);
     /// A text that must be there, parsed by its type's own rule. `expected` describes it where it is missing.
-    fn required<T, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>;
+    fn required<T, E: Display>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T>;
     /// As [`required`](Self::required), of a key that may be absent.
-    fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>;
+    fn parsed<T, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T>;
     /// A quantity with its unit that must be there; a bare number is told to lack the unit.
-    fn measure<T>(&self, key: &'static str, expected: &str, unit: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T>;
+    fn measure<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        unit: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T>;
     /// One of some words.
     fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
     /// Each text of a list, read.
-    fn each<T>(&self, key: &'static str, read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>>;
+    fn each<T>(
+        &self,
+        key: &'static str,
+        read: impl FnMut(String) -> Result<T, String>,
+    ) -> Option<Vec<T>>;
     /// The texts of a table, by name.
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>>;
     /// The target that a key names, with `account` or `accounts`.
@@ -93,11 +117,23 @@ pub trait ViewSection {
     fn accounts(&self) -> Result<Option<AccountSet>, Reported>;
     /// The key `sink`: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
     /// how one is declared. A sink with a mistake has been reported, and gives no settings.
-    fn sink<R>(&self, wanted: (&str, &str), of: impl Fn(&SinkKind) -> Option<R>) -> Option<(AccountName, Option<R>)>;
+    fn sink<R>(
+        &self,
+        wanted: (&str, &str),
+        of: impl Fn(&SinkKind) -> Option<R>,
+    ) -> Option<(AccountName, Option<R>)>;
 
     /// A key that may be absent.
-    fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Self) -> Option<V>) -> Result<Option<V>, Reported> {
-        if self.has(key) { read(self).map(Some).ok_or(Reported) } else { Ok(None) }
+    fn optional<V>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&Self) -> Option<V>,
+    ) -> Result<Option<V>, Reported> {
+        if self.has(key) {
+            read(self).map(Some).ok_or(Reported)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Reports keys that the kind has not.
@@ -120,14 +156,21 @@ pub trait ViewSection {
 
     /// The key `on_conflict`.
     fn on_conflict(&self) -> Result<Option<OnConflict>, Reported> {
-        let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
+        let words = [
+            ("reject", OnConflict::Reject),
+            ("last_writer", OnConflict::LastWriter),
+        ];
         self.optional("on_conflict", |section| section.word("on_conflict", &words))
     }
 
     /// The rows in a table of their own, or the source's.
     fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Place>> {
         let target = self.place(table);
-        let partition_key = self.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse_row_key);
+        let partition_key = self.required(
+            "partition_key",
+            "a key template, such as \"{PartitionKey}\"",
+            Template::parse_row_key,
+        );
         // Both are read before either's mistake ends this: all mistakes are reported at once.
         let row_key = self.row_key();
         let (partition_key, row_key) = (partition_key?, row_key?);
@@ -140,7 +183,11 @@ pub trait ViewSection {
             );
             return None;
         }
-        Some(KeyedRows { target: target?, partition_key, row_key })
+        Some(KeyedRows {
+            target: target?,
+            partition_key,
+            row_key,
+        })
     }
 
     /// Rows in the partitions of their primaries.
@@ -150,17 +197,28 @@ pub trait ViewSection {
             "a list with store = \"partition\" lies in the source's own partition",
         );
         let (row_key, partition_key) = (self.row_key(), Template::parse("{PartitionKey}").ok());
-        Some(KeyedRows { target: self.place_beside()?, partition_key: partition_key?, row_key: row_key? })
+        Some(KeyedRows {
+            target: self.place_beside()?,
+            partition_key: partition_key?,
+            row_key: row_key?,
+        })
     }
 
     /// The key `row_key`.
     fn row_key(&self) -> Option<Template> {
-        self.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse_row_key)
+        self.required(
+            "row_key",
+            "a key template, such as \"email_{Email|lower}\"",
+            Template::parse_row_key,
+        )
     }
 
     /// The properties that a view sets on entities of other owners.
     fn properties(&self, example: &str) -> Option<BTreeMap<String, Template>> {
-        if self.view_name().is_some_and(|name| name.as_str().contains('-')) {
+        if self
+            .view_name()
+            .is_some_and(|name| name.as_str().contains('-'))
+        {
             let message = "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes";
             self.error("", message);
             return None;
@@ -175,24 +233,50 @@ pub trait ViewSection {
         if !self.has("member") {
             self.error("member", format!("missing; expected {EXPECTED}"));
         }
-        let templates = self.each("member", |text| Template::parse_text(&text).map_err(|error| error.to_string()))?;
-        let lacks = |key: &&str| !templates.iter().any(|template| template.bare_property() == Some(key));
-        let missing: Vec<String> = keys.iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
+        let templates = self.each("member", |text| {
+            Template::parse_text(&text).map_err(|error| error.to_string())
+        })?;
+        let lacks = |key: &&str| {
+            !templates
+                .iter()
+                .any(|template| template.bare_property() == Some(key))
+        };
+        let missing: Vec<String> = keys
+            .iter()
+            .filter(|key| lacks(key))
+            .map(|key| format!("\"{{{key}}}\""))
+            .collect();
         if !missing.is_empty() {
-            self.error("member", format!("a member must tell its primary: {} is missing from the list", missing.join(" and ")));
+            self.error(
+                "member",
+                format!(
+                    "a member must tell its primary: {} is missing from the list",
+                    missing.join(" and ")
+                ),
+            );
             return None;
         }
         Some(templates)
     }
 
     /// The key `set`: properties by name, at least one.
-    fn set<V, E: Display>(&self, example: &str, parse: impl Fn(&str) -> Result<V, E>) -> Option<BTreeMap<String, V>> {
+    fn set<V, E: Display>(
+        &self,
+        example: &str,
+        parse: impl Fn(&str) -> Result<V, E>,
+    ) -> Option<BTreeMap<String, V>> {
         if !self.has("set") {
-            self.error("set", format!("missing; expected a table such as {example}"));
+            self.error(
+                "set",
+                format!("missing; expected a table such as {example}"),
+            );
         }
         let texts = self.texts_by_name("set")?;
         if texts.is_empty() {
-            self.error("set", format!("expected at least one property, such as {example}"));
+            self.error(
+                "set",
+                format!("expected at least one property, such as {example}"),
+            );
             return None;
         }
         let mut values = BTreeMap::new();
@@ -232,10 +316,14 @@ pub trait ViewSection {
 /// A property that evenkeel may write into an entity.
 pub fn own_property(name: &str) -> Result<String, String> {
     if name.starts_with(RESERVED_PREFIX) {
-        return Err(format!("{name:?} is one of evenkeel's own properties; expected another name"));
+        return Err(format!(
+            "{name:?} is one of evenkeel's own properties; expected another name"
+        ));
     }
     if !valid_property_name(name) {
-        return Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"));
+        return Err(format!(
+            "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+        ));
     }
     Ok(name.to_owned())
 }

@@ -21,9 +21,17 @@ impl<P> Kind<P> for SqlTable {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        let Documents { collection, fields, types, .. } = &self.0;
-        let column = |(name, template): (&String, &Template)| Some((name.clone(), format!("{} {template}", types.get(name)?)));
-        keys.with("table", collection).with_map("columns", &fields.iter().filter_map(column).collect())
+        let Documents {
+            collection,
+            fields,
+            types,
+            ..
+        } = &self.0;
+        let column = |(name, template): (&String, &Template)| {
+            Some((name.clone(), format!("{} {template}", types.get(name)?)))
+        };
+        keys.with("table", collection)
+            .with_map("columns", &fields.iter().filter_map(column).collect())
     }
 }
 
@@ -34,20 +42,31 @@ const COLUMNS: usize = 500;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no sql_table view")?;
-    view.refuse(&["on_conflict"], "rows are named by their primaries, so there are no conflicts");
+    view.refuse(
+        &["on_conflict"],
+        "rows are named by their primaries, so there are no conflicts",
+    );
     view.refuse(
         &["partition_key", "row_key", "key"],
         "a row has a key that is made of its primary's; declare columns for what you join by",
     );
     let wanted = ("a database", "kind = \"sqlite\" and its path");
-    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Sql(_)).then_some(()));
+    let sink = view.sink(wanted, |kind| {
+        matches!(kind, SinkKind::Sql(_)).then_some(())
+    });
     let table = view.required("table", "the name of a table of the database", |text| {
         let name = identifier(text)?;
-        name.parse::<CollectionName>().map_err(|error| error.to_string())
+        name.parse::<CollectionName>()
+            .map_err(|error| error.to_string())
     });
     let columns = columns(view);
     let (fields, types) = columns?;
-    let documents = Documents { sink: sink?.0, collection: table?, fields, types };
+    let documents = Documents {
+        sink: sink?.0,
+        collection: table?,
+        fields,
+        types,
+    };
     Some(DeclaredKind::new(SqlTable(documents)))
 }
 
@@ -61,7 +80,13 @@ fn columns(view: &impl ViewSection) -> Option<Columns> {
     }
     let texts = view.texts_by_name("columns")?;
     if texts.is_empty() || texts.len() > COLUMNS {
-        view.error("columns", format!("{} columns; expected 1 to {COLUMNS}: {EXPECTED}", texts.len()));
+        view.error(
+            "columns",
+            format!(
+                "{} columns; expected 1 to {COLUMNS}: {EXPECTED}",
+                texts.len()
+            ),
+        );
         return None;
     }
     let (mut fields, mut types, mut wrong) = (BTreeMap::new(), BTreeMap::new(), false);
@@ -87,10 +112,15 @@ fn column(text: &str) -> Result<(ColumnType, Template), String> {
         ));
     };
     let kind = ColumnType::parse(kind)?;
-    let template = Template::parse_text(template.trim_start()).map_err(|error| error.to_string())?;
-    let property = template.bare_property().filter(|name| !matches!(*name, "PartitionKey" | "RowKey"));
+    let template =
+        Template::parse_text(template.trim_start()).map_err(|error| error.to_string())?;
+    let property = template
+        .bare_property()
+        .filter(|name| !matches!(*name, "PartitionKey" | "RowKey"));
     if property.is_none() && !matches!(kind, ColumnType::Text(_)) {
-        return Err(format!("{template} makes a text; expected the type text, or a property by itself, such as \"{kind} {{Salary}}\""));
+        return Err(format!(
+            "{template} makes a text; expected the type text, or a property by itself, such as \"{kind} {{Salary}}\""
+        ));
     }
     Ok((kind, template))
 }
@@ -98,13 +128,22 @@ fn column(text: &str) -> Result<(ColumnType, Template), String> {
 /// The name of a table or a column, the same in every database and in every spelling of it.
 fn identifier(name: &str) -> Result<String, String> {
     let valid = (1..=NAME_BYTES).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         && name.as_bytes()[0].is_ascii_lowercase();
     match valid {
-        true if name.starts_with("ek_") || name.starts_with("evenkeel_") || name.starts_with("sqlite_") => {
-            Err(format!("{name:?} is reserved; expected a name that begins with neither ek_, evenkeel_ nor sqlite_"))
+        true if name.starts_with("ek_")
+            || name.starts_with("evenkeel_")
+            || name.starts_with("sqlite_") =>
+        {
+            Err(format!(
+                "{name:?} is reserved; expected a name that begins with neither ek_, evenkeel_ nor sqlite_"
+            ))
         }
         true => Ok(name.to_owned()),
-        false => Err(format!("{name:?} is no name here: 1 to 63 lower-case letters, digits and underscores, starting with a letter")),
+        false => Err(format!(
+            "{name:?} is no name here: 1 to 63 lower-case letters, digits and underscores, starting with a letter"
+        )),
     }
 }

@@ -21,18 +21,39 @@ impl<P> Kind<P> for WebhookEvents {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        keys.with("topic", &self.0.collection).with_map("fields", &self.0.fields)
+        keys.with("topic", &self.0.collection)
+            .with_map("fields", &self.0.fields)
     }
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no webhook view")?;
-    view.refuse(&["on_conflict"], "events are about their primaries, so there are no conflicts");
-    view.refuse(&["table", "partition_key", "row_key", "key", "index"], "an event names its primary by itself");
-    let wanted = ("a receiver of events", "kind = \"webhook\", its url and its secret");
-    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Webhook(_)).then_some(()));
-    let topic = view.required("topic", "the name of what the events are about, such as \"staff\"", str::parse::<CollectionName>);
+    view.refuse(
+        &["on_conflict"],
+        "events are about their primaries, so there are no conflicts",
+    );
+    view.refuse(
+        &["table", "partition_key", "row_key", "key", "index"],
+        "an event names its primary by itself",
+    );
+    let wanted = (
+        "a receiver of events",
+        "kind = \"webhook\", its url and its secret",
+    );
+    let sink = view.sink(wanted, |kind| {
+        matches!(kind, SinkKind::Webhook(_)).then_some(())
+    });
+    let topic = view.required(
+        "topic",
+        "the name of what the events are about, such as \"staff\"",
+        str::parse::<CollectionName>,
+    );
     let fields = fields(view, None);
-    let documents = Documents { sink: sink?.0, collection: topic?, fields: fields?, types: BTreeMap::new() };
+    let documents = Documents {
+        sink: sink?.0,
+        collection: topic?,
+        fields: fields?,
+        types: BTreeMap::new(),
+    };
     Some(DeclaredKind::new(WebhookEvents(documents)))
 }

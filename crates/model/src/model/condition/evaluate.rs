@@ -64,7 +64,10 @@ impl Expr {
             Self::All(nodes) => first_of(nodes, false),
             Self::Any(nodes) => first_of(nodes, true),
             Self::Not(node) => node.decided(answer).map(|holds| !holds),
-            Self::Compare { .. } | Self::In { .. } | Self::Exists { .. } | Self::StartsWith { .. } => answer(self),
+            Self::Compare { .. }
+            | Self::In { .. }
+            | Self::Exists { .. }
+            | Self::StartsWith { .. } => answer(self),
         }
     }
 
@@ -73,16 +76,24 @@ impl Expr {
             Self::All(nodes) => nodes.iter().all(|node| node.holds(value_of)),
             Self::Any(nodes) => nodes.iter().any(|node| node.holds(value_of)),
             Self::Not(node) => !node.holds(value_of),
-            Self::Compare { property, op, value } => {
-                value_of(property).is_some_and(|found| compare_by_value(&found, value).is_some_and(|ordering| op.holds(ordering)))
-            }
-            Self::In { property, values } => {
-                value_of(property).is_some_and(|found| values.iter().any(|value| compare_by_value(&found, value) == Some(Ordering::Equal)))
-            }
+            Self::Compare {
+                property,
+                op,
+                value,
+            } => value_of(property).is_some_and(|found| {
+                compare_by_value(&found, value).is_some_and(|ordering| op.holds(ordering))
+            }),
+            Self::In { property, values } => value_of(property).is_some_and(|found| {
+                values
+                    .iter()
+                    .any(|value| compare_by_value(&found, value) == Some(Ordering::Equal))
+            }),
             Self::Exists { property } => value_of(property).is_some(),
-            Self::StartsWith { property, prefix } => {
-                value_of(property).is_some_and(|found| found.as_str().is_some_and(|text| text.starts_with(prefix.as_str())))
-            }
+            Self::StartsWith { property, prefix } => value_of(property).is_some_and(|found| {
+                found
+                    .as_str()
+                    .is_some_and(|text| text.starts_with(prefix.as_str()))
+            }),
         }
     }
 }
@@ -106,7 +117,11 @@ pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering>
 
 /// Whether two values have an order, by [`compare_by_value`]: numbers of whatever types, and values of one type. NaN is a number.
 pub fn is_comparable(one: &EdmValue, other: &EdmValue) -> bool {
-    let kind = |value: &EdmValue| Number::of(value).is_none().then(|| std::mem::discriminant(value));
+    let kind = |value: &EdmValue| {
+        Number::of(value)
+            .is_none()
+            .then(|| std::mem::discriminant(value))
+    };
     kind(one) == kind(other)
 }
 
@@ -122,7 +137,11 @@ impl Number {
             EdmValue::Int32(number) => Some(Self::Integer(i64::from(*number))),
             EdmValue::Int64(number) => Some(Self::Integer(*number)),
             EdmValue::Double(number) => Some(Self::Double(*number)),
-            EdmValue::String(_) | EdmValue::Bool(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_) => None,
+            EdmValue::String(_)
+            | EdmValue::Bool(_)
+            | EdmValue::DateTime(_)
+            | EdmValue::Guid(_)
+            | EdmValue::Binary(_) => None,
         }
     }
 
@@ -148,9 +167,16 @@ fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
     if double < -TWO_TO_63 {
         return Some(Ordering::Greater);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "whole and inside the range of i64, as checked above")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "whole and inside the range of i64, as checked above"
+    )]
     let whole = double.trunc() as i64;
-    Some(integer.cmp(&whole).then_with(|| 0.0_f64.partial_cmp(&double.fract()).unwrap_or(Ordering::Equal)))
+    Some(integer.cmp(&whole).then_with(|| {
+        0.0_f64
+            .partial_cmp(&double.fract())
+            .unwrap_or(Ordering::Equal)
+    }))
 }
 
 #[cfg(test)]
@@ -161,13 +187,18 @@ mod tests {
 
     #[test]
     fn what_is_unknown_leaves_open_only_what_depends_on_it() {
-        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("Kind", "letter").with("Text", "unknown");
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("Kind", "letter")
+            .with("Text", "unknown");
         for (text, expected) in [
             ("Kind == \"letter\"", Some(true)),
             ("Text == \"x\"", None),
             ("not startsWith(Text, \"x\")", None),
             ("Text in [\"\", \"x\"]", None),
-            ("Text != \"\" and exists(Text) and startsWith(Text, \"\")", Some(true)),
+            (
+                "Text != \"\" and exists(Text) and startsWith(Text, \"\")",
+                Some(true),
+            ),
             ("Text == 3 or Text == \"\"", Some(false)),
             ("Text == \"x\" and Kind == \"invoice\"", Some(false)),
             ("Text == \"x\" and Kind == \"letter\"", None),
@@ -175,8 +206,16 @@ mod tests {
             ("not (Text == \"x\" or Kind == \"invoice\")", None),
         ] {
             let condition = Condition::parse(text).unwrap();
-            assert_eq!(condition.decided(&entity, &|property| property == "Text"), expected, "{text}");
-            assert_eq!(condition.decided(&entity, &|_| false), Some(condition.holds(&entity)), "{text}");
+            assert_eq!(
+                condition.decided(&entity, &|property| property == "Text"),
+                expected,
+                "{text}"
+            );
+            assert_eq!(
+                condition.decided(&entity, &|_| false),
+                Some(condition.holds(&entity)),
+                "{text}"
+            );
         }
     }
 
@@ -195,15 +234,28 @@ mod tests {
             ("Data == true and Kind == \"invoice\"", Some(false)),
             ("exists(Tags) and not (Tags == \"x\")", Some(true)),
         ] {
-            assert_eq!(Condition::parse(text).unwrap().decided_with(&found), expected, "{text}");
+            assert_eq!(
+                Condition::parse(text).unwrap().decided_with(&found),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn large_integers_are_not_rounded() {
-        assert_eq!(compare_mixed(9_007_199_254_740_993, 9_007_199_254_740_992.0), Some(Ordering::Greater));
-        assert_eq!(compare_mixed(i64::MAX, 9_223_372_036_854_775_808.0), Some(Ordering::Less));
-        assert_eq!(compare_mixed(i64::MIN, -9_223_372_036_854_775_808.0), Some(Ordering::Equal));
+        assert_eq!(
+            compare_mixed(9_007_199_254_740_993, 9_007_199_254_740_992.0),
+            Some(Ordering::Greater)
+        );
+        assert_eq!(
+            compare_mixed(i64::MAX, 9_223_372_036_854_775_808.0),
+            Some(Ordering::Less)
+        );
+        assert_eq!(
+            compare_mixed(i64::MIN, -9_223_372_036_854_775_808.0),
+            Some(Ordering::Equal)
+        );
         assert_eq!(compare_mixed(-1, -1.5), Some(Ordering::Greater));
         assert_eq!(compare_mixed(0, f64::NAN), None);
         assert_eq!(compare_mixed(0, f64::NEG_INFINITY), Some(Ordering::Greater));

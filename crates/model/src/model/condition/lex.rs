@@ -61,7 +61,12 @@ pub(super) struct Lexer<'a> {
 
 /// The text that a whole literal is, such as `"Sales"`.
 pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
-    let mut lexer = Lexer { text: literal, at: 0, now: None, names: NameKind::Properties };
+    let mut lexer = Lexer {
+        text: literal,
+        at: 0,
+        now: None,
+        names: NameKind::Properties,
+    };
     match lexer.next() {
         Ok((Lexeme::Value(EdmValue::String(text)), span)) if span.end == literal.len() => Ok(text),
         Ok(_) => Err("there is more behind the closing quote".to_owned()),
@@ -70,8 +75,16 @@ pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
 }
 
 impl Lexer<'_> {
-    fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, ConditionError> {
-        Err(ConditionError { message: message.into(), condition: self.text.to_owned(), span })
+    fn error<T>(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> Result<T, ConditionError> {
+        Err(ConditionError {
+            message: message.into(),
+            condition: self.text.to_owned(),
+            span,
+        })
     }
 
     /// The next token and where it stands.
@@ -79,7 +92,9 @@ impl Lexer<'_> {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();
         let start = self.at;
-        let Some(first) = rest.chars().next() else { return Ok((Lexeme::End, start..start)) };
+        let Some(first) = rest.chars().next() else {
+            return Ok((Lexeme::End, start..start));
+        };
         let token = match first {
             '(' | ')' | '[' | ']' | ',' => {
                 self.at += 1;
@@ -95,7 +110,10 @@ impl Lexer<'_> {
                 return self.error(start..start + length, format!("write {word:?}"));
             }
             '\'' | '“' | '”' | '‘' | '’' => {
-                return self.error(start..start + first.len_utf8(), "texts are written in double quotes, such as \"Sales\"");
+                return self.error(
+                    start..start + first.len_utf8(),
+                    "texts are written in double quotes, such as \"Sales\"",
+                );
             }
             _ => {
                 return self.error(
@@ -129,7 +147,9 @@ impl Lexer<'_> {
         let mut previous = ' ';
         let length = self.text[start..]
             .find(|c: char| {
-                let part = c.is_ascii_alphanumeric() || c == '.' || (matches!(c, '+' | '-') && matches!(previous, ' ' | 'e' | 'E'));
+                let part = c.is_ascii_alphanumeric()
+                    || c == '.'
+                    || (matches!(c, '+' | '-') && matches!(previous, ' ' | 'e' | 'E'));
                 previous = c;
                 !part
             })
@@ -150,7 +170,9 @@ impl Lexer<'_> {
             && !text.contains(".e")
             && !text.contains(".E");
         match text.parse::<f64>() {
-            Ok(number) if shaped && number.is_finite() => Ok(Lexeme::Value(EdmValue::Double(number))),
+            Ok(number) if shaped && number.is_finite() => {
+                Ok(Lexeme::Value(EdmValue::Double(number)))
+            }
             _ => self.error(start..self.at, "not a number such as 42, -1, 4.2 or 1.5e3"),
         }
     }
@@ -158,7 +180,11 @@ impl Lexer<'_> {
     fn word(&mut self) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let rest = &self.text[start..];
-        let length = rest.find(|c: char| !in_property_name(c) && (c != '.' || self.names == NameKind::Properties)).unwrap_or(rest.len());
+        let length = rest
+            .find(|c: char| {
+                !in_property_name(c) && (c != '.' || self.names == NameKind::Properties)
+            })
+            .unwrap_or(rest.len());
         let word = &rest[..length];
         self.at += length;
         if !rest[length..].starts_with('\'') {
@@ -182,9 +208,15 @@ impl Lexer<'_> {
             },
             "guid" => match Uuid::parse_str(literal) {
                 Ok(guid) => Ok(Lexeme::Value(EdmValue::Guid(guid))),
-                Err(_) => self.error(span, "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833"),
+                Err(_) => self.error(
+                    span,
+                    "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833",
+                ),
             },
-            _ => self.error(start..start + length, format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'")),
+            _ => self.error(
+                start..start + length,
+                format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'"),
+            ),
         }
     }
 
@@ -196,14 +228,26 @@ impl Lexer<'_> {
         if let Some(sign) = sign {
             let rest = rest[1..].trim_start();
             let from = self.text.len() - rest.len();
-            self.at = from + rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+            self.at = from
+                + rest
+                    .find(|c: char| !c.is_ascii_alphanumeric())
+                    .unwrap_or(rest.len());
             let duration = match parse_duration(&self.text[from..self.at]) {
                 Ok(duration) => SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX),
-                Err(expected) => return self.error(from..self.at.max(from + 1).min(self.text.len()), expected),
+                Err(expected) => {
+                    return self.error(from..self.at.max(from + 1).min(self.text.len()), expected);
+                }
             };
-            moment = if sign == '-' { now.checked_sub(duration) } else { now.checked_add(duration) };
+            moment = if sign == '-' {
+                now.checked_sub(duration)
+            } else {
+                now.checked_add(duration)
+            };
         }
-        match moment.ok().and_then(|moment| EdmDateTime::from_timestamp(moment).ok()) {
+        match moment
+            .ok()
+            .and_then(|moment| EdmDateTime::from_timestamp(moment).ok())
+        {
             Some(moment) => Ok(Lexeme::Value(EdmValue::DateTime(moment))),
             None => self.error(start..self.at, "that moment lies outside 1601 to 9999"),
         }
@@ -212,7 +256,9 @@ impl Lexer<'_> {
     fn string(&mut self) -> Result<Lexeme, ConditionError> {
         let open = self.at;
         let mut value = String::new();
-        let mut chars = self.text[open + 1..].char_indices().map(|(at, c)| (open + 1 + at, c));
+        let mut chars = self.text[open + 1..]
+            .char_indices()
+            .map(|(at, c)| (open + 1 + at, c));
         while let Some((at, c)) = chars.next() {
             match c {
                 '"' => {
@@ -233,12 +279,20 @@ impl Lexer<'_> {
                             .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
                             .and_then(|digits| u32::from_str_radix(digits, 16).ok());
                         let Some((c, end)) = code.and_then(char::from_u32).zip(end) else {
-                            return self.error(at..at + 2, "a character is written as \\u{1F600}, one to six hex digits");
+                            return self.error(
+                                at..at + 2,
+                                "a character is written as \\u{1F600}, one to six hex digits",
+                            );
                         };
                         value.push(c);
                         chars.nth(end);
                     }
-                    _ => return self.error(at..at + 1, "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}"),
+                    _ => {
+                        return self.error(
+                            at..at + 1,
+                            "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}",
+                        );
+                    }
                 },
                 c => value.push(c),
             }

@@ -10,10 +10,22 @@ impl ConditionError {
     /// The same mistake, without the values of the condition.
     #[must_use]
     pub fn without_values(self) -> Self {
-        let Self { message, condition, span } = self;
+        let Self {
+            message,
+            condition,
+            span,
+        } = self;
         let place = condition.get(span.clone()).unwrap_or_default();
-        let message = if place.is_empty() { message } else { message.replace(&format!("{place:?}"), "something else") };
-        Self { message, condition: masked(&condition), span }
+        let message = if place.is_empty() {
+            message
+        } else {
+            message.replace(&format!("{place:?}"), "something else")
+        };
+        Self {
+            message,
+            condition: masked(&condition),
+            span,
+        }
     }
 }
 
@@ -24,16 +36,18 @@ fn masked(condition: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let length = match first {
             '"' | '\'' => quoted(rest, first),
-            _ if first.is_alphanumeric() || first == '_' => {
-                rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len())
-            }
+            _ if first.is_alphanumeric() || first == '_' => rest
+                .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+                .unwrap_or(rest.len()),
             _ => first.len_utf8(),
         };
         let (piece, behind) = rest.split_at(length);
         let is_shown = match first {
             '=' | '!' | '<' | '>' | '(' | ')' | '[' | ']' | ',' | '&' | '|' => true,
             _ if first.is_whitespace() => true,
-            _ if first.is_alphabetic() || first == '_' => is_word(piece) || is_compared(behind) || shown.trim_end().ends_with('('),
+            _ if first.is_alphabetic() || first == '_' => {
+                is_word(piece) || is_compared(behind) || shown.trim_end().ends_with('(')
+            }
             _ => false,
         };
         if is_shown {
@@ -65,7 +79,10 @@ fn is_word(piece: &str) -> bool {
 /// Whether what stands before is compared with something, and so is a property.
 fn is_compared(behind: &str) -> bool {
     let behind = behind.trim_start();
-    behind.starts_with(['=', '!', '<', '>']) || behind.strip_prefix("in").is_some_and(|rest| rest.trim_start().starts_with('['))
+    behind.starts_with(['=', '!', '<', '>'])
+        || behind
+            .strip_prefix("in")
+            .is_some_and(|rest| rest.trim_start().starts_with('['))
 }
 
 #[cfg(test)]
@@ -79,8 +96,14 @@ mod tests {
     fn values_are_masked_and_the_rest_is_shown() {
         for (condition, expected) in [
             ("Ssn = \"987-65-4321\"", "Ssn = *************"),
-            ("Salary >= 75000 and not (Ssn == 'x')", "Salary >= ***** and not (Ssn == ***)"),
-            ("startsWith(Ssn, \"98\") or exists(Ssn", "startsWith(Ssn, ****) or exists(Ssn"),
+            (
+                "Salary >= 75000 and not (Ssn == 'x')",
+                "Salary >= ***** and not (Ssn == ***)",
+            ),
+            (
+                "startsWith(Ssn, \"98\") or exists(Ssn",
+                "startsWith(Ssn, ****) or exists(Ssn",
+            ),
             ("Ssn in [\"a\\\"b\", 4.5", "Ssn in [******, ***"),
             ("Ssn == 987-65-4321", "Ssn == ***********"),
             ("Ssn == canary", "Ssn == ******"),
@@ -95,7 +118,14 @@ mod tests {
 
     #[test]
     fn a_mistake_is_told_at_its_place_without_a_value() {
-        for condition in ["Ssn = \"canary\"", "Ssn == canary", "Ssn == \"canary", "Ssn == datetime'canary'", "A < now - canary", "canary"] {
+        for condition in [
+            "Ssn = \"canary\"",
+            "Ssn == canary",
+            "Ssn == \"canary",
+            "Ssn == datetime'canary'",
+            "A < now - canary",
+            "canary",
+        ] {
             let error = TimedCondition::parse(condition).unwrap_err();
             assert!(error.to_string().contains("canary"), "{error}");
             let error = error.without_values().to_string();

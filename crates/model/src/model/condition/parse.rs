@@ -49,20 +49,41 @@ impl Condition {
         Self::parse_of(text, NameKind::Fields, None)
     }
 
-    fn parse_of(text: &str, names: NameKind, now: Option<Timestamp>) -> Result<Self, ConditionError> {
+    fn parse_of(
+        text: &str,
+        names: NameKind,
+        now: Option<Timestamp>,
+    ) -> Result<Self, ConditionError> {
         if text.len() > MAX_BYTES {
             let message = format!("a condition has at most {MAX_BYTES} bytes");
             let condition = text[..text.ceil_char_boundary(MAX_BYTES + 1)].to_owned();
-            return Err(ConditionError { message, condition, span: MAX_BYTES..text.len() });
+            return Err(ConditionError {
+                message,
+                condition,
+                span: MAX_BYTES..text.len(),
+            });
         }
-        let mut lexer = Lexer { text, at: 0, names, now };
+        let mut lexer = Lexer {
+            text,
+            at: 0,
+            names,
+            now,
+        };
         let (token, span) = lexer.next()?;
-        let mut parser = ConditionParser { lexer, token, span, depth: 0 };
+        let mut parser = ConditionParser {
+            lexer,
+            token,
+            span,
+            depth: 0,
+        };
         let root = parser.any()?;
         if parser.token != Lexeme::End {
             return parser.expected("\"and\", \"or\" or the end");
         }
-        Ok(Self { text: text.to_owned(), root })
+        Ok(Self {
+            text: text.to_owned(),
+            root,
+        })
     }
 }
 
@@ -75,29 +96,49 @@ struct ConditionParser<'a> {
 }
 
 impl ConditionParser<'_> {
-    fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, ConditionError> {
-        Err(ConditionError { message: message.into(), condition: self.lexer.text.to_owned(), span })
+    fn error<T>(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> Result<T, ConditionError> {
+        Err(ConditionError {
+            message: message.into(),
+            condition: self.lexer.text.to_owned(),
+            span,
+        })
     }
 
     fn expected<T>(&self, what: &str) -> Result<T, ConditionError> {
         let hint = match &self.token {
             Lexeme::Word(word) => match word.to_lowercase().as_str() {
-                lower @ ("and" | "or" | "not" | "in") if word != lower => format!("; did you mean {lower:?}?"),
+                lower @ ("and" | "or" | "not" | "in") if word != lower => {
+                    format!("; did you mean {lower:?}?")
+                }
                 _ => String::new(),
             },
             _ => String::new(),
         };
-        self.error(self.span.clone(), format!("expected {what}, found {}{hint}", self.token))
+        self.error(
+            self.span.clone(),
+            format!("expected {what}, found {}{hint}", self.token),
+        )
     }
 
     /// Takes the token that is looked at and looks at the next one.
     fn take(&mut self) -> Result<(Lexeme, Range<usize>), ConditionError> {
         let (token, span) = self.lexer.next()?;
-        Ok((std::mem::replace(&mut self.token, token), std::mem::replace(&mut self.span, span)))
+        Ok((
+            std::mem::replace(&mut self.token, token),
+            std::mem::replace(&mut self.span, span),
+        ))
     }
 
     fn sign(&mut self, sign: char, what: &str) -> Result<(), ConditionError> {
-        if self.token == Lexeme::Sign(sign) { self.take().map(|_| ()) } else { self.expected(what) }
+        if self.token == Lexeme::Sign(sign) {
+            self.take().map(|_| ())
+        } else {
+            self.expected(what)
+        }
     }
 
     fn at_word(&self, word: &str) -> bool {
@@ -128,7 +169,10 @@ impl ConditionParser<'_> {
             return self.test();
         }
         if self.depth == MAX_DEPTH {
-            return self.error(self.span.clone(), format!("a condition is at most {MAX_DEPTH} parentheses and \"not\" deep"));
+            return self.error(
+                self.span.clone(),
+                format!("a condition is at most {MAX_DEPTH} parentheses and \"not\" deep"),
+            );
         }
         self.depth += 1;
         self.take()?;
@@ -145,7 +189,9 @@ impl ConditionParser<'_> {
 
     fn test(&mut self) -> Result<Expr, ConditionError> {
         const WHAT: &str = "a property, exists(…), startsWith(…), \"not\" or '('";
-        let Lexeme::Word(word) = self.token.clone() else { return self.expected(WHAT) };
+        let Lexeme::Word(word) = self.token.clone() else {
+            return self.expected(WHAT);
+        };
         if KEYWORDS.contains(&word.as_str()) {
             return self.expected(WHAT);
         }
@@ -170,9 +216,16 @@ impl ConditionParser<'_> {
                 let (value, span) = self.value("a value")?;
                 let ordered = !matches!(value, EdmValue::Bool(_) | EdmValue::Guid(_));
                 if !ordered && !matches!(op, Comparison::Equal | Comparison::NotEqual) {
-                    return self.error(span, "true, false and guids are compared with == and != only");
+                    return self.error(
+                        span,
+                        "true, false and guids are compared with == and != only",
+                    );
                 }
-                Ok(Expr::Compare { property: word, op, value })
+                Ok(Expr::Compare {
+                    property: word,
+                    op,
+                    value,
+                })
             }
             Lexeme::Word(found) if found == "in" => {
                 self.take()?;
@@ -183,9 +236,14 @@ impl ConditionParser<'_> {
                     values.push(self.value("a value")?.0);
                 }
                 self.sign(']', "',' or ']'")?;
-                Ok(Expr::In { property: word, values })
+                Ok(Expr::In {
+                    property: word,
+                    values,
+                })
             }
-            Lexeme::Word(_) | Lexeme::Value(_) | Lexeme::Sign(_) | Lexeme::End => self.expected("one of == != < <= > >= in"),
+            Lexeme::Word(_) | Lexeme::Value(_) | Lexeme::Sign(_) | Lexeme::End => {
+                self.expected("one of == != < <= > >= in")
+            }
         }
     }
 
@@ -209,7 +267,9 @@ impl ConditionParser<'_> {
     }
 
     fn property(&mut self) -> Result<String, ConditionError> {
-        let Lexeme::Word(word) = self.token.clone() else { return self.expected("a property") };
+        let Lexeme::Word(word) = self.token.clone() else {
+            return self.expected("a property");
+        };
         let (_, span) = self.take()?;
         self.check_property(&word, &span)?;
         Ok(word)

@@ -26,11 +26,24 @@ impl Expr {
         let before = *left;
         let found = match self {
             // What has no room is left to the client.
-            Self::All(nodes) => nodes.iter().filter_map(|node| node.prefilter(left)).reduce(Filter::and),
-            Self::Any(nodes) => nodes.iter().map(|node| node.prefilter(left)).reduce(|a, b| Some(a?.or(b?))).flatten(),
-            Self::Compare { property, op, value } => compare(property, *op, value, left),
+            Self::All(nodes) => nodes
+                .iter()
+                .filter_map(|node| node.prefilter(left))
+                .reduce(Filter::and),
+            Self::Any(nodes) => nodes
+                .iter()
+                .map(|node| node.prefilter(left))
+                .reduce(|a, b| Some(a?.or(b?)))
+                .flatten(),
+            Self::Compare {
+                property,
+                op,
+                value,
+            } => compare(property, *op, value, left),
             Self::In { property, values } => {
-                let each = values.iter().map(|value| compare(property, Comparison::Equal, value, left));
+                let each = values
+                    .iter()
+                    .map(|value| compare(property, Comparison::Equal, value, left));
                 each.reduce(|a, b| Some(a?.or(b?))).flatten()
             }
             Self::StartsWith { .. } | Self::Not(_) | Self::Exists { .. } => None,
@@ -53,9 +66,12 @@ fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -
         // It ranks texts in an order of its own.
         EdmValue::String(_) => is_typed && matches!(op, Comparison::Equal | Comparison::NotEqual),
         EdmValue::Bool(_) => is_typed,
-        EdmValue::Int32(_) | EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_) => {
-            false
-        }
+        EdmValue::Int32(_)
+        | EdmValue::Int64(_)
+        | EdmValue::Double(_)
+        | EdmValue::DateTime(_)
+        | EdmValue::Guid(_)
+        | EdmValue::Binary(_) => false,
     };
     *left = left.checked_sub(1).filter(|_| decides)?;
     Some(Filter::compare(property, op, value.clone()))
@@ -70,7 +86,10 @@ mod tests {
     use crate::model::{ETag, Entity, EntityKey, Row};
 
     fn prefilter(text: &str) -> Option<String> {
-        Condition::parse(text).unwrap().prefilter().map(|filter| filter.to_string())
+        Condition::parse(text)
+            .unwrap()
+            .prefilter()
+            .map(|filter| filter.to_string())
     }
 
     #[test]
@@ -78,31 +97,55 @@ mod tests {
         for (text, filter) in [
             (r#"Name == "Kim""#, Some("Name eq 'Kim'")),
             (r#"Name != "Kim" and Salary > 100"#, Some("Name ne 'Kim'")),
-            (r#"Name == "Kim" and not exists(Salary)"#, Some("Name eq 'Kim'")),
+            (
+                r#"Name == "Kim" and not exists(Salary)"#,
+                Some("Name eq 'Kim'"),
+            ),
             (r#"Name == "Kim" or exists(Salary)"#, None),
-            (r#"Name == "Kim" or IsManager == true"#, Some("(Name eq 'Kim' or IsManager eq true)")),
-            (r#"Name in ["Kim", "Cao"]"#, Some("(Name eq 'Kim' or Name eq 'Cao')")),
+            (
+                r#"Name == "Kim" or IsManager == true"#,
+                Some("(Name eq 'Kim' or IsManager eq true)"),
+            ),
+            (
+                r#"Name in ["Kim", "Cao"]"#,
+                Some("(Name eq 'Kim' or Name eq 'Cao')"),
+            ),
             (r#"not (Name == "Kim")"#, None),
             (r#"Name >= "Kim""#, None),
             ("Salary > 100", None),
-            (r#"PartitionKey == "Sales" and RowKey != "7""#, Some("(PartitionKey eq 'Sales' and RowKey ne '7')")),
+            (
+                r#"PartitionKey == "Sales" and RowKey != "7""#,
+                Some("(PartitionKey eq 'Sales' and RowKey ne '7')"),
+            ),
             ("PartitionKey == true", None),
             (r#"Größe == "XL" and Name == "Kim""#, Some("Name eq 'Kim'")),
-            (r#"RowKey == false and Name == "Kim""#, Some("Name eq 'Kim'")),
+            (
+                r#"RowKey == false and Name == "Kim""#,
+                Some("Name eq 'Kim'"),
+            ),
         ] {
             assert_eq!(prefilter(text).as_deref(), filter, "{text}");
         }
         let timed = TimedCondition::parse(r#"Timestamp == "x" or Timestamp < now"#).unwrap();
-        assert_eq!(timed.at(jiff::Timestamp::UNIX_EPOCH).unwrap().prefilter(), None);
+        assert_eq!(
+            timed.at(jiff::Timestamp::UNIX_EPOCH).unwrap().prefilter(),
+            None
+        );
     }
 
     #[test]
     fn a_filter_stays_within_what_the_service_takes() {
-        let names = (0..11).map(|number| format!("\"{number}\"")).collect::<Vec<_>>().join(", ");
+        let names = (0..11)
+            .map(|number| format!("\"{number}\""))
+            .collect::<Vec<_>>()
+            .join(", ");
         assert_eq!(prefilter(&format!("Name in [{names}]")), None);
         let all: Vec<String> = (0..12).map(|number| format!("P{number} == true")).collect();
         let filter = prefilter(&format!("Name in [{names}] and {}", all.join(" and "))).unwrap();
-        assert!(filter.contains("P9 eq true") && !filter.contains("P10"), "{filter}");
+        assert!(
+            filter.contains("P9 eq true") && !filter.contains("P10"),
+            "{filter}"
+        );
     }
 
     fn value() -> impl Strategy<Value = EdmValue> {
@@ -117,7 +160,11 @@ mod tests {
 
     fn leaf() -> impl Strategy<Value = String> {
         let op = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
-        let literal = prop_oneof![(-3_i32..3).prop_map(|n| n.to_string()), Just("1.5".to_owned()), Just(r#""a""#.to_owned())];
+        let literal = prop_oneof![
+            (-3_i32..3).prop_map(|n| n.to_string()),
+            Just("1.5".to_owned()),
+            Just(r#""a""#.to_owned())
+        ];
         prop_oneof![
             ("[AB]", op, literal).prop_map(|(name, op, literal)| format!("{name} {op} {literal}")),
             "[AB]".prop_map(|name| format!("{name} == true")),
@@ -129,8 +176,10 @@ mod tests {
     fn condition() -> impl Strategy<Value = String> {
         leaf().prop_recursive(3, 12, 3, |inner| {
             prop_oneof![
-                prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" and "))),
-                prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" or "))),
+                prop::collection::vec(inner.clone(), 2..4)
+                    .prop_map(|parts| format!("({})", parts.join(" and "))),
+                prop::collection::vec(inner.clone(), 2..4)
+                    .prop_map(|parts| format!("({})", parts.join(" or "))),
                 inner.prop_map(|part| format!("not ({part})")),
             ]
         })

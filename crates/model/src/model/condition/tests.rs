@@ -78,58 +78,139 @@ fn a_comparison_with_a_missing_property_or_another_type_is_false() {
 #[test]
 fn mistakes_are_pointed_at_and_say_what_was_expected() {
     for (condition, message) in [
-        ("", "expected a property, exists(…), startsWith(…), \"not\" or '(', found the end\n  \n  ^"),
-        ("IsManager", "expected one of == != < <= > >= in, found the end\n  IsManager\n           ^"),
+        (
+            "",
+            "expected a property, exists(…), startsWith(…), \"not\" or '(', found the end\n  \n  ^",
+        ),
+        (
+            "IsManager",
+            "expected one of == != < <= > >= in, found the end\n  IsManager\n           ^",
+        ),
         ("Age = 5", "write \"==\" to compare\n  Age = 5\n      ^"),
         ("Age <> 5", "write \"!=\"\n  Age <> 5\n      ^^"),
-        ("Age == 5 && Age == 6", "write \"and\"\n  Age == 5 && Age == 6\n           ^^"),
+        (
+            "Age == 5 && Age == 6",
+            "write \"and\"\n  Age == 5 && Age == 6\n           ^^",
+        ),
         ("!exists(Age)", "write \"not\"\n  !exists(Age)\n  ^"),
-        ("Name == 'Kim'", "texts are written in double quotes, such as \"Sales\"\n  Name == 'Kim'\n          ^"),
-        ("Name == Kim", "expected a value; a text is written in double quotes, as \"Kim\", found \"Kim\"\n  Name == Kim\n          ^^^"),
-        ("Name == \"Kim", "the quote is not closed\n  Name == \"Kim\n          ^^^^"),
-        ("Name == \"\\x\"", "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}\n  Name == \"\\x\"\n           ^"),
+        (
+            "Name == 'Kim'",
+            "texts are written in double quotes, such as \"Sales\"\n  Name == 'Kim'\n          ^",
+        ),
+        (
+            "Name == Kim",
+            "expected a value; a text is written in double quotes, as \"Kim\", found \"Kim\"\n  Name == Kim\n          ^^^",
+        ),
+        (
+            "Name == \"Kim",
+            "the quote is not closed\n  Name == \"Kim\n          ^^^^",
+        ),
+        (
+            "Name == \"\\x\"",
+            "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}\n  Name == \"\\x\"\n           ^",
+        ),
         (
             "Age == 5 AND Age == 6",
             "expected \"and\", \"or\" or the end, found \"AND\"; did you mean \"and\"?\n  Age == 5 AND Age == 6\n           ^^^",
         ),
-        ("(Age == 5", "expected \"and\", \"or\" or ')', found the end\n  (Age == 5\n           ^"),
-        ("Age == 5)", "expected \"and\", \"or\" or the end, found ')'\n  Age == 5)\n          ^"),
-        ("exist(Age)", "unknown function \"exist\"; did you mean \"exists\"?\n  exist(Age)\n  ^^^^^"),
-        ("IsManager > true", "true, false and guids are compared with == and != only\n  IsManager > true\n              ^^^^"),
-        ("IsManager == True", "expected true or false, found \"True\"\n  IsManager == True\n               ^^^^"),
+        (
+            "(Age == 5",
+            "expected \"and\", \"or\" or ')', found the end\n  (Age == 5\n           ^",
+        ),
+        (
+            "Age == 5)",
+            "expected \"and\", \"or\" or the end, found ')'\n  Age == 5)\n          ^",
+        ),
+        (
+            "exist(Age)",
+            "unknown function \"exist\"; did you mean \"exists\"?\n  exist(Age)\n  ^^^^^",
+        ),
+        (
+            "IsManager > true",
+            "true, false and guids are compared with == and != only\n  IsManager > true\n              ^^^^",
+        ),
+        (
+            "IsManager == True",
+            "expected true or false, found \"True\"\n  IsManager == True\n               ^^^^",
+        ),
         (
             "Age == 99999999999999999999",
             "the integer does not fit into Edm.Int64\n  Age == 99999999999999999999\n         ^^^^^^^^^^^^^^^^^^^^",
         ),
-        ("Age == 5x", "not a number such as 42, -1, 4.2 or 1.5e3\n  Age == 5x\n         ^^"),
-        ("Age in []", "expected a value, such as \"text\", 42, true, datetime'…' or guid'…', found ']'\n  Age in []\n          ^"),
+        (
+            "Age == 5x",
+            "not a number such as 42, -1, 4.2 or 1.5e3\n  Age == 5x\n         ^^",
+        ),
+        (
+            "Age in []",
+            "expected a value, such as \"text\", 42, true, datetime'…' or guid'…', found ']'\n  Age in []\n          ^",
+        ),
         (
             "Hired > datetime'soon'",
             "\"soon\" is not a date and time such as 2026-11-20T15:00:00Z\n  Hired > datetime'soon'\n                   ^^^^",
         ),
-        ("Id == guid'7'", "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833\n  Id == guid'7'\n             ^"),
-        ("Id == uuid'7'", "\"uuid\" is no kind of literal; known are datetime'…' and guid'…'\n  Id == uuid'7'\n        ^^^^"),
-        ("startsWith(Name, 5)", "expected a text in double quotes\n  startsWith(Name, 5)\n                   ^"),
+        (
+            "Id == guid'7'",
+            "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833\n  Id == guid'7'\n             ^",
+        ),
+        (
+            "Id == uuid'7'",
+            "\"uuid\" is no kind of literal; known are datetime'…' and guid'…'\n  Id == uuid'7'\n        ^^^^",
+        ),
+        (
+            "startsWith(Name, 5)",
+            "expected a text in double quotes\n  startsWith(Name, 5)\n                   ^",
+        ),
     ] {
-        assert_eq!(Condition::parse(condition).unwrap_err().to_string(), message);
+        assert_eq!(
+            Condition::parse(condition).unwrap_err().to_string(),
+            message
+        );
     }
-    assert!(Condition::parse("exists(Timestamp)").unwrap_err().message.contains("every write"));
+    assert!(
+        Condition::parse("exists(Timestamp)")
+            .unwrap_err()
+            .message
+            .contains("every write")
+    );
 }
 
 #[test]
 fn depth_and_length_are_bounded_and_long_chains_are_fine() {
     assert!(Condition::parse(&format!("{}Age == 1{}", "(".repeat(64), ")".repeat(64))).is_ok());
-    assert!(Condition::parse(&format!("{}Age == 1", "not ".repeat(65))).unwrap_err().message.contains("64"));
-    assert!(Condition::parse(&"(".repeat(8_000)).unwrap_err().message.contains("64"));
-    assert!(Condition::parse(&"x".repeat(9_000)).unwrap_err().message.contains("8192"));
+    assert!(
+        Condition::parse(&format!("{}Age == 1", "not ".repeat(65)))
+            .unwrap_err()
+            .message
+            .contains("64")
+    );
+    assert!(
+        Condition::parse(&"(".repeat(8_000))
+            .unwrap_err()
+            .message
+            .contains("64")
+    );
+    assert!(
+        Condition::parse(&"x".repeat(9_000))
+            .unwrap_err()
+            .message
+            .contains("8192")
+    );
     assert!(holds(&format!("Age == 42{}", " and Age == 42".repeat(500))));
 }
 
 #[test]
 fn the_text_comes_back_and_the_properties_are_known() {
-    let condition = Condition::parse("exists(B) and (A == 1 or not startsWith(RowKey, \"x\"))").unwrap();
-    assert_eq!(condition.to_string(), "exists(B) and (A == 1 or not startsWith(RowKey, \"x\"))");
-    assert_eq!(condition.properties().into_iter().collect::<Vec<_>>(), ["A", "B", "RowKey"]);
+    let condition =
+        Condition::parse("exists(B) and (A == 1 or not startsWith(RowKey, \"x\"))").unwrap();
+    assert_eq!(
+        condition.to_string(),
+        "exists(B) and (A == 1 or not startsWith(RowKey, \"x\"))"
+    );
+    assert_eq!(
+        condition.properties().into_iter().collect::<Vec<_>>(),
+        ["A", "B", "RowKey"]
+    );
 }
 
 fn text_literal(text: &str) -> String {

@@ -23,7 +23,10 @@ pub struct TimedCondition(String);
 impl TimedCondition {
     /// Parses a condition.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
-        Condition::parse_with(text, Some(Timestamp::from_second(SOME_MOMENT).unwrap_or_default()))?;
+        Condition::parse_with(
+            text,
+            Some(Timestamp::from_second(SOME_MOMENT).unwrap_or_default()),
+        )?;
         Ok(Self(text.to_owned()))
     }
 
@@ -39,7 +42,9 @@ impl TimedCondition {
 
     fn names(&self, of: fn(&Condition) -> BTreeSet<&str>) -> BTreeSet<String> {
         let parsed = self.at(Timestamp::from_second(SOME_MOMENT).unwrap_or_default());
-        parsed.map(|condition| of(&condition).into_iter().map(str::to_owned).collect()).unwrap_or_default()
+        parsed
+            .map(|condition| of(&condition).into_iter().map(str::to_owned).collect())
+            .unwrap_or_default()
     }
 
     /// The condition at a moment. Fails where it names one outside the years 1601 to 9999 then.
@@ -58,14 +63,18 @@ impl Condition {
     /// Whether a row satisfies it, its `Timestamp` included.
     pub fn holds_of(&self, row: &Row) -> bool {
         match row.timestamp {
-            Some(written) if self.properties().contains(TIMESTAMP) => self.holds(&row.entity.clone().with(TIMESTAMP, written)),
+            Some(written) if self.properties().contains(TIMESTAMP) => {
+                self.holds(&row.entity.clone().with(TIMESTAMP, written))
+            }
             _ => self.holds(&row.entity),
         }
     }
 
     /// The properties that a query selects for it: keys and `Timestamp` come with every row.
     pub fn selected(&self) -> impl Iterator<Item = &str> {
-        self.properties().into_iter().filter(|name| !["PartitionKey", "RowKey", TIMESTAMP].contains(name))
+        self.properties()
+            .into_iter()
+            .filter(|name| !["PartitionKey", "RowKey", TIMESTAMP].contains(name))
     }
 }
 
@@ -75,13 +84,22 @@ mod tests {
     use crate::model::{ETag, EdmDateTime, Entity, EntityKey};
 
     fn row(ended: &str, written: Option<&str>) -> Row {
-        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("Ended", EdmDateTime::parse(ended).unwrap());
-        Row { entity, etag: ETag::new("1").unwrap(), timestamp: written.map(|written| EdmDateTime::parse(written).unwrap()) }
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("Ended", EdmDateTime::parse(ended).unwrap());
+        Row {
+            entity,
+            etag: ETag::new("1").unwrap(),
+            timestamp: written.map(|written| EdmDateTime::parse(written).unwrap()),
+        }
     }
 
     fn holds(text: &str, row: &Row) -> bool {
         let now = "2026-11-20T12:00:00Z".parse().unwrap();
-        TimedCondition::parse(text).unwrap().at(now).unwrap().holds_of(row)
+        TimedCondition::parse(text)
+            .unwrap()
+            .at(now)
+            .unwrap()
+            .holds_of(row)
     }
 
     #[test]
@@ -99,7 +117,16 @@ mod tests {
         ] {
             assert_eq!(holds(text, &row), expected, "{text}");
         }
-        assert!(!holds("Timestamp < now", &Row { timestamp: None, ..row }), "as with any missing property");
+        assert!(
+            !holds(
+                "Timestamp < now",
+                &Row {
+                    timestamp: None,
+                    ..row
+                }
+            ),
+            "as with any missing property"
+        );
     }
 
     #[test]
@@ -113,11 +140,17 @@ mod tests {
             ("Ended < then", "double quotes"),
         ] {
             let error = TimedCondition::parse(text).unwrap_err();
-            assert!(error.message.contains(word) && error.to_string().contains('^'), "{text}: {error}");
+            assert!(
+                error.message.contains(word) && error.to_string().contains('^'),
+                "{text}: {error}"
+            );
         }
         let far = TimedCondition::parse("Ended < now - 150000d").unwrap();
         assert!(far.at("1900-01-01T00:00:00Z".parse().unwrap()).is_err());
-        for text in ["Ended < now - 1d", "Timestamp < datetime'2026-11-20T12:00:00Z'"] {
+        for text in [
+            "Ended < now - 1d",
+            "Timestamp < datetime'2026-11-20T12:00:00Z'",
+        ] {
             assert!(Condition::parse(text).is_err(), "{text} in a view");
         }
     }

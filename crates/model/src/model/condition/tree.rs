@@ -18,10 +18,22 @@ pub(super) enum Expr {
     All(Vec<Expr>),
     Any(Vec<Expr>),
     Not(Box<Expr>),
-    Compare { property: String, op: Comparison, value: EdmValue },
-    In { property: String, values: Vec<EdmValue> },
-    Exists { property: String },
-    StartsWith { property: String, prefix: String },
+    Compare {
+        property: String,
+        op: Comparison,
+        value: EdmValue,
+    },
+    In {
+        property: String,
+        values: Vec<EdmValue>,
+    },
+    Exists {
+        property: String,
+    },
+    StartsWith {
+        property: String,
+        prefix: String,
+    },
 }
 
 impl Condition {
@@ -38,11 +50,18 @@ impl Condition {
             Expr::All(nodes) => nodes.as_slice(),
             one => std::slice::from_ref(one),
         };
-        let beginnings = tests.iter().filter(|test| test.property() == Some(property)).filter_map(|test| match test {
-            Expr::StartsWith { prefix, .. } => Some(prefix.as_str()),
-            Expr::Compare { op: Comparison::Equal, value, .. } => value.as_str(),
-            _ => None,
-        });
+        let beginnings = tests
+            .iter()
+            .filter(|test| test.property() == Some(property))
+            .filter_map(|test| match test {
+                Expr::StartsWith { prefix, .. } => Some(prefix.as_str()),
+                Expr::Compare {
+                    op: Comparison::Equal,
+                    value,
+                    ..
+                } => value.as_str(),
+                _ => None,
+            });
         beginnings.max_by_key(|beginning| beginning.len())
     }
 
@@ -82,19 +101,30 @@ impl Expr {
     pub(super) fn property(&self) -> Option<&str> {
         match self {
             Self::All(_) | Self::Any(_) | Self::Not(_) => None,
-            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
-                Some(property)
-            }
+            Self::Compare { property, .. }
+            | Self::In { property, .. }
+            | Self::Exists { property }
+            | Self::StartsWith { property, .. } => Some(property),
         }
     }
 
     fn operands<'a>(&'a self, operands: &mut Vec<(&'a str, EdmValue)>) {
         match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.operands(operands)),
+            Self::All(nodes) | Self::Any(nodes) => {
+                nodes.iter().for_each(|node| node.operands(operands))
+            }
             Self::Not(node) => node.operands(operands),
-            Self::Compare { property, value, .. } => operands.push((property, value.clone())),
-            Self::In { property, values } => operands.extend(values.iter().map(|value| (property.as_str(), value.clone()))),
-            Self::StartsWith { property, prefix } => operands.push((property, prefix.as_str().into())),
+            Self::Compare {
+                property, value, ..
+            } => operands.push((property, value.clone())),
+            Self::In { property, values } => operands.extend(
+                values
+                    .iter()
+                    .map(|value| (property.as_str(), value.clone())),
+            ),
+            Self::StartsWith { property, prefix } => {
+                operands.push((property, prefix.as_str().into()))
+            }
             Self::Exists { .. } => {}
         }
     }
@@ -102,9 +132,14 @@ impl Expr {
     /// Collects the properties of the wanted tests.
     fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(wanted, names)),
+            Self::All(nodes) | Self::Any(nodes) => {
+                nodes.iter().for_each(|node| node.collect(wanted, names))
+            }
             Self::Not(node) => node.collect(wanted, names),
-            Self::Compare { .. } | Self::In { .. } | Self::Exists { .. } | Self::StartsWith { .. } => {
+            Self::Compare { .. }
+            | Self::In { .. }
+            | Self::Exists { .. }
+            | Self::StartsWith { .. } => {
                 names.extend(self.property().filter(|_| wanted(self)));
             }
         }

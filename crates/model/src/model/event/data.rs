@@ -41,16 +41,28 @@ impl<'e> EventData<'e> {
         let content_type = there("datacontenttype").and_then(Value::as_str);
         match (there("data"), encoded) {
             (None, None) => Self::Absent,
-            (Some(_), Some(_)) => Self::Unreadable("the event has both data and data_base64".to_owned()),
+            (Some(_), Some(_)) => {
+                Self::Unreadable("the event has both data and data_base64".to_owned())
+            }
             (Some(Value::Object(data)), None) => Self::Object(Cow::Borrowed(data)),
             (Some(Value::String(text)), None) => Self::of_text("data", content_type, text),
-            (Some(other), None) => Self::Unreadable(format!("data is {}, which has no members", kind(other))),
+            (Some(other), None) => {
+                Self::Unreadable(format!("data is {}, which has no members", kind(other)))
+            }
             (None, Some(Value::String(text))) => match BASE64.decode(text).map(String::from_utf8) {
-                Ok(Ok(text)) => Self::of_text("data_base64", content_type, text.trim_start_matches('\u{feff}')),
-                Ok(Err(_)) => Self::Unreadable("data_base64 holds bytes that are no text".to_owned()),
+                Ok(Ok(text)) => Self::of_text(
+                    "data_base64",
+                    content_type,
+                    text.trim_start_matches('\u{feff}'),
+                ),
+                Ok(Err(_)) => {
+                    Self::Unreadable("data_base64 holds bytes that are no text".to_owned())
+                }
                 Err(error) => Self::Unreadable(format!("data_base64 is not Base64: {error}")),
             },
-            (None, Some(other)) => Self::Unreadable(format!("data_base64 is {}, not a text", kind(other))),
+            (None, Some(other)) => {
+                Self::Unreadable(format!("data_base64 is {}, not a text", kind(other)))
+            }
         }
     }
 
@@ -60,11 +72,15 @@ impl<'e> EventData<'e> {
         }
         match job::object_of(text) {
             Ok(data) => Self::Object(Cow::Owned(data)),
-            Err(JobError::Long(characters)) => {
-                Self::Unreadable(format!("{field} holds an integer of {characters} characters, which has more than 64 bits"))
+            Err(JobError::Long(characters)) => Self::Unreadable(format!(
+                "{field} holds an integer of {characters} characters, which has more than 64 bits"
+            )),
+            Err(JobError::Json(problem)) => {
+                Self::Unreadable(format!("{field} is text that is not JSON: {problem}"))
             }
-            Err(JobError::Json(problem)) => Self::Unreadable(format!("{field} is text that is not JSON: {problem}")),
-            Err(JobError::Dense(_)) => Self::Unreadable(format!("{field} would take too much memory")),
+            Err(JobError::Dense(_)) => {
+                Self::Unreadable(format!("{field} would take too much memory"))
+            }
             Err(_) => Self::Unreadable(format!("{field} is text that holds no JSON object")),
         }
     }
@@ -72,8 +88,15 @@ impl<'e> EventData<'e> {
 
 /// Whether a media type is one of JSON: `application/json`, `text/json`, `application/vnd.contoso+json; charset=utf-8`.
 fn is_json(content_type: &str) -> bool {
-    let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
+    let media_type = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    let subtype = media_type
+        .split_once('/')
+        .map_or("", |(_, subtype)| subtype);
     subtype == "json" || subtype.ends_with("+json")
 }
 

@@ -106,20 +106,35 @@ impl<'e> ForeignEvent<'e> {
             return None;
         }
         // Version 0.1 named its fields as Event Grid does.
-        let version = ["specversion", "cloudEventsVersion"].into_iter().find_map(|name| Some((name, object.get(name)?)));
+        let version = ["specversion", "cloudEventsVersion"]
+            .into_iter()
+            .find_map(|name| Some((name, object.get(name)?)));
         let schema = match version {
             Some(("specversion", version)) if version == "1.0" => Schema::CloudEvents,
             Some((name, version)) => {
                 let found = quoted::cut(version, 180);
-                return Some(Err(EventError(format!("the message is a CloudEvents event with {name:?} {found}; 1.0 is read"))));
+                return Some(Err(EventError(format!(
+                    "the message is a CloudEvents event with {name:?} {found}; 1.0 is read"
+                ))));
             }
             None if object.contains_key("eventType") => Schema::EventGrid,
             None => return None,
         };
-        let event = Self { schema, object, data: EventData::of(schema, object) };
-        let lacking = schema.required().iter().find(|name| event.text(name).is_none_or(str::is_empty));
+        let event = Self {
+            schema,
+            object,
+            data: EventData::of(schema, object),
+        };
+        let lacking = schema
+            .required()
+            .iter()
+            .find(|name| event.text(name).is_none_or(str::is_empty));
         Some(lacking.map_or(Ok(event), |name| {
-            Err(EventError(format!("the message is an event ({}) without the text {:?}", schema.name(), schema.field(name))))
+            Err(EventError(format!(
+                "the message is an event ({}) without the text {:?}",
+                schema.name(),
+                schema.field(name)
+            )))
         }))
     }
 
@@ -130,20 +145,29 @@ impl<'e> ForeignEvent<'e> {
 
     /// The value at a path such as `data.url`. Numbers without a fraction are Edm.Int64, `time` is Edm.DateTime.
     pub fn value(&self, path: &str) -> EventValue {
-        let (first, members) = path.split_once('.').map_or((path, None), |(first, members)| (first, Some(members)));
+        let (first, members) = path
+            .split_once('.')
+            .map_or((path, None), |(first, members)| (first, Some(members)));
         let found = match (members, &self.data) {
             (None, _) => self.object.get(self.schema.field(first)),
             (Some(_), EventData::Absent) => None,
-            (Some(_), EventData::Unreadable(problem)) => return EventValue::Unreadable(format!("{path} cannot be read: {problem}")),
+            (Some(_), EventData::Unreadable(problem)) => {
+                return EventValue::Unreadable(format!("{path} cannot be read: {problem}"));
+            }
             (Some(members), EventData::Object(data)) => {
-                let (member, rest) = members.split_once('.').map_or((members, None), |(member, rest)| (member, Some(rest)));
+                let (member, rest) = members
+                    .split_once('.')
+                    .map_or((members, None), |(member, rest)| (member, Some(rest)));
                 let mut found = data.get(member);
                 for member in rest.into_iter().flat_map(|rest| rest.split('.')) {
                     found = match found {
                         None | Some(Value::Null) => None,
                         Some(Value::Object(object)) => object.get(member),
                         Some(other) => {
-                            let problem = format!("{path} cannot be read: what should have {member:?} is {}", kind(other));
+                            let problem = format!(
+                                "{path} cannot be read: what should have {member:?} is {}",
+                                kind(other)
+                            );
                             return EventValue::Unreadable(problem);
                         }
                     };
@@ -164,12 +188,15 @@ impl<'e> ForeignEvent<'e> {
                 (None, Some(fraction)) if !number.is_u64() => EventValue::Value(fraction.into()),
                 _ => {
                     let characters = number.to_string().len();
-                    EventValue::Unreadable(format!("{path} is an integer of {characters} characters, beyond Edm.Int64; send it as a text"))
+                    EventValue::Unreadable(format!(
+                        "{path} is an integer of {characters} characters, beyond Edm.Int64; send it as a text"
+                    ))
                 }
             },
-            Some(compound @ (Value::Array(_) | Value::Object(_))) => {
-                EventValue::Compound(format!("{path} is {}, which no key or property can hold", kind(compound)))
-            }
+            Some(compound @ (Value::Array(_) | Value::Object(_))) => EventValue::Compound(format!(
+                "{path} is {}, which no key or property can hold",
+                kind(compound)
+            )),
         }
     }
 
@@ -181,7 +208,9 @@ impl<'e> ForeignEvent<'e> {
 
 /// Checks the name of an event's field in a mapping: a field of the envelope, an extension attribute, or a path below `data`.
 pub fn check_path(path: &str) -> Result<(), String> {
-    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let (first, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(first, rest)| (first, Some(rest)));
     let meant = match first {
         "eventType" => Some("type"),
         "eventTime" => Some("time"),
@@ -189,18 +218,27 @@ pub fn check_path(path: &str) -> Result<(), String> {
         _ => None,
     };
     if let Some(meant) = meant {
-        return Err(format!("write {meant:?}, which is {first:?} of Event Grid too"));
+        return Err(format!(
+            "write {meant:?}, which is {first:?} of Event Grid too"
+        ));
     }
     let known = matches!(first, "dataVersion" | "metadataVersion") || {
-        (1..=20).contains(&first.len()) && first.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        (1..=20).contains(&first.len())
+            && first
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
     };
     if !known || first.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("{first:?} is no field of an event: id, source, type, subject, time, data.NAME, or an extension attribute"));
+        return Err(format!(
+            "{first:?} is no field of an event: id, source, type, subject, time, data.NAME, or an extension attribute"
+        ));
     }
     match (first, rest) {
         ("data", None) => Err("data is an object: name what is in it, such as data.url".to_owned()),
         ("data", Some(rest)) if rest.split('.').all(|name| !name.is_empty()) => Ok(()),
         (_, None) => Ok(()),
-        (_, Some(_)) => Err(format!("{path:?} is no field of an event: only data has fields of its own")),
+        (_, Some(_)) => Err(format!(
+            "{path:?} is no field of an event: only data has fields of its own"
+        )),
     }
 }

@@ -89,7 +89,9 @@ impl SubjectList {
 
     /// The lists of an operation.
     pub(super) fn of(listing: Listing) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |list| list.listing() == Some(listing))
+        Self::ALL
+            .into_iter()
+            .filter(move |list| list.listing() == Some(listing))
     }
 
     /// Its JSON Schema.
@@ -100,8 +102,14 @@ impl SubjectList {
                 let key = json!({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2});
                 (key, "The primaries' keys: PartitionKey and RowKey.")
             }
-            Self::Entities => (json!({"type": "object"}), "The primaries, each as `entity`."),
-            Self::Rechecks => (json!({"type": "object"}), "The primaries, each with `pk`, `rk` and `items`."),
+            Self::Entities => (
+                json!({"type": "object"}),
+                "The primaries, each as `entity`.",
+            ),
+            Self::Rechecks => (
+                json!({"type": "object"}),
+                "The primaries, each with `pk`, `rk` and `items`.",
+            ),
         };
         json!({"type": "array", "items": items, "minItems": 1, "maxItems": BATCH_KEYS, "description": description})
     }
@@ -111,14 +119,21 @@ impl SubjectList {
         match (self, item) {
             (Self::RowKeys, Value::String(_)) => Some(vec![("rk", item.clone())]),
             (Self::Keys, Value::Array(key)) => match key.as_slice() {
-                [pk @ Value::String(_), rk @ Value::String(_)] => Some(vec![("pk", pk.clone()), ("rk", rk.clone())]),
+                [pk @ Value::String(_), rk @ Value::String(_)] => {
+                    Some(vec![("pk", pk.clone()), ("rk", rk.clone())])
+                }
                 _ => None,
             },
             (Self::Entities, Value::Object(_)) => Some(vec![("entity", item.clone())]),
             (Self::Rechecks, Value::Object(one)) => {
-                let fields: Option<Vec<_>> =
-                    self.instead_of().iter().map(|name| one.get(*name).map(|value| (*name, value.clone()))).collect();
-                let optional = ["chained", "told"].into_iter().filter_map(|name| one.get(name).map(|value| (name, value.clone())));
+                let fields: Option<Vec<_>> = self
+                    .instead_of()
+                    .iter()
+                    .map(|name| one.get(*name).map(|value| (*name, value.clone())))
+                    .collect();
+                let optional = ["chained", "told"]
+                    .into_iter()
+                    .filter_map(|name| one.get(name).map(|value| (name, value.clone())));
                 Some(fields?.into_iter().chain(optional).collect())
             }
             _ => None,
@@ -133,8 +148,17 @@ impl SubjectList {
             Self::Rechecks => json!({"pk": "-", "rk": "-", "items": []}),
             // With every property that a condition may ask for.
             Self::Entities => {
-                let mut entity = Map::from_iter([("PartitionKey".to_owned(), json!("-")), ("RowKey".to_owned(), json!("-"))]);
-                entity.extend(shared.fields.get("newer_by").and_then(Value::as_str).map(|name| (name.to_owned(), json!(0))));
+                let mut entity = Map::from_iter([
+                    ("PartitionKey".to_owned(), json!("-")),
+                    ("RowKey".to_owned(), json!("-")),
+                ]);
+                entity.extend(
+                    shared
+                        .fields
+                        .get("newer_by")
+                        .and_then(Value::as_str)
+                        .map(|name| (name.to_owned(), json!(0))),
+                );
                 Value::Object(entity)
             }
         };
@@ -144,7 +168,11 @@ impl SubjectList {
     /// Puts the fields of a single job, from an item of the list, beside those that all jobs share.
     pub(super) fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
         let fields = self.fields(item).unwrap_or_default();
-        shared.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        shared.extend(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
     }
 
     /// The part of an item that names its primary.
@@ -154,7 +182,8 @@ impl SubjectList {
             Self::Entities => ["PartitionKey", "RowKey"],
             Self::Rechecks => ["pk", "rk"],
         };
-        (item[pk].is_string() && item[rk].is_string()).then(|| json!([item[pk], item[rk]]).to_string())
+        (item[pk].is_string() && item[rk].is_string())
+            .then(|| json!([item[pk], item[rk]]).to_string())
     }
 
     /// The PartitionKey and RowKey of an item, beside the fields that all jobs share.
@@ -212,14 +241,29 @@ impl Batch {
     /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
     /// that holds for one primary alone, a field of every job that none can have.
     pub fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
-        let Some(list) = SubjectList::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
-        let Some(Described { op, known, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
+        let Some(list) = SubjectList::ALL
+            .into_iter()
+            .find(|list| object.contains_key(list.field()))
+        else {
+            return Ok(None);
+        };
+        let Some(Described {
+            op,
+            known,
+            effect,
+            listing,
+            ..
+        }) = object.get("op").and_then(Value::as_str).and_then(described)
+        else {
             // What is wrong with the operation is said as for a single job.
             return Ok(None);
         };
         gone::refuse(object)?;
         if listing != list.listing() {
-            return Err(JobError::field(op, format_args!("the field {:?} is none of this operation", list.field())));
+            return Err(JobError::field(
+                op,
+                format_args!("the field {:?} is none of this operation", list.field()),
+            ));
         }
         let batch = Self::listed(list, (op, known()), object, effect == Effect::Derives)?;
         batch.sample()?;
@@ -238,7 +282,10 @@ impl Batch {
             return Ok(None);
         }
         if object.get("op").and_then(Value::as_str) != Some(RECHECK) {
-            return Err(JobError::field(RECHECK, format_args!("{:?} belongs to a message of this operation", list.field())));
+            return Err(JobError::field(
+                RECHECK,
+                format_args!("{:?} belongs to a message of this operation", list.field()),
+            ));
         }
         let batch = Self::listed(list, (RECHECK, &["table"]), object, true)?;
         batch.shared.check(RECHECK)?;
@@ -252,20 +299,39 @@ impl Batch {
         may_repeat: bool,
     ) -> Result<Self, JobError> {
         let wrong = |problem: String| JobError::field(op, problem);
-        let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
-        let beside = others.chain(list.excluded()).find(|name| object.contains_key(*name));
+        let others = SubjectList::ALL
+            .into_iter()
+            .filter(|other| *other != list)
+            .map(SubjectList::field);
+        let beside = others
+            .chain(list.excluded())
+            .find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
-            return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
+            return Err(wrong(format!(
+                "the field {beside:?} has no meaning beside {:?}",
+                list.field()
+            )));
         }
         let mut shared = std::mem::take(object);
         let Some(Value::Array(items)) = shared.remove(list.field()) else {
-            return Err(wrong(format!("the field {:?} must be a list of at most {BATCH_KEYS}", list.field())));
+            return Err(wrong(format!(
+                "the field {:?} must be a list of at most {BATCH_KEYS}",
+                list.field()
+            )));
         };
         if items.is_empty() || items.len() > BATCH_KEYS {
-            return Err(wrong(format!("{:?} names {} primaries; 1 to {BATCH_KEYS} are allowed", list.field(), items.len())));
+            return Err(wrong(format!(
+                "{:?} names {} primaries; 1 to {BATCH_KEYS} are allowed",
+                list.field(),
+                items.len()
+            )));
         }
         if let Some(at) = items.iter().position(|item| list.fields(item).is_none()) {
-            return Err(wrong(format!("{}[{at}] is not {}", list.field(), list.shape())));
+            return Err(wrong(format!(
+                "{}[{at}] is not {}",
+                list.field(),
+                list.shape()
+            )));
         }
         let mut seen = BTreeSet::new();
         let mut unique = Vec::with_capacity(items.len());
@@ -273,11 +339,19 @@ impl Batch {
             if list.key(&item).is_none_or(|key| seen.insert(key)) {
                 unique.push(item);
             } else if !may_repeat {
-                return Err(wrong(format!("{}[{at}] names a primary for the second time", list.field())));
+                return Err(wrong(format!(
+                    "{}[{at}] names a primary for the second time",
+                    list.field()
+                )));
             }
         }
         let shared = SharedFields::of(list, known, shared);
-        Ok(Self { op, shared, list, items: unique })
+        Ok(Self {
+            op,
+            shared,
+            list,
+            items: unique,
+        })
     }
 
     /// The operation, as `op` spells it.
@@ -297,7 +371,8 @@ impl Batch {
 
     /// One of its jobs, as the message of that job alone.
     pub fn single(&self, at: usize) -> Map<String, Value> {
-        self.shared.single(self.list, self.items.get(at).unwrap_or(&Value::Null))
+        self.shared
+            .single(self.list, self.items.get(at).unwrap_or(&Value::Null))
     }
 
     /// A job as those of the list, about a primary of no meaning.
@@ -307,7 +382,10 @@ impl Batch {
     /// Mistakes in the fields that all jobs share.
     pub fn sample(&self) -> Result<JobEnvelope, JobError> {
         let envelope = decode_job(self.sample_message())?;
-        Ok(JobEnvelope { unknown_fields: self.shared.unknown.clone(), ..envelope })
+        Ok(JobEnvelope {
+            unknown_fields: self.shared.unknown.clone(),
+            ..envelope
+        })
     }
 
     /// The message of such a job alone.
@@ -322,7 +400,9 @@ impl Batch {
 
     /// PartitionKey and RowKey of one of its jobs, as the message spells them.
     pub fn key(&self, at: usize) -> Option<[&str; 2]> {
-        self.items.get(at).and_then(|item| self.list.keys(&self.shared.fields, item))
+        self.items
+            .get(at)
+            .and_then(|item| self.list.keys(&self.shared.fields, item))
     }
 
     /// One of its jobs, decoded.
@@ -334,7 +414,9 @@ impl Batch {
     /// come again; `None` where every job has ended. Jobs that were not begun go before those that have failed: these must not keep the
     /// others waiting.
     pub fn rest(&self, unbegun: usize, again: &[usize]) -> Option<Map<String, Value>> {
-        let items = (unbegun..self.len()).chain(again.iter().copied()).filter_map(|at| self.items.get(at).cloned());
+        let items = (unbegun..self.len())
+            .chain(again.iter().copied())
+            .filter_map(|at| self.items.get(at).cloned());
         let items: Vec<Value> = items.collect();
         let some = !items.is_empty();
         some.then(|| Map::from_iter([(self.list.field().to_owned(), Value::Array(items))]))
@@ -364,7 +446,13 @@ pub struct Packed {
 impl Packer {
     /// Of messages about this many primaries at most, which are 1,000 at most.
     pub fn new(most: usize) -> Self {
-        Self { most: most.clamp(1, BATCH_KEYS), open: None, items: Vec::new(), seen: BTreeSet::new(), bytes: 0 }
+        Self {
+            most: most.clamp(1, BATCH_KEYS),
+            open: None,
+            items: Vec::new(),
+            seen: BTreeSet::new(),
+            bytes: 0,
+        }
     }
 
     /// The number of jobs that wait.
@@ -379,17 +467,33 @@ impl Packer {
 
     /// Adds a message about one primary.
     pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
-        let Some((shared, list, item)) = apart(message) else { return Packed { ready: self.take(), is_taken: false } };
+        let Some((shared, list, item)) = apart(message) else {
+            return Packed {
+                ready: self.take(),
+                is_taken: false,
+            };
+        };
         let bytes = item.to_string().len() + 1;
         let key = list.key(&item);
-        let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == list);
-        let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES || self.items.is_empty();
-        let ready = if joins && fits && key.as_ref().is_none_or(|key| !self.seen.contains(key)) { None } else { self.take() };
+        let joins = self
+            .open
+            .as_ref()
+            .is_none_or(|(open, of)| *open == shared && *of == list);
+        let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES
+            || self.items.is_empty();
+        let ready = if joins && fits && key.as_ref().is_none_or(|key| !self.seen.contains(key)) {
+            None
+        } else {
+            self.take()
+        };
         self.open = Some((shared, list));
         self.items.push(item);
         self.seen.extend(key);
         self.bytes += bytes;
-        Packed { ready, is_taken: true }
+        Packed {
+            ready,
+            is_taken: true,
+        }
     }
 
     /// The message of what was added; `None` where nothing was.
@@ -404,7 +508,10 @@ impl Packer {
         let one_pk = list == SubjectList::Keys && items.iter().all(|item| item[0] == first[0]);
         let (list, items) = if one_pk {
             message.insert("pk".to_owned(), first[0].clone());
-            (SubjectList::RowKeys, items.into_iter().map(|mut item| item[1].take()).collect())
+            (
+                SubjectList::RowKeys,
+                items.into_iter().map(|mut item| item[1].take()).collect(),
+            )
         } else {
             (list, items)
         };
@@ -418,11 +525,17 @@ fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectLis
     let listing = described(message.get("op")?.as_str()?)?.listing?;
     let mut shared = message.clone();
     let (list, item) = match listing {
-        Listing::Keys => (SubjectList::Keys, Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?])),
+        Listing::Keys => (
+            SubjectList::Keys,
+            Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?]),
+        ),
         Listing::Entities => (SubjectList::Entities, shared.remove("entity")?),
     };
     let lists = SubjectList::ALL.into_iter().map(SubjectList::field);
-    let alone = list.excluded().chain(lists).any(|name| shared.contains_key(name));
+    let alone = list
+        .excluded()
+        .chain(lists)
+        .any(|name| shared.contains_key(name));
     (!alone).then_some((shared, list, item))
 }
 
@@ -448,20 +561,37 @@ mod tests {
     }
 
     fn keys(batch: &Batch) -> Vec<String> {
-        (0..batch.len()).map(|at| batch.job(at).unwrap().job.key().unwrap().to_string()).collect()
+        (0..batch.len())
+            .map(|at| batch.job(at).unwrap().job.key().unwrap().to_string())
+            .collect()
     }
 
     #[test]
     fn each_form_is_a_job_for_each_of_its_primaries() {
-        let rks = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"}));
-        assert_eq!((rks.op(), keys(&rks)), ("sync", vec!["(\"p\", \"1\")".to_owned(), "(\"p\", \"2\")".to_owned()]));
+        let rks = batch(
+            json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"}),
+        );
+        assert_eq!(
+            (rks.op(), keys(&rks)),
+            (
+                "sync",
+                vec!["(\"p\", \"1\")".to_owned(), "(\"p\", \"2\")".to_owned()]
+            )
+        );
         assert_eq!(rks.job(1).unwrap().id.as_deref(), Some("mine"));
-        let pairs = batch(json!({"op": "archive", "archive": "a", "keys": [["p", "1"], ["q", "1"]]}));
+        let pairs =
+            batch(json!({"op": "archive", "archive": "a", "keys": [["p", "1"], ["q", "1"]]}));
         assert_eq!(keys(&pairs), ["(\"p\", \"1\")", "(\"q\", \"1\")"]);
-        let merged =
-            batch(json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [{"PartitionKey": "p", "RowKey": "1", "A": 1}]}));
-        let Job::Put(put) = merged.job(0).unwrap().job else { panic!("no put") };
-        assert_eq!((put.mode, put.entity.key.to_string()), (PutMode::Merge, "(\"p\", \"1\")".to_owned()));
+        let merged = batch(
+            json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [{"PartitionKey": "p", "RowKey": "1", "A": 1}]}),
+        );
+        let Job::Put(put) = merged.job(0).unwrap().job else {
+            panic!("no put")
+        };
+        assert_eq!(
+            (put.mode, put.entity.key.to_string()),
+            (PutMode::Merge, "(\"p\", \"1\")".to_owned())
+        );
     }
 
     #[test]
@@ -472,56 +602,123 @@ mod tests {
             json!({"op": "put", "table": "Staff", "entities": [{"PartitionKey": "p", "RowKey": "0"}, {"PartitionKey": "p", "RowKey": "a/b"}]}),
         ] {
             let listed = batch(message);
-            assert_eq!([0, 1, 2].map(|at| listed.key(at)), [Some(["p", "0"]), Some(["p", "a/b"]), None]);
+            assert_eq!(
+                [0, 1, 2].map(|at| listed.key(at)),
+                [Some(["p", "0"]), Some(["p", "a/b"]), None]
+            );
         }
         let item = |rk: &str| json!({"pk": "p", "rk": rk, "items": []});
-        let rechecks =
-            Batch::of_rechecks(&mut object(json!({"op": "recheck", "table": "Staff", "rechecks": [item("0")]}))).unwrap().unwrap();
+        let rechecks = Batch::of_rechecks(&mut object(
+            json!({"op": "recheck", "table": "Staff", "rechecks": [item("0")]}),
+        ))
+        .unwrap()
+        .unwrap();
         assert_eq!(rechecks.key(0), Some(["p", "0"]));
-        let unnamed =
-            batch(json!({"op": "put", "table": "Staff", "entities": [{}, {"RowKey": 1}, {"PartitionKey": "p", "RowKey": "0"}, {}]}));
-        assert_eq!((unnamed.len(), unnamed.key(0), unnamed.key(2)), (4, None, Some(["p", "0"])), "two without a key are not one primary");
+        let unnamed = batch(
+            json!({"op": "put", "table": "Staff", "entities": [{}, {"RowKey": 1}, {"PartitionKey": "p", "RowKey": "0"}, {}]}),
+        );
+        assert_eq!(
+            (unnamed.len(), unnamed.key(0), unnamed.key(2)),
+            (4, None, Some(["p", "0"])),
+            "two without a key are not one primary"
+        );
     }
 
     #[test]
     fn a_job_of_a_batch_is_the_same_job_as_its_own_message() {
-        let listed = batch(json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine", "v": 1}));
-        let alone = decode_job(object(json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"}))).unwrap();
+        let listed = batch(
+            json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine", "v": 1}),
+        );
+        let alone = decode_job(object(
+            json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"}),
+        ))
+        .unwrap();
         assert_eq!(listed.job(1).unwrap(), alone, "its digest too");
     }
 
     #[test]
     fn what_is_left_is_a_message_of_the_same_form() {
-        let mut message = object(json!({"op": "sync", "table": "Staff", "keys": [["p", "1"], ["p", "2"], ["p", "3"]]}));
+        let mut message = object(
+            json!({"op": "sync", "table": "Staff", "keys": [["p", "1"], ["p", "2"], ["p", "3"]]}),
+        );
         let listed = batch(Value::Object(message.clone()));
         message.extend(listed.rest(2, &[0]).unwrap());
-        assert_eq!(keys(&batch(Value::Object(message))), ["(\"p\", \"3\")", "(\"p\", \"1\")"], "those that were not begun first");
+        assert_eq!(
+            keys(&batch(Value::Object(message))),
+            ["(\"p\", \"3\")", "(\"p\", \"1\")"],
+            "those that were not begun first"
+        );
         assert_eq!(listed.rest(3, &[]), None);
     }
 
     #[test]
     fn a_primary_that_is_named_twice_is_synced_once_and_nothing_else() {
-        assert_eq!(batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "1"]})).len(), 1);
-        assert!(problem(json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "1"]})).contains("rks[1]"));
+        assert_eq!(
+            batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "1"]})).len(),
+            1
+        );
+        assert!(
+            problem(json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "1"]}))
+                .contains("rks[1]")
+        );
         let twice = json!([{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "1", "A": 2}]);
-        assert!(problem(json!({"op": "put", "table": "Staff", "entities": twice})).contains("entities[1]"));
+        assert!(
+            problem(json!({"op": "put", "table": "Staff", "entities": twice}))
+                .contains("entities[1]")
+        );
     }
 
     #[test]
     fn mistakes_of_the_list_are_the_messages() {
         for (message, word) in [
-            (json!({"op": "move", "table": "Staff", "pk": "p", "rks": ["1"], "to_pk": "q", "to_rk": "1"}), "none of this operation"),
-            (json!({"op": "sync", "table": "Staff", "entities": [{}]}), "none of this operation"),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}), "\"rk\""),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "keys": [["p", "1"]]}), "\"pk\""),
-            (json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "if_match": "e"}), "if_match"),
-            (json!({"op": "put", "table": "Staff", "pk": "p", "entities": [{}]}), "\"pk\""),
-            (json!({"op": "put", "table": "Staff", "entities": [{}], "blobs": {"Photo": {"blob": "evenkeel-staging/a"}}}), "\"blobs\""),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": "1"}), "must be a list"),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}), "names 0"),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": vec!["1"; 1001]}), "names 1001"),
-            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", 2]}), "rks[1] is not a RowKey"),
-            (json!({"op": "sync", "table": "Staff", "keys": [["p"]]}), "keys[0] is not [PartitionKey, RowKey]"),
+            (
+                json!({"op": "move", "table": "Staff", "pk": "p", "rks": ["1"], "to_pk": "q", "to_rk": "1"}),
+                "none of this operation",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "entities": [{}]}),
+                "none of this operation",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}),
+                "\"rk\"",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "keys": [["p", "1"]]}),
+                "\"pk\"",
+            ),
+            (
+                json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "if_match": "e"}),
+                "if_match",
+            ),
+            (
+                json!({"op": "put", "table": "Staff", "pk": "p", "entities": [{}]}),
+                "\"pk\"",
+            ),
+            (
+                json!({"op": "put", "table": "Staff", "entities": [{}], "blobs": {"Photo": {"blob": "evenkeel-staging/a"}}}),
+                "\"blobs\"",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": "1"}),
+                "must be a list",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}),
+                "names 0",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": vec!["1"; 1001]}),
+                "names 1001",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", 2]}),
+                "rks[1] is not a RowKey",
+            ),
+            (
+                json!({"op": "sync", "table": "Staff", "keys": [["p"]]}),
+                "keys[0] is not [PartitionKey, RowKey]",
+            ),
         ] {
             let problem = problem(message);
             assert!(problem.contains(word), "{word}: {problem}");
@@ -531,7 +728,8 @@ mod tests {
     #[test]
     fn what_all_jobs_share_is_refused_once_and_copied_only_where_a_job_reads_it() {
         let sync = |field: &str, value: Value| {
-            let mut message = json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"});
+            let mut message =
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"});
             message[field] = value;
             Batch::of(&mut object(message))
         };
@@ -542,11 +740,22 @@ mod tests {
         }
         let nested = json!([vec![json!({}); 5_000]]);
         let listed = sync("x", nested).unwrap().unwrap();
-        assert_eq!(listed.single(1), object(json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"})));
-        assert_eq!((listed.unknown_fields(), listed.sample().unwrap().unknown_fields), (1, vec!["x".to_owned()]));
-        let condition =
-            json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "when": format!("A == \"{}\"", "x".repeat(8_000))});
-        assert!(Batch::of(&mut object(condition)).is_ok(), "the longest condition has room");
+        assert_eq!(
+            listed.single(1),
+            object(json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"}))
+        );
+        assert_eq!(
+            (
+                listed.unknown_fields(),
+                listed.sample().unwrap().unknown_fields
+            ),
+            (1, vec!["x".to_owned()])
+        );
+        let condition = json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "when": format!("A == \"{}\"", "x".repeat(8_000))});
+        assert!(
+            Batch::of(&mut object(condition)).is_ok(),
+            "the longest condition has room"
+        );
     }
 
     #[test]
@@ -558,7 +767,9 @@ mod tests {
             "pk" => json!("p"),
             "rks" => json!(["1", "2"]),
             "keys" => json!([["p", "1"], ["q", "1"]]),
-            "entities" => json!([{"PartitionKey": "p", "RowKey": "1", "V": 1}, {"PartitionKey": "p", "RowKey": "2", "V": 1}]),
+            "entities" => {
+                json!([{"PartitionKey": "p", "RowKey": "1", "V": 1}, {"PartitionKey": "p", "RowKey": "2", "V": 1}])
+            }
             "mode" => json!("merge"),
             "if_absent" => json!(false),
             "newer_by" => json!("V"),
@@ -570,15 +781,35 @@ mod tests {
         };
         let schema = schema();
         let mut lists = 0;
-        for alternative in schema["anyOf"].as_array().unwrap().iter().filter(|one| one["title"].as_str().unwrap().contains("of many")) {
+        for alternative in schema["anyOf"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|one| one["title"].as_str().unwrap().contains("of many"))
+        {
             let fields = alternative["properties"].as_object().unwrap().iter();
             let op = alternative["properties"]["op"]["const"].as_str().unwrap();
-            let fields = fields.map(|(name, field)| (name.clone(), if name == "op" { field["const"].clone() } else { sample(op, name) }));
+            let fields = fields.map(|(name, field)| {
+                (
+                    name.clone(),
+                    if name == "op" {
+                        field["const"].clone()
+                    } else {
+                        sample(op, name)
+                    },
+                )
+            });
             let message: Map<String, Value> = fields.collect();
             let title = &alternative["title"];
-            let request = decode_request(message).unwrap_or_else(|error| panic!("{title}: {error}"));
-            let JobRequest::Batch(batch) = request else { panic!("{title}: one job") };
-            assert!((0..batch.len()).all(|at| batch.job(at).unwrap().unknown_fields.is_empty()), "{title}: {batch:?}");
+            let request =
+                decode_request(message).unwrap_or_else(|error| panic!("{title}: {error}"));
+            let JobRequest::Batch(batch) = request else {
+                panic!("{title}: one job")
+            };
+            assert!(
+                (0..batch.len()).all(|at| batch.job(at).unwrap().unknown_fields.is_empty()),
+                "{title}: {batch:?}"
+            );
             lists += 1;
         }
         assert!(lists > 6, "only {lists}: the schema has lost its lists");
@@ -587,15 +818,26 @@ mod tests {
     #[test]
     fn a_key_that_no_job_can_have_is_a_mistake_of_that_job_alone() {
         let listed = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "a/b"]}));
-        assert!(matches!(listed.job(0).unwrap().job.operation().subject(), JobSubject::Primary(..)));
+        assert!(matches!(
+            listed.job(0).unwrap().job.operation().subject(),
+            JobSubject::Primary(..)
+        ));
         assert!(listed.job(1).is_err());
     }
 
     #[test]
     fn a_message_without_a_list_is_one_job() {
         let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1"});
-        assert!(matches!(decode_request(object(one)).unwrap(), JobRequest::Job(_)));
-        assert!(decode_request(object(json!({"op": "explode", "keys": []}))).unwrap_err().to_string().contains("explode"));
+        assert!(matches!(
+            decode_request(object(one)).unwrap(),
+            JobRequest::Job(_)
+        ));
+        assert!(
+            decode_request(object(json!({"op": "explode", "keys": []})))
+                .unwrap_err()
+                .to_string()
+                .contains("explode")
+        );
     }
 
     fn packed(most: usize, messages: &[Value]) -> Vec<Value> {
@@ -615,7 +857,8 @@ mod tests {
     #[test]
     fn neighbours_that_ask_for_the_same_are_one_message() {
         let sync = |pk: &str, rk: &str| json!({"op": "sync", "table": "Staff", "pk": pk, "rk": rk});
-        let archive = json!({"op": "archive", "archive": "a", "pk": "p", "rk": "1", "if_match": "e"});
+        let archive =
+            json!({"op": "archive", "archive": "a", "pk": "p", "rk": "1", "if_match": "e"});
         let entity = |rk: &str| json!({"PartitionKey": "p", "RowKey": rk});
         let put = |rk: &str| json!({"op": "put", "table": "Staff", "mode": "merge", "entity": entity(rk)});
         let mut with_key = put("3");
@@ -657,7 +900,16 @@ mod tests {
         let messages: Vec<Value> =
             (0..300).map(|at| json!({"op": "sync", "table": "Staff", "pk": "p", "rk": format!("{long}{at}")})).collect();
         let sent = packed(1_000, &messages);
-        assert!(sent.iter().all(|message| message.to_string().len() <= 48 * 1024) && sent.len() > 1);
-        assert_eq!(sent.iter().map(|message| message["rks"].as_array().unwrap().len()).sum::<usize>(), 300);
+        assert!(
+            sent.iter()
+                .all(|message| message.to_string().len() <= 48 * 1024)
+                && sent.len() > 1
+        );
+        assert_eq!(
+            sent.iter()
+                .map(|message| message["rks"].as_array().unwrap().len())
+                .sum::<usize>(),
+            300
+        );
     }
 }

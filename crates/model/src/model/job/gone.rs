@@ -13,7 +13,10 @@ const GONE: [(&str, &str); 1] = [(
 
 /// Refuses an object with such a field.
 pub(super) fn refuse(object: &Map<String, Value>) -> Result<(), JobError> {
-    match GONE.into_iter().find(|(field, _)| object.contains_key(*field)) {
+    match GONE
+        .into_iter()
+        .find(|(field, _)| object.contains_key(*field))
+    {
         Some((field, instead)) => Err(JobError::Gone { field, instead }),
         None => Ok(()),
     }
@@ -34,9 +37,16 @@ mod tests {
             json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "keys_ref": list}),
             json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "2"], "keys_ref": list}),
         ] {
-            let Value::Object(object) = message else { panic!("no object") };
+            let Value::Object(object) = message else {
+                panic!("no object")
+            };
             let said = decode_request(object).unwrap_err().to_string();
-            assert!(said.contains("\"keys_ref\"") && said.contains("submit --pack") && said.contains("backfill"), "{said}");
+            assert!(
+                said.contains("\"keys_ref\"")
+                    && said.contains("submit --pack")
+                    && said.contains("backfill"),
+                "{said}"
+            );
         }
     }
 }

@@ -41,7 +41,12 @@ impl<'de> Deserializer<'de> for Asking {
         Err(AskedNames(&[]))
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, AskedNames> {
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, AskedNames> {
         Err(AskedNames(fields))
     }
 

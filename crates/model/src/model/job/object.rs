@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Number, Value};
 
 use super::JobError;
@@ -111,7 +113,10 @@ impl<'de> Visitor<'de> for FlatReader {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if object.len() >= self.most {
-                return Err(A::Error::custom(format_args!("it has more than {} keys", self.most)));
+                return Err(A::Error::custom(format_args!(
+                    "it has more than {} keys",
+                    self.most
+                )));
             }
             if object.contains_key(&key) {
                 return Err(twice(&key));
@@ -169,7 +174,10 @@ impl<'de> Visitor<'de> for PlainReader {
 pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
     let mut rest = json;
     // Bytes of ASCII are no part of any other character.
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9')) {
+    while let Some(at) = rest
+        .bytes()
+        .position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9'))
+    {
         rest = &rest[at..];
         if let Some(text) = rest.strip_prefix('"') {
             let mut escaped = false;
@@ -183,7 +191,10 @@ pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
         }
         let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.eE".contains(c));
         let number = &rest[..rest.len() - after.len()];
-        if !number.contains(['.', 'e', 'E']) && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+        if !number.contains(['.', 'e', 'E'])
+            && number.parse::<i64>().is_err()
+            && number.parse::<u64>().is_err()
+        {
             return Err(JobError::Long(number.len()));
         }
         rest = after;
@@ -201,7 +212,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Value, String> {
-        serde_json::from_str(text).map(|Unambiguous(value)| value).map_err(|error| error.to_string())
+        serde_json::from_str(text)
+            .map(|Unambiguous(value)| value)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -233,12 +246,22 @@ mod tests {
             (r#"{"N": 999999999999999999999}"#, Some("21")),
             (r#"{"a":["\\",-9223372036854775809]}"#, Some("20")),
             ("18446744073709551616", Some("20")),
-            (r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":1e20,"d":99999999999999999999.0,"e":-0}"#, None),
-            (r#"{"a":"99999999999999999999","b\"99999999999999999999":"\\\"99999999999999999999é"}"#, None),
+            (
+                r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":1e20,"d":99999999999999999999.0,"e":-0}"#,
+                None,
+            ),
+            (
+                r#"{"a":"99999999999999999999","b\"99999999999999999999":"\\\"99999999999999999999é"}"#,
+                None,
+            ),
         ] {
             serde_json::from_str::<Value>(json).unwrap();
             let long = unrounded(json).err().map(|error| error.to_string());
-            assert_eq!(long.as_deref().and_then(|text| text.split(' ').nth(3)), found, "{json}");
+            assert_eq!(
+                long.as_deref().and_then(|text| text.split(' ').nth(3)),
+                found,
+                "{json}"
+            );
         }
     }
 
@@ -246,22 +269,56 @@ mod tests {
     fn a_staged_entity_is_read_flat_and_what_is_nested_in_it_takes_nothing() {
         let read = |text: &str| {
             let mut json = serde_json::Deserializer::from_str(text);
-            FlatReader { most: 1_000 }.deserialize(&mut json).map(Value::Object).map_err(|error| error.to_string())
+            FlatReader { most: 1_000 }
+                .deserialize(&mut json)
+                .map(Value::Object)
+                .map_err(|error| error.to_string())
         };
         let plain = r#"{"a":1,"b":-2,"c":3.5,"d":"é","e":true,"f":null,"g":18446744073709551615}"#;
-        assert_eq!(read(plain).unwrap(), serde_json::from_str::<Value>(plain).unwrap());
-        assert_eq!(read(r#"{"a":[0,[0],{"a":1}],"b":{"c":[1]}}"#).unwrap(), serde_json::json!({"a": [], "b": {}}));
-        assert!(read(r#"{"a":1,"a":[]}"#).unwrap_err().contains(r#"the key "a" is there twice"#));
-        assert!(read("[{}]").unwrap_err().contains("expected an entity as a JSON object"));
-        let many: Vec<String> = (0..=1_000).map(|number| format!("\"p{number}\":0")).collect();
-        assert!(read(&format!("{{{}}}", many.join(","))).unwrap_err().contains("more than 1000 keys"));
+        assert_eq!(
+            read(plain).unwrap(),
+            serde_json::from_str::<Value>(plain).unwrap()
+        );
+        assert_eq!(
+            read(r#"{"a":[0,[0],{"a":1}],"b":{"c":[1]}}"#).unwrap(),
+            serde_json::json!({"a": [], "b": {}})
+        );
+        assert!(
+            read(r#"{"a":1,"a":[]}"#)
+                .unwrap_err()
+                .contains(r#"the key "a" is there twice"#)
+        );
+        assert!(
+            read("[{}]")
+                .unwrap_err()
+                .contains("expected an entity as a JSON object")
+        );
+        let many: Vec<String> = (0..=1_000)
+            .map(|number| format!("\"p{number}\":0"))
+            .collect();
+        assert!(
+            read(&format!("{{{}}}", many.join(",")))
+                .unwrap_err()
+                .contains("more than 1000 keys")
+        );
     }
 
     #[test]
     fn deep_and_plain_values_read_as_they_always_did() {
-        for text in [r#"{"a":{"a":{"a":[1,-2,3.5,1e300,"é",true,null,{"a":1}]}},"b":{}}"#, "[]", "7", "null"] {
-            assert_eq!(read(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        for text in [
+            r#"{"a":{"a":{"a":[1,-2,3.5,1e300,"é",true,null,{"a":1}]}},"b":{}}"#,
+            "[]",
+            "7",
+            "null",
+        ] {
+            assert_eq!(
+                read(text).unwrap(),
+                serde_json::from_str::<Value>(text).unwrap()
+            );
         }
-        assert!(read(&"[".repeat(10_000)).is_err(), "depth is bounded as ever");
+        assert!(
+            read(&"[".repeat(10_000)).is_err(),
+            "depth is bounded as ever"
+        );
     }
 }

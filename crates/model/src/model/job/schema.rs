@@ -19,15 +19,27 @@ pub fn schema() -> Value {
 /// The schemas of an operation: of one job, and of lists of many.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
-    let many = listing.into_iter().flat_map(SubjectList::of).map(|list| many(one.clone(), list));
+    let many = listing
+        .into_iter()
+        .flat_map(SubjectList::of)
+        .map(|list| many(one.clone(), list));
     std::iter::once(one.clone()).chain(many).collect()
 }
 
 /// The schema of an operation, with a list in the place of the fields that it stands for.
 fn many(mut schema: Value, list: SubjectList) -> Value {
     let field = list.field();
-    let Some(object) = schema.as_object_mut() else { return schema };
-    object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), field)));
+    let Some(object) = schema.as_object_mut() else {
+        return schema;
+    };
+    object.insert(
+        "title".to_owned(),
+        Value::String(format!(
+            "{} of many: {}",
+            object["title"].as_str().unwrap_or_default(),
+            field
+        )),
+    );
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         for field in list.excluded() {
             properties.remove(field);
@@ -44,11 +56,17 @@ fn many(mut schema: Value, list: SubjectList) -> Value {
 /// The schema of an operation on one subject, with the fields of every message.
 fn single<T: JsonSchema>(op: &str) -> Value {
     // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
-    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let settings = schemars::generate::SchemaSettings::draft2020_12()
+        .with(|settings| settings.inline_subschemas = true);
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
     if let Some(object) = schema.as_object_mut() {
         object.remove("$schema");
-        let properties = object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        let properties = object
+            .entry("properties")
+            .or_insert_with(|| Value::Object(Map::new()));
         if let Some(properties) = properties.as_object_mut() {
             properties.insert("op".to_owned(), serde_json::json!({"const": op}));
             properties.insert(

@@ -25,8 +25,15 @@ impl SharedFields {
     /// Of what a message has beside its list, and of the fields that its operation knows.
     pub(super) fn of(list: SubjectList, known: &[&str], mut fields: Map<String, Value>) -> Self {
         fields.remove("ek");
-        let is_read = |name: &str| (known.contains(&name) || ENVELOPE.contains(&name)) && !list.excluded().any(|other| other == name);
-        let unknown: Vec<String> = fields.keys().filter(|name| !is_read(name)).cloned().collect();
+        let is_read = |name: &str| {
+            (known.contains(&name) || ENVELOPE.contains(&name))
+                && !list.excluded().any(|other| other == name)
+        };
+        let unknown: Vec<String> = fields
+            .keys()
+            .filter(|name| !is_read(name))
+            .cloned()
+            .collect();
         fields.retain(|name, _| is_read(name));
         Self { fields, unknown }
     }
@@ -37,8 +44,9 @@ impl SharedFields {
         if bytes <= SHARED_BYTES {
             return Ok(());
         }
-        let problem =
-            format!("the fields of every job have {bytes} bytes beside the list of primaries; at most {SHARED_BYTES} are allowed");
+        let problem = format!(
+            "the fields of every job have {bytes} bytes beside the list of primaries; at most {SHARED_BYTES} are allowed"
+        );
         Err(JobError::field(op, problem))
     }
 

@@ -21,8 +21,17 @@ pub enum Apart {
 /// what is behind a known beginning. And its text, or that of each part, begins and ends where a reader of the key can see it:
 /// `{LastName}_{RowKey}` does not tell `RowKey`, since a LastName may contain `_`; `{LastName|slug}_{RowKey}`, `{RowKey}` and
 /// `{Number|pad:8}_{RowKey}` do. Values of different EDM types may still share a text.
-pub fn keys_tell(keys: &[&Template], property: &str, apart: Apart, beginning: Option<&str>) -> bool {
-    let visible = keys.iter().flat_map(|key| key.visible(property)).map(Field::filters).collect();
+pub fn keys_tell(
+    keys: &[&Template],
+    property: &str,
+    apart: Apart,
+    beginning: Option<&str>,
+) -> bool {
+    let visible = keys
+        .iter()
+        .flat_map(|key| key.visible(property))
+        .map(Field::filters)
+        .collect();
     Told { visible, apart }.is_told(&mut Vec::new(), beginning)
 }
 
@@ -35,8 +44,13 @@ struct Told<'k> {
 impl<'k> Told<'k> {
     /// Whether the output of these filters can be told.
     fn is_told(&self, behind: &mut Vec<&'k KeyFilter>, beginning: Option<&str>) -> bool {
-        let goes_on =
-            |filters: &&[KeyFilter]| filters.len() >= behind.len() && filters.iter().zip(&*behind).all(|(one, other)| one == *other);
+        let goes_on = |filters: &&[KeyFilter]| {
+            filters.len() >= behind.len()
+                && filters
+                    .iter()
+                    .zip(&*behind)
+                    .all(|(one, other)| one == *other)
+        };
         let here: Vec<&'k [KeyFilter]> = self.visible.iter().copied().filter(goes_on).collect();
         if here.iter().any(|filters| filters.len() == behind.len()) {
             return true;
@@ -51,21 +65,33 @@ impl<'k> Told<'k> {
             tried.push(next);
             let counterpart = match next {
                 KeyFilter::Before(part) => KeyFilter::After(part.clone()),
-                KeyFilter::After(part) => match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
-                    // What is cut off is the same in every text.
-                    Some((_, rest)) => return self.is_told_behind(behind, next, Some(rest)),
-                    None => KeyFilter::Before(part.clone()),
-                },
+                KeyFilter::After(part) => {
+                    match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
+                        // What is cut off is the same in every text.
+                        Some((_, rest)) => return self.is_told_behind(behind, next, Some(rest)),
+                        None => KeyFilter::Before(part.clone()),
+                    }
+                }
                 KeyFilter::BeforeLast(part) => KeyFilter::AfterLast(part.clone()),
                 KeyFilter::AfterLast(part) => KeyFilter::BeforeLast(part.clone()),
                 _ => return self.loses_nothing(next) && self.is_told_behind(behind, next, None),
             };
-            let counterpart = here.iter().filter_map(|filters| filters.get(behind.len())).find(|filter| **filter == counterpart);
-            self.is_told_behind(behind, next, None) && counterpart.is_some_and(|counterpart| self.is_told_behind(behind, counterpart, None))
+            let counterpart = here
+                .iter()
+                .filter_map(|filters| filters.get(behind.len()))
+                .find(|filter| **filter == counterpart);
+            self.is_told_behind(behind, next, None)
+                && counterpart
+                    .is_some_and(|counterpart| self.is_told_behind(behind, counterpart, None))
         })
     }
 
-    fn is_told_behind(&self, behind: &mut Vec<&'k KeyFilter>, next: &'k KeyFilter, beginning: Option<&str>) -> bool {
+    fn is_told_behind(
+        &self,
+        behind: &mut Vec<&'k KeyFilter>,
+        next: &'k KeyFilter,
+        beginning: Option<&str>,
+    ) -> bool {
         behind.push(next);
         let is_told = self.is_told(behind, beginning);
         behind.pop();
@@ -98,21 +124,35 @@ impl Template {
     /// Whether the rendered text alone tells each of these properties, as [`keys_tell`] says, but whole: a value without the text that it is
     /// cut at has no key, and a document all the same.
     pub fn covers(&self, properties: &[&str]) -> bool {
-        let is_whole = |field: &Field| field.filters().iter().all(|filter| *filter == KeyFilter::Hash(MAX_HASH));
-        properties.iter().all(|property| self.visible(property).any(is_whole))
+        let is_whole = |field: &Field| {
+            field
+                .filters()
+                .iter()
+                .all(|filter| *filter == KeyFilter::Hash(MAX_HASH))
+        };
+        properties
+            .iter()
+            .all(|property| self.visible(property).any(is_whole))
     }
 
     /// The fields of a property whose text can be cut out of the key.
     fn visible(&self, property: &str) -> impl Iterator<Item = &Field> {
-        self.parts.iter().enumerate().filter_map(move |(at, part)| match part {
-            TemplatePart::Field(field) if field.property == property && self.is_visible(at) => Some(field),
-            _ => None,
-        })
+        self.parts
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, part)| match part {
+                TemplatePart::Field(field) if field.property == property && self.is_visible(at) => {
+                    Some(field)
+                }
+                _ => None,
+            })
     }
 
     fn is_visible(&self, at: usize) -> bool {
         let begins = (0..at).all(|before| self.ends_visibly(before));
-        begins && (self.ends_visibly(at) || (at + 1..self.parts.len()).all(|after| self.has_fixed_width(after)))
+        begins
+            && (self.ends_visibly(at)
+                || (at + 1..self.parts.len()).all(|after| self.has_fixed_width(after)))
     }
 
     /// Whether a reader that knows the start of this part can find its end.
@@ -121,9 +161,10 @@ impl Template {
             return true;
         }
         match (&self.parts[at], self.parts.get(at + 1)) {
-            (TemplatePart::Field(field), Some(TemplatePart::Literal(literal))) => {
-                literal.chars().next().is_some_and(|c| field.never_contains(c))
-            }
+            (TemplatePart::Field(field), Some(TemplatePart::Literal(literal))) => literal
+                .chars()
+                .next()
+                .is_some_and(|c| field.never_contains(c)),
             _ => false,
         }
     }
@@ -131,7 +172,10 @@ impl Template {
     fn has_fixed_width(&self, at: usize) -> bool {
         match &self.parts[at] {
             TemplatePart::Literal(_) => true,
-            TemplatePart::Field(field) => field.filters.last().is_some_and(|filter| filter.fixed_width().is_some()),
+            TemplatePart::Field(field) => field
+                .filters
+                .last()
+                .is_some_and(|filter| filter.fixed_width().is_some()),
         }
     }
 }

@@ -44,29 +44,58 @@ impl ListText {
         let text = match entity.get(property) {
             None => return Ok(Vec::new()),
             Some(EdmValue::String(text)) => text,
-            Some(other) => return Err(format!("the property {property:?} is an {}; each takes {}", other.type_name(), self.expected())),
+            Some(other) => {
+                return Err(format!(
+                    "the property {property:?} is an {}; each takes {}",
+                    other.type_name(),
+                    self.expected()
+                ));
+            }
         };
         let values: Vec<EdmValue> = match self {
-            Self::Separated(separator) => text.split(separator.as_str()).map(EdmValue::from).collect(),
+            Self::Separated(separator) => {
+                text.split(separator.as_str()).map(EdmValue::from).collect()
+            }
             Self::Json if text.is_empty() => Vec::new(),
             Self::Json => {
-                let wrong = || format!("the property {property:?} is {:?}; each takes {}", shortened(text), self.expected());
+                let wrong = || {
+                    format!(
+                        "the property {property:?} is {:?}; each takes {}",
+                        shortened(text),
+                        self.expected()
+                    )
+                };
                 let values: Vec<Json> = serde_json::from_str(text).map_err(|_| wrong())?;
-                let values: Result<Vec<Option<EdmValue>>, ()> = values.into_iter().map(value).collect();
-                values.map_err(|()| wrong())?.into_iter().flatten().collect()
+                let values: Result<Vec<Option<EdmValue>>, ()> =
+                    values.into_iter().map(value).collect();
+                values
+                    .map_err(|()| wrong())?
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
         };
         let mut seen = BTreeSet::new();
-        let distinct: Vec<EdmValue> = values.into_iter().filter(|value| seen.insert(format!("{value:?}"))).collect();
+        let distinct: Vec<EdmValue> = values
+            .into_iter()
+            .filter(|value| seen.insert(format!("{value:?}")))
+            .collect();
         if distinct.len() > limits::LISTED_VALUES {
-            return Err(format!("the property {property:?} has {} values; each takes at most {}", distinct.len(), limits::LISTED_VALUES));
+            return Err(format!(
+                "the property {property:?} has {} values; each takes at most {}",
+                distinct.len(),
+                limits::LISTED_VALUES
+            ));
         }
         Ok(distinct)
     }
 
     fn expected(&self) -> String {
         match self {
-            Self::Json => "a JSON array such as [\"red\", \"green\"] (each:, takes text with commas)".to_owned(),
+            Self::Json => {
+                "a JSON array such as [\"red\", \"green\"] (each:, takes text with commas)"
+                    .to_owned()
+            }
             Self::Separated(separator) => format!("text with {separator:?} between the values"),
         }
     }
@@ -78,7 +107,10 @@ fn value(json: Json) -> Result<Option<EdmValue>, ()> {
         Json::Null => Ok(None),
         Json::String(text) => Ok(Some(EdmValue::String(text))),
         Json::Bool(truth) => Ok(Some(EdmValue::Bool(truth))),
-        Json::Number(number) => number.as_i64().map(|number| Some(EdmValue::Int64(number))).ok_or(()),
+        Json::Number(number) => number
+            .as_i64()
+            .map(|number| Some(EdmValue::Int64(number)))
+            .ok_or(()),
         Json::Array(_) | Json::Object(_) => Err(()),
     }
 }
@@ -90,7 +122,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(list: &ListText, value: impl Into<EdmValue>) -> Result<Vec<EdmValue>, String> {
-        list.values(&Entity::new(EntityKey::new("p", "r").unwrap()).with("Tags", value), "Tags")
+        list.values(
+            &Entity::new(EntityKey::new("p", "r").unwrap()).with("Tags", value),
+            "Tags",
+        )
     }
 
     fn texts(values: &[&str]) -> Vec<EdmValue> {
@@ -99,13 +134,25 @@ mod tests {
 
     #[test]
     fn a_list_has_each_of_its_values_once() {
-        assert_eq!(values(&ListText::Json, r#"["red", "green", "red", null]"#), Ok(texts(&["red", "green"])));
-        assert_eq!(values(&ListText::Json, r"[7, true]"), Ok(vec![7_i64.into(), true.into()]));
-        assert_eq!(values(&ListText::Separated(", ".to_owned()), "red, green"), Ok(texts(&["red", "green"])));
+        assert_eq!(
+            values(&ListText::Json, r#"["red", "green", "red", null]"#),
+            Ok(texts(&["red", "green"]))
+        );
+        assert_eq!(
+            values(&ListText::Json, r"[7, true]"),
+            Ok(vec![7_i64.into(), true.into()])
+        );
+        assert_eq!(
+            values(&ListText::Separated(", ".to_owned()), "red, green"),
+            Ok(texts(&["red", "green"]))
+        );
         for empty in ["", "[]", "[null]"] {
             assert_eq!(values(&ListText::Json, empty), Ok(Vec::new()), "{empty}");
         }
-        assert_eq!(ListText::Json.values(&Entity::new(EntityKey::new("p", "r").unwrap()), "Tags"), Ok(Vec::new()));
+        assert_eq!(
+            ListText::Json.values(&Entity::new(EntityKey::new("p", "r").unwrap()), "Tags"),
+            Ok(Vec::new())
+        );
     }
 
     #[test]
@@ -116,12 +163,31 @@ mod tests {
             ("[1.5]".into(), "JSON array"),
             (7.into(), "Edm.Int32"),
         ] {
-            assert!(values(&ListText::Json, value.clone()).unwrap_err().contains(word), "{value:?}");
+            assert!(
+                values(&ListText::Json, value.clone())
+                    .unwrap_err()
+                    .contains(word),
+                "{value:?}"
+            );
         }
-        let many = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+        let many = |count: usize| {
+            (0..count)
+                .map(|number| number.to_string())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         let separated = ListText::Separated(",".to_owned());
-        assert_eq!(values(&separated, many(limits::LISTED_VALUES)).unwrap().len(), limits::LISTED_VALUES);
-        assert!(values(&separated, many(limits::LISTED_VALUES + 1)).unwrap_err().contains("at most"));
+        assert_eq!(
+            values(&separated, many(limits::LISTED_VALUES))
+                .unwrap()
+                .len(),
+            limits::LISTED_VALUES
+        );
+        assert!(
+            values(&separated, many(limits::LISTED_VALUES + 1))
+                .unwrap_err()
+                .contains("at most")
+        );
     }
 
     proptest! {

@@ -70,7 +70,11 @@ pub(super) const fn escaped_in_key(c: char) -> bool {
 }
 
 const fn hex_digit(nibble: u8) -> char {
-    (if nibble < 10 { b'0' + nibble } else { b'A' + nibble - 10 }) as char
+    (if nibble < 10 {
+        b'0' + nibble
+    } else {
+        b'A' + nibble - 10
+    }) as char
 }
 
 const fn hex_value(digit: u8) -> Option<u8> {
@@ -97,7 +101,12 @@ mod tests {
 
     #[test]
     fn a_key_of_others_stands_as_it_is_and_what_is_no_key_is_escaped_whole() {
-        for (value, written) in [("R%2FD", "R%2FD"), ("100%", "100%"), ("R/D", "R%2FD"), ("50% R/D", "50%25 R%2FD")] {
+        for (value, written) in [
+            ("R%2FD", "R%2FD"),
+            ("100%", "100%"),
+            ("R/D", "R%2FD"),
+            ("50% R/D", "50%25 R%2FD"),
+        ] {
             assert_eq!(Escaping::WhereForbidden.written(value.to_owned()), written);
             assert_eq!(Escaping::Always.written(value.to_owned()), escape(value));
             assert_eq!(Escaping::Never.written(value.to_owned()), value);

@@ -119,7 +119,12 @@ impl Value<'_> {
             Self::Typed(EdmValue::Double(number)) => return Ok(Number::Double(*number)),
             Self::Typed(EdmValue::String(text)) => text.clone(),
             Self::Text(text) => text,
-            Self::Typed(other) => return Err(format!("is an {}; sortable takes a number, or the text of one", other.type_name())),
+            Self::Typed(other) => {
+                return Err(format!(
+                    "is an {}; sortable takes a number, or the text of one",
+                    other.type_name()
+                ));
+            }
         };
         let expected = "sortable takes a number up to the largest Edm.Int64 or Edm.Double, or the text of one, such as -4.5";
         Number::parse(&text).ok_or_else(|| format!("is {:?}; {expected}", shortened(&text)))
@@ -130,7 +135,10 @@ impl Value<'_> {
             Self::Typed(EdmValue::DateTime(moment)) => Ok(*moment),
             Self::Text(text) => parse_moment(&text, filter),
             Self::Typed(EdmValue::String(text)) => parse_moment(text, filter),
-            Self::Typed(other) => Err(format!("is an {}; {filter} takes an Edm.DateTime, or text in RFC 3339", other.type_name())),
+            Self::Typed(other) => Err(format!(
+                "is an {}; {filter} takes an Edm.DateTime, or text in RFC 3339",
+                other.type_name()
+            )),
         }
     }
 
@@ -140,24 +148,42 @@ impl Value<'_> {
             Self::Text(_) => EdmValue::String(String::new()).type_name(),
         };
         let text = match self {
-            Self::Typed(EdmValue::Bool(_) | EdmValue::Double(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_)) => {
-                return Err(format!("is an {type_name}; pad takes an Edm.Int32, an Edm.Int64, or text of digits"));
+            Self::Typed(
+                EdmValue::Bool(_)
+                | EdmValue::Double(_)
+                | EdmValue::DateTime(_)
+                | EdmValue::Guid(_)
+                | EdmValue::Binary(_),
+            ) => {
+                return Err(format!(
+                    "is an {type_name}; pad takes an Edm.Int32, an Edm.Int64, or text of digits"
+                ));
             }
-            Self::Typed(EdmValue::String(_) | EdmValue::Int32(_) | EdmValue::Int64(_)) | Self::Text(_) => self.into_text()?,
+            Self::Typed(EdmValue::String(_) | EdmValue::Int32(_) | EdmValue::Int64(_))
+            | Self::Text(_) => self.into_text()?,
         };
         if text.starts_with('-') && text[1..].bytes().all(|b| b.is_ascii_digit()) {
-            return Err(format!("is {text}: a negative number cannot be padded, it would not sort as a number"));
+            return Err(format!(
+                "is {text}: a negative number cannot be padded, it would not sort as a number"
+            ));
         }
         if !text.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(format!("is {:?}; pad takes a number, or text of digits", shortened(&text)));
+            return Err(format!(
+                "is {:?}; pad takes a number, or text of digits",
+                shortened(&text)
+            ));
         }
         Ok(text)
     }
 }
 
 fn parse_moment(text: &str, filter: &str) -> Result<EdmDateTime, String> {
-    EdmDateTime::parse(text)
-        .map_err(|_| format!("is {:?}; {filter} takes an Edm.DateTime, or text such as 2026-11-20T15:00:00Z", shortened(text)))
+    EdmDateTime::parse(text).map_err(|_| {
+        format!(
+            "is {:?}; {filter} takes an Edm.DateTime, or text such as 2026-11-20T15:00:00Z",
+            shortened(text)
+        )
+    })
 }
 
 /// At most 40 characters of a text.
@@ -180,27 +206,55 @@ impl KeyFilter {
             Self::Pad(width) => {
                 let digits = value.into_digits()?;
                 if digits.len() > *width {
-                    return Err(format!("is {}, which does not fit into {width} digits", shortened(&digits)));
+                    return Err(format!(
+                        "is {}, which does not fit into {width} digits",
+                        shortened(&digits)
+                    ));
                 }
                 Ok(format!("{digits:0>width$}"))
             }
-            Self::Sortable => sortable(value.into_number()?).ok_or_else(|| "is NaN, which has no place among numbers".to_owned()),
-            Self::InvertedTicks => Ok(ordered::inverted_ticks(value.into_moment("inverted_ticks")?)),
+            Self::Sortable => sortable(value.into_number()?)
+                .ok_or_else(|| "is NaN, which has no place among numbers".to_owned()),
+            Self::InvertedTicks => Ok(ordered::inverted_ticks(
+                value.into_moment("inverted_ticks")?,
+            )),
             Self::Date(format) => {
                 let moment = value.into_moment("date")?;
-                format.write(moment).map_err(|error| format!("is {moment}, which date:{} cannot write: {error}", format.format()))
+                format.write(moment).map_err(|error| {
+                    format!(
+                        "is {moment}, which date:{} cannot write: {error}",
+                        format.format()
+                    )
+                })
             }
-            Self::Hash(digits) => Ok(hex::encode(Sha256::digest(value.into_text()?))[..*digits].to_owned()),
+            Self::Hash(digits) => {
+                Ok(hex::encode(Sha256::digest(value.into_text()?))[..*digits].to_owned())
+            }
             Self::Bucket(count) => {
                 let hash = Sha256::digest(value.into_text()?);
-                Ok(bucket_text(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count, *count))
+                Ok(bucket_text(
+                    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count,
+                    *count,
+                ))
             }
             Self::Slug => Ok(slug(&value.into_text()?)),
             Self::Each(_) => value.into_text(),
-            Self::After(part) => Ok(value.into_text()?.split_once(part).map_or_else(String::new, |(_, after)| after.to_owned())),
-            Self::Before(part) => Ok(value.into_text()?.split_once(part).map_or_else(String::new, |(before, _)| before.to_owned())),
-            Self::AfterLast(part) => Ok(value.into_text()?.rsplit_once(part).map_or_else(String::new, |(_, after)| after.to_owned())),
-            Self::BeforeLast(part) => Ok(value.into_text()?.rsplit_once(part).map_or_else(String::new, |(before, _)| before.to_owned())),
+            Self::After(part) => Ok(value
+                .into_text()?
+                .split_once(part)
+                .map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::Before(part) => Ok(value
+                .into_text()?
+                .split_once(part)
+                .map_or_else(String::new, |(before, _)| before.to_owned())),
+            Self::AfterLast(part) => Ok(value
+                .into_text()?
+                .rsplit_once(part)
+                .map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::BeforeLast(part) => Ok(value
+                .into_text()?
+                .rsplit_once(part)
+                .map_or_else(String::new, |(before, _)| before.to_owned())),
         }
     }
 
@@ -252,7 +306,11 @@ impl KeyFilter {
     /// Every text that `bucket` makes, in order; nothing for other filters.
     pub fn buckets(&self) -> Option<Vec<String>> {
         match self {
-            Self::Bucket(count) => Some((0..*count).map(|bucket| bucket_text(bucket, *count)).collect()),
+            Self::Bucket(count) => Some(
+                (0..*count)
+                    .map(|bucket| bucket_text(bucket, *count))
+                    .collect(),
+            ),
             Self::Lower
             | Self::Upper
             | Self::Trim
@@ -299,18 +357,41 @@ fn slug(text: &str) -> String {
 }
 
 /// The notation of other languages' formats for a part of a date, and the directive for it. Longer ones first.
-const PATTERNS: [(&str, &str); 8] =
-    [("yyyy", "%Y"), ("YYYY", "%Y"), ("yy", "%y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S")];
+const PATTERNS: [(&str, &str); 8] = [
+    ("yyyy", "%Y"),
+    ("YYYY", "%Y"),
+    ("yy", "%y"),
+    ("MM", "%m"),
+    ("dd", "%d"),
+    ("HH", "%H"),
+    ("mm", "%M"),
+    ("ss", "%S"),
+];
 
 /// Checks a strftime format by writing two dates with it, which differ in each of their parts: a format that makes the same of both
 /// tells no date from another.
 pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
-    let (format, written) = (date.format(), |moment: &str| date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?));
-    let (one, other) = (written("2026-11-20T15:00:00Z")?, written("1984-02-05T04:03:02.123Z")?);
+    let (format, written) = (date.format(), |moment: &str| {
+        date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?)
+    });
+    let (one, other) = (
+        written("2026-11-20T15:00:00Z")?,
+        written("1984-02-05T04:03:02.123Z")?,
+    );
     if one != other {
         return Ok(());
     }
-    let meant = PATTERNS.iter().fold(format.to_owned(), |meant, (pattern, directive)| meant.replace(pattern, directive));
-    let hint = if meant == format { String::new() } else { format!("; did you mean date:{meant}?") };
-    Err(format!("no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"))
+    let meant = PATTERNS
+        .iter()
+        .fold(format.to_owned(), |meant, (pattern, directive)| {
+            meant.replace(pattern, directive)
+        });
+    let hint = if meant == format {
+        String::new()
+    } else {
+        format!("; did you mean date:{meant}?")
+    };
+    Err(format!(
+        "no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"
+    ))
 }

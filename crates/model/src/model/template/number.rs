@@ -16,7 +16,10 @@ impl Number {
     /// Reads a number: digits with a sign, a fraction and an exponent as there may be, and `Infinity`. Whole numbers are exact however
     /// they are written (`5`, `+5`, `5.0`, `0.5e1`). `None` for other texts, for digits beyond Edm.Int64, and beyond the largest Double.
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(sign) = ["Infinity", "INF", "inf"].iter().find_map(|name| text.strip_suffix(name)) {
+        if let Some(sign) = ["Infinity", "INF", "inf"]
+            .iter()
+            .find_map(|name| text.strip_suffix(name))
+        {
             return match sign {
                 "" | "+" => Some(Self::Double(f64::INFINITY)),
                 "-" => Some(Self::Double(f64::NEG_INFINITY)),
@@ -28,7 +31,11 @@ impl Number {
             Some(integer) => Some(Self::Integer(integer)),
             // Rounding would give two numbers one text.
             None if decimal.fraction.is_empty() && decimal.exponent == 0 => None,
-            None => text.parse().ok().filter(|double: &f64| double.is_finite()).map(Self::Double),
+            None => text
+                .parse()
+                .ok()
+                .filter(|double: &f64| double.is_finite())
+                .map(Self::Double),
         }
     }
 }
@@ -51,7 +58,10 @@ impl<'a> Decimal<'a> {
         let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => {
                 let is_read = all_digits(exponent.strip_prefix(['-', '+']).unwrap_or(exponent));
-                (mantissa, is_read.then(|| exponent.parse().unwrap_or(i32::MAX / 2))?)
+                (
+                    mantissa,
+                    is_read.then(|| exponent.parse().unwrap_or(i32::MAX / 2))?,
+                )
             }
             None => (unsigned, 0),
         };
@@ -60,7 +70,12 @@ impl<'a> Decimal<'a> {
             None => (mantissa, None),
         };
         let is_read = all_digits(digits) && fraction.is_none_or(all_digits);
-        is_read.then(|| Self { is_negative: text.starts_with('-'), digits, fraction: fraction.unwrap_or_default(), exponent })
+        is_read.then(|| Self {
+            is_negative: text.starts_with('-'),
+            digits,
+            fraction: fraction.unwrap_or_default(),
+            exponent,
+        })
     }
 
     /// The number, if it is whole and fits. With an exponent it is a Double's text, and beyond 2^53 not the Double's exact value.
@@ -72,9 +87,18 @@ impl<'a> Decimal<'a> {
         if digits.is_empty() {
             return Some(0);
         }
-        let scale = i64::from(self.exponent) - i64::try_from(self.fraction.len()).ok()? + i64::try_from(zeros).ok()?;
-        let scale = usize::try_from(scale).ok().filter(|scale| digits.len() + scale <= 19)?;
-        let integer: i64 = format!("{}{digits}{:0<scale$}", if self.is_negative { "-" } else { "" }, "").parse().ok()?;
+        let scale = i64::from(self.exponent) - i64::try_from(self.fraction.len()).ok()?
+            + i64::try_from(zeros).ok()?;
+        let scale = usize::try_from(scale)
+            .ok()
+            .filter(|scale| digits.len() + scale <= 19)?;
+        let integer: i64 = format!(
+            "{}{digits}{:0<scale$}",
+            if self.is_negative { "-" } else { "" },
+            ""
+        )
+        .parse()
+        .ok()?;
         (self.exponent == 0 || integer.unsigned_abs() <= 1 << 53).then_some(integer)
     }
 }
@@ -96,15 +120,27 @@ pub fn sortable(number: Number) -> Option<String> {
     }
     // Of the two zeros one.
     let bits = if double == 0.0 { 0 } else { double.to_bits() };
-    let ordered = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
+    let ordered = if bits >> 63 == 0 {
+        bits | 1 << 63
+    } else {
+        !bits
+    };
     Some(format!("{ordered:016x}{above:03x}"))
 }
 
 /// The largest Double that is not above an integer, and what the integer is above it: less than 1,024, the distance of Doubles below 2^63.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the nearest Double is meant, which is whole")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the nearest Double is meant, which is whole"
+)]
 fn floor(integer: i64) -> (f64, i128) {
     let nearest = integer as f64;
-    let double = if nearest as i128 > i128::from(integer) { nearest.next_down() } else { nearest };
+    let double = if nearest as i128 > i128::from(integer) {
+        nearest.next_down()
+    } else {
+        nearest
+    };
     (double, i128::from(integer) - double as i128)
 }
 
@@ -143,10 +179,29 @@ mod tests {
         ] {
             assert_eq!(Number::parse(text), Some(Number::Double(number)), "{text}");
         }
-        for text in ["", "-", ".5", "5.", "1e", "e5", "NaN", "0x10", "1_000", "5 ", "9223372036854775808", "1e999", "Infinityx", "١"] {
+        for text in [
+            "",
+            "-",
+            ".5",
+            "5.",
+            "1e",
+            "e5",
+            "NaN",
+            "0x10",
+            "1_000",
+            "5 ",
+            "9223372036854775808",
+            "1e999",
+            "Infinityx",
+            "١",
+        ] {
             assert_eq!(Number::parse(text), None, "{text}");
         }
-        assert!(is_decimal("9223372036854775808") && !is_decimal("2026-11-20") && !is_decimal("Infinity"));
+        assert!(
+            is_decimal("9223372036854775808")
+                && !is_decimal("2026-11-20")
+                && !is_decimal("Infinity")
+        );
     }
 
     #[test]
@@ -157,7 +212,10 @@ mod tests {
             (Number::Integer(5), "c014000000000000000"),
             (Number::Double(5.0), "c014000000000000000"),
             (Number::Integer(-5), "3febffffffffffff000"),
-            (Number::Integer(9_007_199_254_740_993), "c340000000000000001"),
+            (
+                Number::Integer(9_007_199_254_740_993),
+                "c340000000000000001",
+            ),
             (Number::Double(f64::INFINITY), "fff0000000000000000"),
             (Number::Double(f64::NEG_INFINITY), "000fffffffffffff000"),
         ] {
@@ -167,12 +225,26 @@ mod tests {
     }
 
     fn number() -> impl Strategy<Value = Number> {
-        let edges = [0, 1, -1, 1 << 53, (1 << 53) + 1, -(1 << 53) - 1, i64::MAX, i64::MAX - 511, i64::MAX - 512, i64::MIN, i64::MIN + 1];
+        let edges = [
+            0,
+            1,
+            -1,
+            1 << 53,
+            (1 << 53) + 1,
+            -(1 << 53) - 1,
+            i64::MAX,
+            i64::MAX - 511,
+            i64::MAX - 512,
+            i64::MIN,
+            i64::MIN + 1,
+        ];
         prop_oneof![
             any::<i64>().prop_map(Number::Integer),
             (-1_000_i64..1_000).prop_map(Number::Integer),
             (0..edges.len()).prop_map(move |at| Number::Integer(edges[at])),
-            any::<f64>().prop_filter("a number", |double| !double.is_nan()).prop_map(Number::Double),
+            any::<f64>()
+                .prop_filter("a number", |double| !double.is_nan())
+                .prop_map(Number::Double),
             (-1_000_i32..1_000).prop_map(|halves| Number::Double(f64::from(halves) / 2.0)),
         ]
     }

@@ -16,7 +16,11 @@ pub fn pad(number: u64, width: usize) -> Option<String> {
 
 /// The number that [`pad`] made this text of.
 pub fn unpad(text: &str) -> Option<u64> {
-    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
+    }
 }
 
 /// `DateTime.MaxValue` − moment, in 19 digits of ticks: the latest moment sorts first (the log tail pattern).
@@ -39,8 +43,14 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_range_are_reached() {
-        assert_eq!(inverted_ticks(EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap()), "0000000000000000000");
-        assert_eq!(inverted_ticks(EdmDateTime::parse("1601-01-01T00:00:00Z").unwrap()), "2650467743999999999");
+        assert_eq!(
+            inverted_ticks(EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap()),
+            "0000000000000000000"
+        );
+        assert_eq!(
+            inverted_ticks(EdmDateTime::parse("1601-01-01T00:00:00Z").unwrap()),
+            "2650467743999999999"
+        );
         assert_eq!(pad(7, 3).as_deref(), Some("007"));
         assert_eq!(pad(1_000, 3), None);
         assert_eq!(from_inverted_ticks("9223372036854775807"), None);

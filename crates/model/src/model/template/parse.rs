@@ -71,33 +71,70 @@ impl Template {
     /// The value of one property, and nothing else.
     pub fn of_property(name: &str) -> Self {
         let text = format!("{{{name}}}");
-        let field = Field { property: name.to_owned(), filters: Vec::new(), span: 0..text.len() };
-        Self { text, parts: vec![TemplatePart::Field(field)] }
+        let field = Field {
+            property: name.to_owned(),
+            filters: Vec::new(),
+            span: 0..text.len(),
+        };
+        Self {
+            text,
+            parts: vec![TemplatePart::Field(field)],
+        }
     }
 
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Key, check: check_property }.template()
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Key,
+            check: check_property,
+        }
+        .template()
     }
 
     /// Parses a template of a key over the fields of an event: `{subject}`, `{data.url}`.
     pub fn parse_key_of_event(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Key, check: check_path }.template()
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Key,
+            check: check_path,
+        }
+        .template()
     }
 
     /// The same of a text that is no key.
     pub fn parse_of_event(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Text, check: check_path }.template()
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Text,
+            check: check_path,
+        }
+        .template()
     }
 
     /// Parses a template of a key of a view's rows: one that may stand for each value of a list (`each`).
     pub fn parse_row_key(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::RowKey, check: check_property }.template()
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::RowKey,
+            check: check_property,
+        }
+        .template()
     }
 
     /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Text, check: check_property }.template()
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Text,
+            check: check_property,
+        }
+        .template()
     }
 
     /// The property that the template is, whole and unfiltered; `None` where it is anything else.
@@ -152,7 +189,11 @@ struct TemplateParser<'a> {
 
 impl<'a> TemplateParser<'a> {
     fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, TemplateError> {
-        Err(TemplateError { message: message.into(), template: self.text.to_owned(), span })
+        Err(TemplateError {
+            message: message.into(),
+            template: self.text.to_owned(),
+            span,
+        })
     }
 
     fn rest(&self) -> &'a str {
@@ -161,7 +202,10 @@ impl<'a> TemplateParser<'a> {
 
     fn template(mut self) -> Result<Template, TemplateError> {
         if self.text.len() > MAX_BYTES {
-            return self.error(MAX_BYTES..self.text.len(), format!("a template has at most {MAX_BYTES} bytes"));
+            return self.error(
+                MAX_BYTES..self.text.len(),
+                format!("a template has at most {MAX_BYTES} bytes"),
+            );
         }
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -176,9 +220,15 @@ impl<'a> TemplateParser<'a> {
                 }
                 parts.push(TemplatePart::Field(self.field()?));
             } else if c == '}' {
-                return self.error(start..start + 1, "there is no '{' before this '}'; write }} for a literal brace");
+                return self.error(
+                    start..start + 1,
+                    "there is no '{' before this '}'; write }} for a literal brace",
+                );
             } else if self.of != TextKind::Text && forbidden_in_key(c) {
-                return self.error(start..start + c.len_utf8(), format!("Azure Table storage forbids {c:?} in keys"));
+                return self.error(
+                    start..start + c.len_utf8(),
+                    format!("Azure Table storage forbids {c:?} in keys"),
+                );
             } else {
                 literal.push(c);
                 self.at += c.len_utf8();
@@ -187,15 +237,29 @@ impl<'a> TemplateParser<'a> {
         if !literal.is_empty() {
             parts.push(TemplatePart::Literal(literal));
         }
-        let fixed =
-            parts.iter().map(|part| if let TemplatePart::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
+        let fixed = parts
+            .iter()
+            .map(|part| {
+                if let TemplatePart::Literal(text) = part {
+                    text.encode_utf16().count()
+                } else {
+                    0
+                }
+            })
+            .sum::<usize>();
         if self.of != TextKind::Text && fixed > limits::KEY_UTF16_UNITS {
             return self.error(
                 0..self.text.len(),
-                format!("the literal text alone has {fixed} UTF-16 units; a key has at most {}", limits::KEY_UTF16_UNITS),
+                format!(
+                    "the literal text alone has {fixed} UTF-16 units; a key has at most {}",
+                    limits::KEY_UTF16_UNITS
+                ),
             );
         }
-        let template = Template { text: self.text.to_owned(), parts };
+        let template = Template {
+            text: self.text.to_owned(),
+            parts,
+        };
         if let Some(each) = template.each() {
             let other = template.fields().find(|field| {
                 let same = field.property == each.property && field.list() == each.list();
@@ -213,12 +277,18 @@ impl<'a> TemplateParser<'a> {
     fn field(&mut self) -> Result<Field, TemplateError> {
         let open = self.at;
         let Some(length) = self.rest().find('}') else {
-            return self.error(open..self.text.len(), "this '{' is not closed; write {{ for a literal brace");
+            return self.error(
+                open..self.text.len(),
+                "this '{' is not closed; write {{ for a literal brace",
+            );
         };
         let close = open + length;
         if let Some(inner) = self.text[open + 1..close].find('{') {
             let inner = open + 1 + inner;
-            return self.error(inner..inner + 1, "a '{' inside of a field; write the field's '}' first");
+            return self.error(
+                inner..inner + 1,
+                "a '{' inside of a field; write the field's '}' first",
+            );
         }
         self.at = close + 1;
         let mut start = open + 1;
@@ -240,12 +310,19 @@ impl<'a> TemplateParser<'a> {
                     return self.error(span, "each makes many keys of one entity: expected in the keys of a view's rows alone");
                 }
                 if !filters.is_empty() {
-                    return self.error(span, "each takes the property as it is: expected as the first filter");
+                    return self.error(
+                        span,
+                        "each takes the property as it is: expected as the first filter",
+                    );
                 }
             }
             filters.push(filter);
         }
-        Ok(Field { property: property.to_owned(), filters, span: open..close + 1 })
+        Ok(Field {
+            property: property.to_owned(),
+            filters,
+            span: open..close + 1,
+        })
     }
 
     fn filter(&self, segment: &str, span: Range<usize>) -> Result<KeyFilter, TemplateError> {
@@ -253,7 +330,11 @@ impl<'a> TemplateParser<'a> {
             Some((name, argument)) => (name, Some(argument)),
             None => (segment, None),
         };
-        let argument_span = if argument.is_some() { span.start + name.len() + 1..span.end } else { span.clone() };
+        let argument_span = if argument.is_some() {
+            span.start + name.len() + 1..span.end
+        } else {
+            span.clone()
+        };
         let plain = |filter: KeyFilter| match argument {
             None => Ok(filter),
             Some(_) => self.error(argument_span.clone(), format!("{name} takes no argument")),
@@ -268,10 +349,15 @@ impl<'a> TemplateParser<'a> {
                     Ok,
                 )
         };
-        let width = |most: usize, example: &str| number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize);
+        let width = |most: usize, example: &str| {
+            number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize)
+        };
         let part = |example: &str| match argument.filter(|text| !text.is_empty()) {
             Some(text) => Ok(text.to_owned()),
-            None => self.error(argument_span.clone(), format!("{name} takes a text, such as {name}:{example}")),
+            None => self.error(
+                argument_span.clone(),
+                format!("{name} takes a text, such as {name}:{example}"),
+            ),
         };
         match name {
             "lower" => plain(KeyFilter::Lower),
@@ -294,18 +380,35 @@ impl<'a> TemplateParser<'a> {
             "bucket" => number(1, filter::MAX_BUCKETS, "16").map(KeyFilter::Bucket),
             "date" => {
                 let Some(format) = argument.filter(|format| !format.is_empty()) else {
-                    return self.error(argument_span, "date takes a strftime format, such as date:%Y%m%d");
+                    return self.error(
+                        argument_span,
+                        "date takes a strftime format, such as date:%Y%m%d",
+                    );
                 };
-                match DateFormat::parse(format).and_then(|date| filter::check_date_format(&date).map(|()| date)) {
+                match DateFormat::parse(format)
+                    .and_then(|date| filter::check_date_format(&date).map(|()| date))
+                {
                     Ok(date) => Ok(KeyFilter::Date(date)),
-                    Err(problem) => self.error(argument_span, format!("date takes a strftime format, such as date:%Y%m%d: {problem}")),
+                    Err(problem) => self.error(
+                        argument_span,
+                        format!("date takes a strftime format, such as date:%Y%m%d: {problem}"),
+                    ),
                 }
             }
             _ => {
                 let span = span.start..span.start + name.len();
                 match nearest(name, filter::NAMES) {
-                    Some(known) => self.error(span, format!("unknown filter {name:?}; did you mean {known:?}?")),
-                    None => self.error(span, format!("unknown filter {name:?}; known are {}", filter::NAMES.join(", "))),
+                    Some(known) => self.error(
+                        span,
+                        format!("unknown filter {name:?}; did you mean {known:?}?"),
+                    ),
+                    None => self.error(
+                        span,
+                        format!(
+                            "unknown filter {name:?}; known are {}",
+                            filter::NAMES.join(", ")
+                        ),
+                    ),
                 }
             }
         }
@@ -322,5 +425,7 @@ fn check_property(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("expected a property name, such as {Email}".to_owned());
     }
-    Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
+    Err(format!(
+        "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+    ))
 }

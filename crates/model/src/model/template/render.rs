@@ -21,7 +21,11 @@ impl Template {
     }
 
     /// As [`render`](Self::render), with values that stand so in the key.
-    pub fn render_as(&self, escaping: Escaping, entity: &Entity) -> Result<Option<Key>, RenderError> {
+    pub fn render_as(
+        &self,
+        escaping: Escaping,
+        entity: &Entity,
+    ) -> Result<Option<Key>, RenderError> {
         self.render_with(escaping, |property| value_of(entity, property))
     }
 
@@ -33,7 +37,13 @@ impl Template {
         property: &str,
         value: &EdmValue,
     ) -> Result<Option<Key>, RenderError> {
-        self.render_with(escaping, |name| if name == property { Some(value.clone()) } else { value_of(entity, name) })
+        self.render_with(escaping, |name| {
+            if name == property {
+                Some(value.clone())
+            } else {
+                value_of(entity, name)
+            }
+        })
     }
 
     /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
@@ -43,7 +53,10 @@ impl Template {
     }
 
     /// Renders the text for values from elsewhere, as [`render_text`](Self::render_text) does.
-    pub fn render_text_with(&self, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<String>, RenderError> {
+    pub fn render_text_with(
+        &self,
+        value_of: impl Fn(&str) -> Option<EdmValue>,
+    ) -> Result<Option<String>, RenderError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -51,7 +64,9 @@ impl Template {
                 TemplatePart::Field(field) => {
                     let rendered = match value_of(field.property()) {
                         None => None,
-                        Some(value) => field.rendered(&value).map_err(|problem| self.problem(field, &problem))?,
+                        Some(value) => field
+                            .rendered(&value)
+                            .map_err(|problem| self.problem(field, &problem))?,
                     };
                     match rendered {
                         None => return Ok(None),
@@ -64,7 +79,11 @@ impl Template {
     }
 
     /// Renders the key for values from elsewhere, as [`render_as`](Self::render_as) does.
-    pub fn render_with(&self, escaping: Escaping, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<Key>, RenderError> {
+    pub fn render_with(
+        &self,
+        escaping: Escaping,
+        value_of: impl Fn(&str) -> Option<EdmValue>,
+    ) -> Result<Option<Key>, RenderError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -83,25 +102,43 @@ impl Template {
         }
         match Key::new(text) {
             Ok(key) => Ok(Some(key)),
-            Err(error) => Err(RenderError { message: format!("the template {:?} cannot be rendered: {error}", self.text) }),
+            Err(error) => Err(RenderError {
+                message: format!("the template {:?} cannot be rendered: {error}", self.text),
+            }),
         }
     }
 
     /// The text of a field of this template in a key for a value, escaped. `None` where it is empty.
-    pub fn render_field(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
+    pub fn render_field(
+        &self,
+        field: &Field,
+        value: &EdmValue,
+    ) -> Result<Option<String>, RenderError> {
         self.render_field_as(Escaping::Always, field, value)
     }
 
     /// The same, as it stands in such keys.
-    pub fn render_field_as(&self, escaping: Escaping, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
-        let rendered = field.rendered(value).map_err(|problem| self.problem(field, &problem))?;
+    pub fn render_field_as(
+        &self,
+        escaping: Escaping,
+        field: &Field,
+        value: &EdmValue,
+    ) -> Result<Option<String>, RenderError> {
+        let rendered = field
+            .rendered(value)
+            .map_err(|problem| self.problem(field, &problem))?;
         Ok(rendered.map(|text| escaping.written(text)))
     }
 
     /// The text with which a field begins for every value that begins with this one, not escaped; `None` behind filters that keep no
     /// beginning.
     pub fn beginning(field: &Field, value: &str) -> Option<String> {
-        field.filters.iter().try_fold(value.to_owned(), |beginning, filter| filter.apply_to_beginning(beginning))
+        field
+            .filters
+            .iter()
+            .try_fold(value.to_owned(), |beginning, filter| {
+                filter.apply_to_beginning(beginning)
+            })
     }
 
     fn problem(&self, field: &Field, problem: &str) -> RenderError {

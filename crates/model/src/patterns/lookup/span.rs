@@ -21,11 +21,20 @@ pub enum Span {
 
 impl Span {
     /// Every key.
-    pub const ALL: Self = Self::Between { from: None, before: None };
+    pub const ALL: Self = Self::Between {
+        from: None,
+        before: None,
+    };
 
     /// Whether every key is in it.
     pub const fn is_all(&self) -> bool {
-        matches!(self, Self::Between { from: None, before: None })
+        matches!(
+            self,
+            Self::Between {
+                from: None,
+                before: None
+            }
+        )
     }
 
     /// Its comparisons, joined with `and`.
@@ -34,7 +43,9 @@ impl Span {
         match self {
             Self::Exactly(key) => Some(compare(Comparison::Equal, key)),
             Self::Between { from, before } => {
-                let from = from.as_ref().map(|key| compare(Comparison::GreaterOrEqual, key));
+                let from = from
+                    .as_ref()
+                    .map(|key| compare(Comparison::GreaterOrEqual, key));
                 let before = before.as_ref().map(|key| compare(Comparison::Less, key));
                 both(from, before)
             }
@@ -79,7 +90,11 @@ pub(super) struct KeyCheck {
 
 impl KeyCheck {
     fn holds(&self, key: &str) -> bool {
-        self.prefix.begins(key) && self.moments.iter().all(|bound| key.get(self.at..).is_some_and(|text| bound.holds(text)))
+        self.prefix.begins(key)
+            && self
+                .moments
+                .iter()
+                .all(|bound| key.get(self.at..).is_some_and(|text| bound.holds(text)))
     }
 
     fn without_buckets(&self, key: &str) -> Option<String> {
@@ -91,14 +106,20 @@ impl KeyRange {
     /// The one key, where the range is a point: to be read with Get Entity and not with a query.
     pub fn point(&self) -> Option<EntityKey> {
         match (&self.partitions, &self.rows) {
-            (Span::Exactly(pk), Span::Exactly(rk)) => Some(EntityKey { pk: pk.clone(), rk: rk.clone() }),
+            (Span::Exactly(pk), Span::Exactly(rk)) => Some(EntityKey {
+                pk: pk.clone(),
+                rk: rk.clone(),
+            }),
             (Span::Exactly(_) | Span::Between { .. }, _) => None,
         }
     }
 
     /// The query's filter: comparisons of PartitionKey and RowKey joined with `and`. `None` where it is the whole table.
     pub fn filter(&self) -> Option<Filter> {
-        both(self.partitions.filter("PartitionKey"), self.rows.filter("RowKey"))
+        both(
+            self.partitions.filter("PartitionKey"),
+            self.rows.filter("RowKey"),
+        )
     }
 
     /// Whether a key that the [filter](Self::filter) let through belongs to the lookup. It does not where the end of a prefix could
@@ -110,9 +131,13 @@ impl KeyRange {
 
     /// A key of the range without its buckets: the same for all that differ in a bucket only. `None` for a range of no unknown bucket.
     pub fn without_buckets(&self, key: &EntityKey) -> Option<EntityKey> {
-        let [pk, rk] =
-            [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)].map(|(check, key)| check.without_buckets(key.as_str()));
-        if self.is_bucket { EntityKey::new(pk?, rk?).ok() } else { None }
+        let [pk, rk] = [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)]
+            .map(|(check, key)| check.without_buckets(key.as_str()));
+        if self.is_bucket {
+            EntityKey::new(pk?, rk?).ok()
+        } else {
+            None
+        }
     }
 
     /// Whether it is one of several that differ in a bucket.
@@ -124,7 +149,9 @@ impl KeyRange {
     /// buckets leave no trace in the order. Rows of one range come in this order already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
-        let pk = pk.strip_prefix(self.partition_check.prefix.stem()).unwrap_or(pk);
+        let pk = pk
+            .strip_prefix(self.partition_check.prefix.stem())
+            .unwrap_or(pk);
         let rk = rk.strip_prefix(self.row_check.prefix.stem()).unwrap_or(rk);
         match self.partitions {
             Span::Exactly(_) => ("", rk),
@@ -144,7 +171,10 @@ pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
         if last > LAST_COMMON {
             continue;
         }
-        if let Some(next) = (u32::from(last) + 1..=u32::from(LAST_COMMON) + 1).filter_map(char::from_u32).find(|c| !forbidden_in_key(*c)) {
+        if let Some(next) = (u32::from(last) + 1..=u32::from(LAST_COMMON) + 1)
+            .filter_map(char::from_u32)
+            .find(|c| !forbidden_in_key(*c))
+        {
             chars.push(next);
             return Some(chars.into_iter().collect());
         }

@@ -12,14 +12,27 @@ pub(super) fn values(text: &str) -> Vec<EdmValue> {
         Some(Number::Integer(integer)) => Some(EdmValue::Int64(integer)),
         Some(Number::Double(_)) | None => None,
     };
-    let others = [moment(text).map(EdmValue::DateTime), guid(text).map(EdmValue::Guid), truth(text).map(EdmValue::Bool), integer];
-    std::iter::once(EdmValue::from(text)).chain(others.into_iter().flatten()).collect()
+    let others = [
+        moment(text).map(EdmValue::DateTime),
+        guid(text).map(EdmValue::Guid),
+        truth(text).map(EdmValue::Bool),
+        integer,
+    ];
+    std::iter::once(EdmValue::from(text))
+        .chain(others.into_iter().flatten())
+        .collect()
 }
 
 /// A moment: RFC 3339, with any fraction and offset, or none. Java writes a whole minute without seconds, and some an offset
 /// without a colon.
 pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
-    let has_offset = |text: &str| text.len() > 5 && text.as_bytes()[text.len() - 5..].iter().enumerate().all(|(at, b)| is_offset(at, *b));
+    let has_offset = |text: &str| {
+        text.len() > 5
+            && text.as_bytes()[text.len() - 5..]
+                .iter()
+                .enumerate()
+                .all(|(at, b)| is_offset(at, *b))
+    };
     let colon = if text.is_ascii() && has_offset(text) {
         let (time, minutes) = text.split_at(text.len() - 2);
         format!("{time}:{minutes}")
@@ -35,17 +48,26 @@ pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
 }
 
 fn is_offset(at: usize, byte: u8) -> bool {
-    if at == 0 { matches!(byte, b'+' | b'-') } else { byte.is_ascii_digit() }
+    if at == 0 {
+        matches!(byte, b'+' | b'-')
+    } else {
+        byte.is_ascii_digit()
+    }
 }
 
 /// A GUID: 32 hex digits of either case, with or without dashes, braces or parentheses.
 fn guid(text: &str) -> Option<Uuid> {
-    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(text);
+    let inner = text
+        .strip_prefix('(')
+        .and_then(|text| text.strip_suffix(')'))
+        .unwrap_or(text);
     Uuid::try_parse(inner).ok()
 }
 
 fn truth(text: &str) -> Option<bool> {
-    [true, false].into_iter().find(|truth| text.eq_ignore_ascii_case(&truth.to_string()))
+    [true, false]
+        .into_iter()
+        .find(|truth| text.eq_ignore_ascii_case(&truth.to_string()))
 }
 
 #[cfg(test)]
@@ -71,7 +93,11 @@ mod tests {
             "2026-11-20T15:00",
         ] {
             let moment = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
-            assert_eq!(values(text), [EdmValue::from(text), moment.into()], "{text}");
+            assert_eq!(
+                values(text),
+                [EdmValue::from(text), moment.into()],
+                "{text}"
+            );
         }
         for text in [
             "0f8fad5b-d9cb-469f-a165-70867728950e",
@@ -82,15 +108,37 @@ mod tests {
             "urn:uuid:0f8fad5b-d9cb-469f-a165-70867728950e",
         ] {
             let guid = Uuid::from_u128(0x0f8f_ad5b_d9cb_469f_a165_7086_7728_950e);
-            assert_eq!(values(text), [EdmValue::from(text), EdmValue::Guid(guid)], "{text}");
+            assert_eq!(
+                values(text),
+                [EdmValue::from(text), EdmValue::Guid(guid)],
+                "{text}"
+            );
         }
-        for (text, value) in [("true", true.into()), ("True", true.into()), ("FALSE", false.into()), ("5.0", EdmValue::Int64(5))] {
+        for (text, value) in [
+            ("true", true.into()),
+            ("True", true.into()),
+            ("FALSE", false.into()),
+            ("5.0", EdmValue::Int64(5)),
+        ] {
             assert_eq!(values(text), [EdmValue::from(text), value], "{text}");
         }
-        for text in ["Kim", "2026-11-20", "2026-11-20T", "5.5", "0f8fad5b", "yes", "1600-01-01T00:00:00Z", "2026-11-20T15:00é"] {
+        for text in [
+            "Kim",
+            "2026-11-20",
+            "2026-11-20T",
+            "5.5",
+            "0f8fad5b",
+            "yes",
+            "1600-01-01T00:00:00Z",
+            "2026-11-20T15:00é",
+        ] {
             assert_eq!(values(text), [EdmValue::from(text)], "{text}");
         }
-        assert_eq!(values("00000000000000000000000000000012").len(), 3, "a number and a GUID");
+        assert_eq!(
+            values("00000000000000000000000000000012").len(),
+            3,
+            "a number and a GUID"
+        );
     }
 
     proptest! {

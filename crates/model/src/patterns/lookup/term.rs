@@ -63,7 +63,11 @@ pub enum Meaning {
 pub(super) type Values<'a> = BTreeMap<&'a str, EdmValue>;
 
 /// Each of these choices with each of these values of one more property.
-pub(super) fn with_each<'a>(choices: &[Values<'a>], property: &'a str, values: &[EdmValue]) -> Vec<Values<'a>> {
+pub(super) fn with_each<'a>(
+    choices: &[Values<'a>],
+    property: &'a str,
+    values: &[EdmValue],
+) -> Vec<Values<'a>> {
     let mut all = Vec::with_capacity(choices.len() * values.len());
     for choice in choices {
         all.extend(values.iter().map(|value| {
@@ -77,7 +81,9 @@ pub(super) fn with_each<'a>(choices: &[Values<'a>], property: &'a str, values: &
 
 /// Why a text is not a term.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a term: {problem}; expected Property=value, Property>=value, Property<value or Property^=prefix")]
+#[error(
+    "{text:?} is not a term: {problem}; expected Property=value, Property>=value, Property<value or Property^=prefix"
+)]
 pub struct TermError {
     /// The text.
     pub text: String,
@@ -90,7 +96,10 @@ impl Term {
     /// it spells.
     pub fn values(&self) -> Vec<EdmValue> {
         match &self.meaning {
-            Meaning::OneOf(texts) => texts.iter().map(|text| EdmValue::from(text.as_str())).collect(),
+            Meaning::OneOf(texts) => texts
+                .iter()
+                .map(|text| EdmValue::from(text.as_str()))
+                .collect(),
             Meaning::Spelled if !self.is_text() => spelling::values(&self.value),
             Meaning::Spelled | Meaning::Text => vec![EdmValue::from(self.value.as_str())],
         }
@@ -98,7 +107,8 @@ impl Term {
 
     /// Whether the value is a text and nothing else: keys of entities are texts.
     pub(super) fn is_text(&self) -> bool {
-        self.meaning != Meaning::Spelled || matches!(self.property.as_str(), "PartitionKey" | "RowKey")
+        self.meaning != Meaning::Spelled
+            || matches!(self.property.as_str(), "PartitionKey" | "RowKey")
     }
 }
 
@@ -106,8 +116,15 @@ impl FromStr for Term {
     type Err = TermError;
 
     fn from_str(text: &str) -> Result<Self, TermError> {
-        let error = |problem: &str| Err(TermError { text: text.to_owned(), problem: problem.to_owned() });
-        let Some(at) = text.find(|c: char| !in_property_name(c)) else { return error("there is no operator") };
+        let error = |problem: &str| {
+            Err(TermError {
+                text: text.to_owned(),
+                problem: problem.to_owned(),
+            })
+        };
+        let Some(at) = text.find(|c: char| !in_property_name(c)) else {
+            return error("there is no operator");
+        };
         let (property, rest) = text.split_at(at);
         if !is_key(property) && !valid_property_name(property) {
             return error("it does not begin with the name of a property");
@@ -117,7 +134,10 @@ impl FromStr for Term {
             return error("ranges are half open");
         }
         let operators = [TermOp::AtLeast, TermOp::Prefix, TermOp::Less, TermOp::Equal];
-        let Some((op, value)) = operators.into_iter().find_map(|op| Some((op, rest.strip_prefix(op.text())?))) else {
+        let Some((op, value)) = operators
+            .into_iter()
+            .find_map(|op| Some((op, rest.strip_prefix(op.text())?)))
+        else {
             return error("the operator is unknown");
         };
         let (value, meaning) = if value.starts_with('"') {
@@ -131,7 +151,12 @@ impl FromStr for Term {
         if value.is_empty() && !is_key(property) {
             return error("there is no value, and rows without one are in no view");
         }
-        Ok(Self { property: property.to_owned(), op, value, meaning })
+        Ok(Self {
+            property: property.to_owned(),
+            op,
+            value,
+            meaning,
+        })
     }
 }
 
@@ -142,7 +167,12 @@ fn is_key(property: &str) -> bool {
 
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { property, op, value, meaning } = self;
+        let Self {
+            property,
+            op,
+            value,
+            meaning,
+        } = self;
         match meaning {
             Meaning::Spelled | Meaning::OneOf(_) => write!(f, "{property}{}{value}", op.text()),
             Meaning::Text => write!(f, "{property}{}{value:?}", op.text()),

@@ -10,16 +10,27 @@ use crate::model::template::Template;
 use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
 
 fn view(partition_key: &str, row_key: &str) -> View {
-    view_of(Template::parse(partition_key).unwrap(), Template::parse(row_key).unwrap())
+    view_of(
+        Template::parse(partition_key).unwrap(),
+        Template::parse(row_key).unwrap(),
+    )
 }
 
 pub(super) fn view_of(partition_key: Template, row_key: Template) -> View {
-    let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+    let table = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: TableName::new(name).unwrap(),
+    };
     View {
         name: ViewName::new("by_x").unwrap(),
         source: table("Employees"),
         when: None,
-        kind: ViewKind::SecondaryIndex(SecondaryIndex { target: table("Copies").into(), partition_key, row_key, select: None }),
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: table("Copies").into(),
+            partition_key,
+            row_key,
+            select: None,
+        }),
         on_conflict: OnConflict::Reject,
     }
 }
@@ -31,7 +42,18 @@ fn terms(texts: &[&str]) -> Vec<Term> {
 /// The class and the filters of a lookup.
 fn planned(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, Vec<String>) {
     let plan = plan(&view(partition_key, row_key), &terms(texts)).unwrap();
-    (plan.class, plan.ranges.iter().map(|range| range.filter().map(|filter| filter.to_string()).unwrap_or_default()).collect())
+    (
+        plan.class,
+        plan.ranges
+            .iter()
+            .map(|range| {
+                range
+                    .filter()
+                    .map(|filter| filter.to_string())
+                    .unwrap_or_default()
+            })
+            .collect(),
+    )
 }
 
 fn one(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, String) {
@@ -41,23 +63,41 @@ fn one(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, Strin
 }
 
 fn refused(partition_key: &str, row_key: &str, texts: &[&str]) -> String {
-    plan(&view(partition_key, row_key), &terms(texts)).unwrap_err().to_string()
+    plan(&view(partition_key, row_key), &terms(texts))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
 fn whole_keys_are_points_filtered_and_escaped_as_they_are_rendered() {
-    let plan =
-        plan(&view("email_{PartitionKey}", "{Email|trim|lower}"), &terms(&["PartitionKey=R&D/Lab", "Email= Kim@Contoso.com"])).unwrap();
+    let plan = plan(
+        &view("email_{PartitionKey}", "{Email|trim|lower}"),
+        &terms(&["PartitionKey=R&D/Lab", "Email= Kim@Contoso.com"]),
+    )
+    .unwrap();
     assert_eq!(plan.class, QueryClass::Point);
-    assert_eq!(plan.ranges[0].point(), Some(EntityKey::new("email_R&D%2FLab", "kim@contoso.com").unwrap()));
+    assert_eq!(
+        plan.ranges[0].point(),
+        Some(EntityKey::new("email_R&D%2FLab", "kim@contoso.com").unwrap())
+    );
 }
 
 #[test]
 fn a_leading_part_of_a_compound_key_is_a_range_of_rows() {
-    let by_name = |texts: &[&str]| one("{PartitionKey}", "last_name_{LastName|lower}_{RowKey}", texts);
+    let by_name = |texts: &[&str]| {
+        one(
+            "{PartitionKey}",
+            "last_name_{LastName|lower}_{RowKey}",
+            texts,
+        )
+    };
     assert_eq!(
         by_name(&["PartitionKey=Sales"]),
-        (QueryClass::Range, "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_' and RowKey lt 'last_name`'))".to_owned())
+        (
+            QueryClass::Range,
+            "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_' and RowKey lt 'last_name`'))"
+                .to_owned()
+        )
     );
     assert_eq!(
         by_name(&["PartitionKey=Sales", "LastName=Kim"]).1,
@@ -73,7 +113,10 @@ fn a_leading_part_of_a_compound_key_is_a_range_of_rows() {
     );
     assert_eq!(
         by_name(&["PartitionKey=Sales", "LastName=Kim", "RowKey=7"]),
-        (QueryClass::Point, "(PartitionKey eq 'Sales' and RowKey eq 'last_name_kim_7')".to_owned())
+        (
+            QueryClass::Point,
+            "(PartitionKey eq 'Sales' and RowKey eq 'last_name_kim_7')".to_owned()
+        )
     );
 }
 
@@ -81,22 +124,58 @@ fn a_leading_part_of_a_compound_key_is_a_range_of_rows() {
 fn a_partition_alone_is_a_partition_scan_and_a_range_of_partitions_a_table_scan() {
     assert_eq!(
         one("{PartitionKey}", "{Email}", &["PartitionKey=Sales"]),
-        (QueryClass::PartitionScan, "PartitionKey eq 'Sales'".to_owned())
+        (
+            QueryClass::PartitionScan,
+            "PartitionKey eq 'Sales'".to_owned()
+        )
     );
-    assert_eq!(one("all", "{Email}", &[]), (QueryClass::PartitionScan, "PartitionKey eq 'all'".to_owned()));
+    assert_eq!(
+        one("all", "{Email}", &[]),
+        (
+            QueryClass::PartitionScan,
+            "PartitionKey eq 'all'".to_owned()
+        )
+    );
     assert_eq!(
         one("{Email}", "{RowKey}", &["Email^=a", "RowKey=7"]),
-        (QueryClass::TableScan, "((PartitionKey ge 'a' and PartitionKey lt 'b') and RowKey eq '7')".to_owned())
+        (
+            QueryClass::TableScan,
+            "((PartitionKey ge 'a' and PartitionKey lt 'b') and RowKey eq '7')".to_owned()
+        )
     );
 }
 
 #[test]
 fn an_unknown_bucket_is_one_range_each_and_a_known_one_is_computed() {
-    let (class, filters) = planned("last_name_{LastName|bucket:16}", "{LastName}", &["LastName^=K"]);
+    let (class, filters) = planned(
+        "last_name_{LastName|bucket:16}",
+        "{LastName}",
+        &["LastName^=K"],
+    );
     assert_eq!((class, filters.len()), (QueryClass::Range, 16));
-    assert_eq!(filters[15], "(PartitionKey eq 'last_name_15' and (RowKey ge 'K' and RowKey lt 'L'))");
-    assert_eq!(one("last_name_{LastName|bucket:16}", "{LastName}", &["LastName=Kim"]).0, QueryClass::Point);
-    assert_eq!(planned("{RowKey|bucket:4}", "{RowKey|bucket:4}_{Email}", &["Email=a"]).1.len(), 16);
+    assert_eq!(
+        filters[15],
+        "(PartitionKey eq 'last_name_15' and (RowKey ge 'K' and RowKey lt 'L'))"
+    );
+    assert_eq!(
+        one(
+            "last_name_{LastName|bucket:16}",
+            "{LastName}",
+            &["LastName=Kim"]
+        )
+        .0,
+        QueryClass::Point
+    );
+    assert_eq!(
+        planned(
+            "{RowKey|bucket:4}",
+            "{RowKey|bucket:4}_{Email}",
+            &["Email=a"]
+        )
+        .1
+        .len(),
+        16
+    );
     assert!(refused("{A|bucket:100}", "{B|bucket:100}", &[]).contains("would take 10000 requests"));
     // No query of a lookup contains an "or", which the service would answer with a scan.
     assert!(filters.iter().all(|filter| !filter.contains(" or ")));
@@ -104,7 +183,11 @@ fn an_unknown_bucket_is_one_range_each_and_a_known_one_is_computed() {
 
 #[test]
 fn ranges_of_buckets_are_merged_by_what_follows_the_bucket() {
-    let plan = plan(&view("p", "{LastName|bucket:2}-{LastName}"), &terms(&["LastName^=K"])).unwrap();
+    let plan = plan(
+        &view("p", "{LastName|bucket:2}-{LastName}"),
+        &terms(&["LastName^=K"]),
+    )
+    .unwrap();
     let key = |rk: &str| EntityKey::new("p", rk).unwrap();
     assert_eq!(plan.ranges[0].merge_key(&key("0-Kim")), ("", "im"));
     assert_eq!(plan.ranges[1].merge_key(&key("1-Kelly")), ("", "elly"));
@@ -114,18 +197,30 @@ fn ranges_of_buckets_are_merged_by_what_follows_the_bucket() {
 #[test]
 fn numbers_and_moments_are_compared_as_what_they_are() {
     let rows = |row_key: &str, texts: &[&str]| one("p", row_key, texts).1;
-    assert_eq!(rows("{Age|pad:3}", &["Age>=9", "Age<10"]), "(PartitionKey eq 'p' and (RowKey ge '009' and RowKey lt '010'))");
+    assert_eq!(
+        rows("{Age|pad:3}", &["Age>=9", "Age<10"]),
+        "(PartitionKey eq 'p' and (RowKey ge '009' and RowKey lt '010'))"
+    );
     // The latest first: at least T is up to its text.
     assert_eq!(
-        rows("{Hired|inverted_ticks}", &["Hired>=9999-12-31T23:59:59.9999999Z"]),
+        rows(
+            "{Hired|inverted_ticks}",
+            &["Hired>=9999-12-31T23:59:59.9999999Z"]
+        ),
         "(PartitionKey eq 'p' and RowKey lt '0000000000000000001')"
     );
     assert_eq!(
-        rows("{Hired|inverted_ticks}", &["Hired<9999-12-31T23:59:59.9999999Z"]),
+        rows(
+            "{Hired|inverted_ticks}",
+            &["Hired<9999-12-31T23:59:59.9999999Z"]
+        ),
         "(PartitionKey eq 'p' and RowKey ge '0000000000000000001')"
     );
     assert_eq!(
-        rows("{Hired|date:%Y%m%d}", &["Hired>=2026-11-01T00:00:00Z", "Hired<2026-12-01T00:00:00Z"]),
+        rows(
+            "{Hired|date:%Y%m%d}",
+            &["Hired>=2026-11-01T00:00:00Z", "Hired<2026-12-01T00:00:00Z"]
+        ),
         "(PartitionKey eq 'p' and (RowKey ge '20261101' and RowKey lt '20261131'))"
     );
 }
@@ -133,28 +228,69 @@ fn numbers_and_moments_are_compared_as_what_they_are() {
 #[test]
 fn a_term_is_a_key_for_each_value_that_its_text_spells() {
     let rows = |texts: &[&str]| planned("p", "{At}_{RowKey}", texts).1;
-    let range = |text: &str| format!("(PartitionKey eq 'p' and (RowKey ge '{text}_' and RowKey lt '{text}`'))");
-    assert_eq!(rows(&["At=2026-11-20T16:00+01:00"]), [range("2026-11-20T16:00+01:00"), range("2026-11-20T15:00:00.0000000Z")]);
-    assert_eq!(rows(&["At=2026-11-20T15:00:00.0000000Z"]), [range("2026-11-20T15:00:00.0000000Z")]);
-    assert_eq!(rows(&["At=\"2026-11-20T15:00:00Z\""]), [range("2026-11-20T15:00:00Z")]);
+    let range = |text: &str| {
+        format!("(PartitionKey eq 'p' and (RowKey ge '{text}_' and RowKey lt '{text}`'))")
+    };
+    assert_eq!(
+        rows(&["At=2026-11-20T16:00+01:00"]),
+        [
+            range("2026-11-20T16:00+01:00"),
+            range("2026-11-20T15:00:00.0000000Z")
+        ]
+    );
+    assert_eq!(
+        rows(&["At=2026-11-20T15:00:00.0000000Z"]),
+        [range("2026-11-20T15:00:00.0000000Z")]
+    );
+    assert_eq!(
+        rows(&["At=\"2026-11-20T15:00:00Z\""]),
+        [range("2026-11-20T15:00:00Z")]
+    );
     // Both keys are made of one value.
     assert_eq!(
         planned("{At}", "{At}", &["At=TRUE"]).1,
         ["TRUE", "true"].map(|text| format!("(PartitionKey eq '{text}' and RowKey eq '{text}')"))
     );
     // Keys of entities are texts.
-    assert_eq!(planned("{PartitionKey}", "{RowKey}", &["PartitionKey=TRUE", "RowKey>=007"]).1.len(), 1);
+    assert_eq!(
+        planned(
+            "{PartitionKey}",
+            "{RowKey}",
+            &["PartitionKey=TRUE", "RowKey>=007"]
+        )
+        .1
+        .len(),
+        1
+    );
     // Filters that make one text of several spellings make one key.
-    assert_eq!(planned("p", "{No|pad:3}", &["No=7.0"]).1, ["(PartitionKey eq 'p' and RowKey eq '007')"]);
-    assert_eq!(planned("p", "{Id|lower}", &["Id=0F8FAD5B-D9CB-469F-A165-70867728950E"]).1.len(), 1);
+    assert_eq!(
+        planned("p", "{No|pad:3}", &["No=7.0"]).1,
+        ["(PartitionKey eq 'p' and RowKey eq '007')"]
+    );
+    assert_eq!(
+        planned(
+            "p",
+            "{Id|lower}",
+            &["Id=0F8FAD5B-D9CB-469F-A165-70867728950E"]
+        )
+        .1
+        .len(),
+        1
+    );
 }
 
 #[test]
 fn a_part_of_a_key_that_is_made_to_be_sorted_and_cannot_is_told() {
-    let unranged = |template: &str| unranged(&Template::parse(template).unwrap()).map(|part| part.property);
-    for template in
-        ["{At|date:%d%m%Y}", "{At|date:%d.%m.%Y %H:%M}", "{At|date:%D}", "x_{At|after:=|pad:4}", "{At|slug|date:%F}", "{At|pad:4|pad:8}"]
-    {
+    let unranged =
+        |template: &str| unranged(&Template::parse(template).unwrap()).map(|part| part.property);
+    for template in [
+        "{At|date:%d%m%Y}",
+        "{At|date:%d.%m.%Y %H:%M}",
+        "{At|date:%D}",
+        "x_{At|after:=|pad:4}",
+        "{At|slug|date:%F}",
+        "{At|pad:4|pad:8}",
+    ] {
         assert_eq!(unranged(template).as_deref(), Some("At"), "{template}");
     }
     for template in [
@@ -187,36 +323,111 @@ fn what_is_missing_or_has_no_place_is_named() {
             &["PartitionKey=S", "FirstName=Kim"],
             "cannot use FirstName=Kim: LastName comes before it in the key \"{LastName}_{FirstName}\"; give it with =",
         ),
-        ("{PartitionKey}", "{LastName}", &["PartitionKey=S", "Age=5"], "cannot use Age=5: its keys are made of PartitionKey, LastName"),
-        ("p", "{Name|hash:8}", &["Name^=K"], "cannot use Name^=K: Name is in the key behind hash, which keeps no order; give it with ="),
-        ("{Name|slug}", "{RowKey}", &["Name>=K"], "Name is in the key behind slug"),
-        ("p", "{Name|bucket:4}", &["Name>=K"], "Name is in the key behind bucket"),
-        ("p", "{T|date:%d%m%Y}", &["T>=2026-11-01T00:00:00Z"], "do not go from large to small"),
+        (
+            "{PartitionKey}",
+            "{LastName}",
+            &["PartitionKey=S", "Age=5"],
+            "cannot use Age=5: its keys are made of PartitionKey, LastName",
+        ),
+        (
+            "p",
+            "{Name|hash:8}",
+            &["Name^=K"],
+            "cannot use Name^=K: Name is in the key behind hash, which keeps no order; give it with =",
+        ),
+        (
+            "{Name|slug}",
+            "{RowKey}",
+            &["Name>=K"],
+            "Name is in the key behind slug",
+        ),
+        (
+            "p",
+            "{Name|bucket:4}",
+            &["Name>=K"],
+            "Name is in the key behind bucket",
+        ),
+        (
+            "p",
+            "{T|date:%d%m%Y}",
+            &["T>=2026-11-01T00:00:00Z"],
+            "do not go from large to small",
+        ),
         ("p", "{Age|pad:3}", &["Age^=1"], "has no prefix"),
         ("p", "{Age|pad:3}", &["Age=old"], "takes a number"),
         ("p", "{Age|pad:3}", &["Age>=old"], "takes a number"),
-        ("p", "{T|inverted_ticks}", &["T<1601-01-01T00:00:00Z"], "no moment before it"),
-        ("p", "{Name|trim}", &["Name= "], "rows without a value are in no view"),
+        (
+            "p",
+            "{T|inverted_ticks}",
+            &["T<1601-01-01T00:00:00Z"],
+            "no moment before it",
+        ),
+        (
+            "p",
+            "{Name|trim}",
+            &["Name= "],
+            "rows without a value are in no view",
+        ),
         (
             "p",
             "{No}_{RowKey}",
             &["No>=9"],
             "No sorts as text in its keys, 10 before 9. Give the key a filter such as {No|pad:8} or {No|sortable}, or write No>=\"9\"",
         ),
-        ("p", "{No|trim}_{RowKey}", &["No<-1.5"], "or write No<\"-1.5\" to compare texts"),
-        ("p", "{No|sortable}", &["No=many"], "sortable takes a number"),
-        ("p", "{No|after:-|pad:3}", &["No<9"], "behind after, which keeps no order"),
+        (
+            "p",
+            "{No|trim}_{RowKey}",
+            &["No<-1.5"],
+            "or write No<\"-1.5\" to compare texts",
+        ),
+        (
+            "p",
+            "{No|sortable}",
+            &["No=many"],
+            "sortable takes a number",
+        ),
+        (
+            "p",
+            "{No|after:-|pad:3}",
+            &["No<9"],
+            "behind after, which keeps no order",
+        ),
         (
             "p",
             "{Id}",
             &["Id>={0F8FAD5B-D9CB-469F-A165-70867728950E}"],
             "keys have 0f8fad5b-d9cb-469f-a165-70867728950e for this value; give that, or write Id>=\"{0F8F",
         ),
-        ("p", "{At}", &["At^=2026-11-20T15:00:00Z"], "keys have 2026-11-20T15:00:00.0000000Z for this value"),
-        ("p", "{Name|trim}", &["Name^= "], "rows without a value are in no view"),
-        ("p", "{No}{Name}", &["No=5.0"], "write a value in double quotes to have its text alone"),
-        ("p", "{Name}", &["Name=a", "Name^=a"], "Name=a and Name^=a exclude each other"),
-        ("p", "{Name}", &["Name>=m", "Name<c"], "Name>=m and Name<c exclude each other"),
+        (
+            "p",
+            "{At}",
+            &["At^=2026-11-20T15:00:00Z"],
+            "keys have 2026-11-20T15:00:00.0000000Z for this value",
+        ),
+        (
+            "p",
+            "{Name|trim}",
+            &["Name^= "],
+            "rows without a value are in no view",
+        ),
+        (
+            "p",
+            "{No}{Name}",
+            &["No=5.0"],
+            "write a value in double quotes to have its text alone",
+        ),
+        (
+            "p",
+            "{Name}",
+            &["Name=a", "Name^=a"],
+            "Name=a and Name^=a exclude each other",
+        ),
+        (
+            "p",
+            "{Name}",
+            &["Name>=m", "Name<c"],
+            "Name>=m and Name<c exclude each other",
+        ),
     ] {
         let error = refused(partition_key, row_key, texts);
         assert!(error.contains(expected), "{error}");
@@ -238,10 +449,38 @@ fn terms_are_read_with_their_operators() {
         ("A=b\"", TermOp::Equal, "b\""),
     ] {
         let term: Term = text.parse().unwrap();
-        assert_eq!((term.property.as_str(), term.op, term.value.as_str(), term.to_string().as_str()), ("A", op, value, text));
+        assert_eq!(
+            (
+                term.property.as_str(),
+                term.op,
+                term.value.as_str(),
+                term.to_string().as_str()
+            ),
+            ("A", op, value, text)
+        );
     }
-    for text in ["", "A", "=b", "A=", "A>b", "A<=b", "a-b=c", "Timestamp=x", "A~b", "€=x", "A=\"\"", "A=\"b", "A=\"b\"c"] {
-        assert!(text.parse::<Term>().unwrap_err().to_string().contains("Property=value"), "{text}");
+    for text in [
+        "",
+        "A",
+        "=b",
+        "A=",
+        "A>b",
+        "A<=b",
+        "a-b=c",
+        "Timestamp=x",
+        "A~b",
+        "€=x",
+        "A=\"\"",
+        "A=\"b",
+        "A=\"b\"c",
+    ] {
+        assert!(
+            text.parse::<Term>()
+                .unwrap_err()
+                .to_string()
+                .contains("Property=value"),
+            "{text}"
+        );
     }
 }
 
@@ -281,8 +520,11 @@ pub(super) fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
     let within = |span: &Span, key: &Key| match span {
         Span::Exactly(only) => key == only,
         Span::Between { from, before } => {
-            from.as_ref().is_none_or(|from| order(key.as_str(), from.as_str()).is_ge())
-                && before.as_ref().is_none_or(|before| order(key.as_str(), before.as_str()).is_lt())
+            from.as_ref()
+                .is_none_or(|from| order(key.as_str(), from.as_str()).is_ge())
+                && before
+                    .as_ref()
+                    .is_none_or(|before| order(key.as_str(), before.as_str()).is_lt())
         }
     };
     within(&range.partitions, &key.pk) && within(&range.rows, &key.rk) && range.accepts(key)
@@ -296,15 +538,30 @@ fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
 fn holding_in(order: Order, view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
     let terms: Vec<Term> = texts.iter().map(|text| text.parse().unwrap()).collect();
     let rows = view.rows().unwrap();
-    let [pk, rk] = [rows.partition_key, rows.row_key].map(|template| template.render_as(rows.escaping, entity).unwrap());
+    let [pk, rk] = [rows.partition_key, rows.row_key]
+        .map(|template| template.render_as(rows.escaping, entity).unwrap());
     let key = EntityKey { pk: pk?, rk: rk? };
     let plan = plan(view, &terms).ok()?;
-    Some(plan.ranges.iter().filter(|range| finds(range, &key, order)).count())
+    Some(
+        plan.ranges
+            .iter()
+            .filter(|range| finds(range, &key, order))
+            .count(),
+    )
 }
 
 #[test]
 fn of_two_ranges_side_by_side_one_has_each_item_in_whatever_order_the_store_has() {
-    let texts = ["A", "A\u{20bb7}", "\u{d7a3}", "\u{20bb7}", "\u{20bb7}b", "\u{e000}", "\u{ff21}", "\u{ff21}\u{20bb7}"];
+    let texts = [
+        "A",
+        "A\u{20bb7}",
+        "\u{d7a3}",
+        "\u{20bb7}",
+        "\u{20bb7}b",
+        "\u{e000}",
+        "\u{ff21}",
+        "\u{ff21}\u{20bb7}",
+    ];
     let orders: [Order; 2] = [bytewise, service_order];
     for view in [view("p", "{Name}"), view("x_{Name}", "{RowKey}")] {
         for order in orders {
@@ -326,8 +583,14 @@ fn is_found_where_it_is(order: Order, view: &View, name: &str, (one, other): (&s
     for (terms, expected) in [
         (vec![from.clone()], at_least),
         (vec![less.clone()], !at_least),
-        (vec![from.clone(), before], at_least && order(name, other).is_lt()),
-        (vec![from, prefix.clone()], at_least && name.starts_with(other)),
+        (
+            vec![from.clone(), before],
+            at_least && order(name, other).is_lt(),
+        ),
+        (
+            vec![from, prefix.clone()],
+            at_least && name.starts_with(other),
+        ),
         (vec![less, prefix], !at_least && name.starts_with(other)),
     ] {
         let found = holding_in(order, view, &terms, &employee(name, 1, FIRST)).unwrap_or_default();
@@ -339,18 +602,37 @@ fn is_found_where_it_is(order: Order, view: &View, name: &str, (one, other): (&s
 fn a_sigma_at_the_end_of_a_prefix_is_found_however_it_is_written() {
     let view = view("p", "{Name|lower}");
     let orders: [Order; 2] = [bytewise, service_order];
-    let found = |order: Order, term: String, name: &str| holding_in(order, &view, &[term], &employee(name, 1, FIRST)).unwrap();
+    let found = |order: Order, term: String, name: &str| {
+        holding_in(order, &view, &[term], &employee(name, 1, FIRST)).unwrap()
+    };
     for order in orders {
-        for name in ["ΠΑΠΑΣΟΓΛΟΥ", "ΠΑΠΑΣ", "Παπάς", "Παπας Κ", "ΠΑΠΑΓΟΣ", "ΠΑΠΑ", "ΠΑΠΑΤ"] {
+        for name in [
+            "ΠΑΠΑΣΟΓΛΟΥ",
+            "ΠΑΠΑΣ",
+            "Παπάς",
+            "Παπας Κ",
+            "ΠΑΠΑΓΟΣ",
+            "ΠΑΠΑ",
+            "ΠΑΠΑΤ",
+        ] {
             for prefix in ["ΠΑΠΑΣ", "παπας", "παπασ"] {
                 let expected = usize::from(name.to_uppercase().starts_with("ΠΑΠΑΣ"));
-                assert_eq!(found(order, format!("Name^={prefix}"), name), expected, "{name} by {prefix}");
-                let sides = found(order, format!("Name>={prefix}"), name) + found(order, format!("Name<{prefix}"), name);
+                assert_eq!(
+                    found(order, format!("Name^={prefix}"), name),
+                    expected,
+                    "{name} by {prefix}"
+                );
+                let sides = found(order, format!("Name>={prefix}"), name)
+                    + found(order, format!("Name<{prefix}"), name);
                 assert_eq!(sides, 1, "{name} by {prefix}");
             }
         }
         for (name, expected) in [("ΑΣ'Α", 1), ("ας'", 1), ("ΑΣ(", 0), ("ΑΣ", 0)] {
-            assert_eq!(found(order, "Name^=ΑΣ'".to_owned(), name), expected, "{name}");
+            assert_eq!(
+                found(order, "Name^=ΑΣ'".to_owned(), name),
+                expected,
+                "{name}"
+            );
         }
         assert_eq!(found(order, "Name>=παπασ".to_owned(), "ΠΑΠΑΣ"), 1);
     }

@@ -46,8 +46,16 @@ impl JobFields for ArchiveFields {
     type Job = ArchiveJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let (archive, key) = (view(Self::OP, self.archive)?, key(Self::OP, self.pk, self.rk)?);
-        Ok(ArchiveJob { archive, key, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)? })
+        let (archive, key) = (
+            view(Self::OP, self.archive)?,
+            key(Self::OP, self.pk, self.rk)?,
+        );
+        Ok(ArchiveJob {
+            archive,
+            key,
+            if_match: etag(Self::OP, self.if_match)?,
+            when: when(Self::OP, self.when)?,
+        })
     }
 }
 

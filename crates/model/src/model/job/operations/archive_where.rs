@@ -38,8 +38,15 @@ impl JobFields for ArchiveWhereFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let action = SweepAction::Archive(view(Self::OP, self.archive)?);
-        let (when, pace) = (when(Self::OP, self.when)?, self.per_second.unwrap_or(PER_SECOND));
-        let sweep = Sweep::new(action, self.range, when, self.all, pace).map_err(|problem| JobError::field(Self::OP, problem))?;
-        Ok(Sweep { cursor: self.cursor, ..sweep })
+        let (when, pace) = (
+            when(Self::OP, self.when)?,
+            self.per_second.unwrap_or(PER_SECOND),
+        );
+        let sweep = Sweep::new(action, self.range, when, self.all, pace)
+            .map_err(|problem| JobError::field(Self::OP, problem))?;
+        Ok(Sweep {
+            cursor: self.cursor,
+            ..sweep
+        })
     }
 }

@@ -29,7 +29,11 @@ impl JobFields for AuditFields {
     type Job = Audit;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        Ok(Audit { table: table(Self::OP, self.table)?, repair: self.repair, cursor: self.cursor })
+        Ok(Audit {
+            table: table(Self::OP, self.table)?,
+            repair: self.repair,
+            cursor: self.cursor,
+        })
     }
 }
 
@@ -45,6 +49,11 @@ impl Operation for Audit {
     fn walked(&self, cursor: &Value) -> Option<Walked> {
         let cursor = AuditCursor::deserialize(cursor).ok()?;
         let of = format!("the table {}", self.table);
-        Some(Walked { of, primaries: cursor.primaries, failed: cursor.failed, wrong: Some(cursor.drifted()) })
+        Some(Walked {
+            of,
+            primaries: cursor.primaries,
+            failed: cursor.failed,
+            wrong: Some(cursor.drifted()),
+        })
     }
 }

@@ -33,9 +33,17 @@ impl JobFields for BackfillFields {
         let scope = match (self.table, self.view) {
             (Some(name), None) => BackfillScope::Table(table(Self::OP, name)?),
             (None, Some(name)) => BackfillScope::View(view(Self::OP, name)?),
-            _ => return Err(JobError::field(Self::OP, "exactly one of \"table\" and \"view\" is needed")),
+            _ => {
+                return Err(JobError::field(
+                    Self::OP,
+                    "exactly one of \"table\" and \"view\" is needed",
+                ));
+            }
         };
-        Ok(Backfill { scope, cursor: self.cursor })
+        Ok(Backfill {
+            scope,
+            cursor: self.cursor,
+        })
     }
 }
 
@@ -53,6 +61,11 @@ impl Operation for Backfill {
 
     fn walked(&self, cursor: &Value) -> Option<Walked> {
         let cursor = BackfillCursor::deserialize(cursor).ok()?;
-        Some(Walked { of: self.scope.to_string(), primaries: cursor.done, failed: cursor.failed + cursor.all_taken(), wrong: None })
+        Some(Walked {
+            of: self.scope.to_string(),
+            primaries: cursor.done,
+            failed: cursor.failed + cursor.all_taken(),
+            wrong: None,
+        })
     }
 }

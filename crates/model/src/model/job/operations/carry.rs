@@ -48,12 +48,37 @@ impl JobFields for CarryFields {
         let row_key = |text: String| Key::new(text).map_err(|error| wrong(error.to_string()));
         let first = key(Self::OP, self.pk, self.from)?;
         let before = self.before.map(row_key).transpose()?;
-        let account = self.account.map_or_else(|| Ok(AccountName::main()), AccountName::new);
+        let account = self
+            .account
+            .map_or_else(|| Ok(AccountName::main()), AccountName::new);
         let account = account.map_err(|error| wrong(error.to_string()))?;
-        let reach = Reach { account, table: table(Self::OP, self.table)?, pk: first.pk, from: first.rk, before };
-        let (view, one) = (view(Self::OP, self.view)?, key(Self::OP, self.one.0, self.one.1)?);
-        let mark = self.mark.map(|(of, mark)| Ok(CarryMark { table: table(Self::OP, of)?, mark })).transpose()?;
-        Ok(Carry { view, one, reach, mark, cursor: self.cursor })
+        let reach = Reach {
+            account,
+            table: table(Self::OP, self.table)?,
+            pk: first.pk,
+            from: first.rk,
+            before,
+        };
+        let (view, one) = (
+            view(Self::OP, self.view)?,
+            key(Self::OP, self.one.0, self.one.1)?,
+        );
+        let mark = self
+            .mark
+            .map(|(of, mark)| {
+                Ok(CarryMark {
+                    table: table(Self::OP, of)?,
+                    mark,
+                })
+            })
+            .transpose()?;
+        Ok(Carry {
+            view,
+            one,
+            reach,
+            mark,
+            cursor: self.cursor,
+        })
     }
 }
 
@@ -82,12 +107,32 @@ mod tests {
             from: Key::new("a").unwrap(),
             before: Some(Key::new("b").unwrap()),
         };
-        let (view, one) = (ViewName::new("names").unwrap(), EntityKey::new("Sales", "department").unwrap());
-        for mark in [None, Some(CarryMark { table: TableName::new("Departments").unwrap(), mark: "5a".to_owned() })] {
+        let (view, one) = (
+            ViewName::new("names").unwrap(),
+            EntityKey::new("Sales", "department").unwrap(),
+        );
+        for mark in [
+            None,
+            Some(CarryMark {
+                table: TableName::new("Departments").unwrap(),
+                mark: "5a".to_owned(),
+            }),
+        ] {
             let message = Carry::message(&view, &one, &reach, mark.as_ref()).to_string();
-            let Job::Carry(carry) = decode(&message).unwrap().job else { panic!("no carry") };
+            let Job::Carry(carry) = decode(&message).unwrap().job else {
+                panic!("no carry")
+            };
             let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
-            assert_eq!(*carry, Carry { view, one, reach, mark, cursor: CarryCursor::default() });
+            assert_eq!(
+                *carry,
+                Carry {
+                    view,
+                    one,
+                    reach,
+                    mark,
+                    cursor: CarryCursor::default()
+                }
+            );
         }
     }
 }

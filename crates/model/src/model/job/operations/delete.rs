@@ -52,16 +52,25 @@ impl JobFields for DeleteFields {
     fn job(self) -> Result<Self::Job, JobError> {
         let primary = primary(Self::OP, self.table, self.pk, self.rk)?;
         let newer_by = self.newer_by.map(newer_by).transpose()?;
-        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)?, newer_by })
+        Ok(DeleteJob {
+            primary,
+            if_match: etag(Self::OP, self.if_match)?,
+            when: when(Self::OP, self.when)?,
+            newer_by,
+        })
     }
 }
 
 fn newer_by(json: Map<String, Value>) -> Result<(String, EdmValue), JobError> {
-    let wrong = |problem: &dyn std::fmt::Display| JobError::field(DeleteFields::OP, format_args!("\"newer_by\": {problem}"));
+    let wrong = |problem: &dyn std::fmt::Display| {
+        JobError::field(DeleteFields::OP, format_args!("\"newer_by\": {problem}"))
+    };
     let mut values = odata::decode_properties(json).map_err(|error| wrong(&error))?;
     match (values.pop_first(), values.is_empty()) {
         (Some(value), true) => Ok(value),
-        _ => Err(wrong(&"expected one property with its value, such as {\"Version\": 18}")),
+        _ => Err(wrong(
+            &"expected one property with its value, such as {\"Version\": 18}",
+        )),
     }
 }
 

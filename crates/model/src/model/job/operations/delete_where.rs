@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ArchiveJob, DeleteJob, Effect, Job, JobFields, JobSubject, Operation, Walked, table, when};
+use super::{
+    ArchiveJob, DeleteJob, Effect, Job, JobFields, JobSubject, Operation, Walked, table, when,
+};
 use crate::model::cursor::JobCursor;
 use crate::model::job::{JobError, Primary};
 use crate::model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction, SweepCursor};
@@ -41,9 +43,16 @@ impl JobFields for DeleteWhereFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let action = SweepAction::Delete(table(Self::OP, self.table)?);
-        let (when, pace) = (when(Self::OP, self.when)?, self.per_second.unwrap_or(PER_SECOND));
-        let sweep = Sweep::new(action, self.range, when, self.all, pace).map_err(|problem| JobError::field(Self::OP, problem))?;
-        Ok(Sweep { cursor: self.cursor, ..sweep })
+        let (when, pace) = (
+            when(Self::OP, self.when)?,
+            self.per_second.unwrap_or(PER_SECOND),
+        );
+        let sweep = Sweep::new(action, self.range, when, self.all, pace)
+            .map_err(|problem| JobError::field(Self::OP, problem))?;
+        Ok(Sweep {
+            cursor: self.cursor,
+            ..sweep
+        })
     }
 }
 
@@ -53,10 +62,23 @@ impl Sweep {
         let (if_match, when) = (None, self.when.clone());
         match &self.action {
             SweepAction::Delete(_) => {
-                let primary = Primary { table: table.clone(), key };
-                Job::Delete(DeleteJob { primary, if_match, when, newer_by: None })
+                let primary = Primary {
+                    table: table.clone(),
+                    key,
+                };
+                Job::Delete(DeleteJob {
+                    primary,
+                    if_match,
+                    when,
+                    newer_by: None,
+                })
             }
-            SweepAction::Archive(archive) => Job::Archive(ArchiveJob { archive: archive.clone(), key, if_match, when }),
+            SweepAction::Archive(archive) => Job::Archive(ArchiveJob {
+                archive: archive.clone(),
+                key,
+                if_match,
+                when,
+            }),
         }
     }
 }
@@ -75,6 +97,11 @@ impl Operation for Sweep {
 
     fn walked(&self, cursor: &Value) -> Option<Walked> {
         let SweepCursor { seen, failed, .. } = SweepCursor::deserialize(cursor).ok()?;
-        Some(Walked { of: self.action.to_string(), primaries: seen, failed, wrong: None })
+        Some(Walked {
+            of: self.action.to_string(),
+            primaries: seen,
+            failed,
+            wrong: None,
+        })
     }
 }

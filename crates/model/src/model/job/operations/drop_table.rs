@@ -25,7 +25,10 @@ impl JobFields for DropTableFields {
     type Job = DropTable;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        Ok(DropTable { table: table(Self::OP, self.table)?, cursor: self.cursor })
+        Ok(DropTable {
+            table: table(Self::OP, self.table)?,
+            cursor: self.cursor,
+        })
     }
 }
 

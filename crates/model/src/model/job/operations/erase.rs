@@ -31,7 +31,9 @@ impl JobFields for EraseFields {
     type Job = EraseJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        Ok(EraseJob { primary: primary(Self::OP, self.table, self.pk, self.rk)? })
+        Ok(EraseJob {
+            primary: primary(Self::OP, self.table, self.pk, self.rk)?,
+        })
     }
 }
 

@@ -85,7 +85,11 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
             Self::Moved(from, _) => Some(&from.key),
-            Self::Table(_) | Self::View(_) | Self::Source(_) | Self::Range(_) | Self::DatedTable(_) => None,
+            Self::Table(_)
+            | Self::View(_)
+            | Self::Source(_)
+            | Self::Range(_)
+            | Self::DatedTable(_) => None,
         }
     }
 
@@ -94,7 +98,9 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
             Self::Moved(from, to) => vec![&from.table, &to.table],
-            Self::Range(carry) => std::iter::once(&carry.reach.table).chain(carry.mark.iter().map(|mark| &mark.table)).collect(),
+            Self::Range(carry) => std::iter::once(&carry.reach.table)
+                .chain(carry.mark.iter().map(|mark| &mark.table))
+                .collect(),
             Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) => Vec::new(),
         }
     }
@@ -271,29 +277,50 @@ operations! {
 /// Reads the fields of an operation; names the unknown ones.
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
-    let unread: Vec<String> =
-        object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
-    let absent: Vec<&str> = known.iter().copied().filter(|field| !object.contains_key(*field)).collect();
+    let unread: Vec<String> = object
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object))
+        .cloned()
+        .collect();
+    let absent: Vec<&str> = known
+        .iter()
+        .copied()
+        .filter(|field| !object.contains_key(*field))
+        .collect();
     // The field that is read; none at the end, where one may be missing.
     let (mut entries, mut at) = (object.into_iter(), None);
     let entries = iter::from_fn(|| {
         let entry = entries.next();
-        at = entry.as_ref().and_then(|(name, _)| known.iter().find(|field| *field == name));
+        at = entry
+            .as_ref()
+            .and_then(|(name, _)| known.iter().find(|field| *field == name));
         entry
     });
     let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
-    let fields = fields.map_err(|error| match (at, cause::without_value(&error.to_string())) {
-        (Some(field), problem) => JobError::field(F::OP, format_args!("{field:?}: {problem}")),
-        (None, problem) => match unread.iter().find_map(|name| Some((name, nearest(name, absent.iter().copied())?))) {
-            Some((name, meant)) => {
-                JobError::field(F::OP, format_args!("{problem}; unknown field {}; did you mean {meant:?}?", Quoted(name)))
-            }
-            None => match unread.first() {
-                Some(name) => JobError::field(F::OP, format_args!("{problem}; unknown field {}", Quoted(name))),
-                None => JobError::field(F::OP, problem),
+    let fields = fields.map_err(
+        |error| match (at, cause::without_value(&error.to_string())) {
+            (Some(field), problem) => JobError::field(F::OP, format_args!("{field:?}: {problem}")),
+            (None, problem) => match unread
+                .iter()
+                .find_map(|name| Some((name, nearest(name, absent.iter().copied())?)))
+            {
+                Some((name, meant)) => JobError::field(
+                    F::OP,
+                    format_args!(
+                        "{problem}; unknown field {}; did you mean {meant:?}?",
+                        Quoted(name)
+                    ),
+                ),
+                None => match unread.first() {
+                    Some(name) => JobError::field(
+                        F::OP,
+                        format_args!("{problem}; unknown field {}", Quoted(name)),
+                    ),
+                    None => JobError::field(F::OP, problem),
+                },
             },
         },
-    })?;
+    )?;
     Ok((fields.job()?, unread))
 }
 
@@ -310,19 +337,31 @@ fn key(op: &'static str, pk: String, rk: String) -> Result<EntityKey, JobError> 
     EntityKey::new(pk, rk).map_err(|error| JobError::field(op, error))
 }
 
-fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Result<Primary, JobError> {
-    Ok(Primary { table: table(op, table_name)?, key: key(op, pk, rk)? })
+fn primary(
+    op: &'static str,
+    table_name: String,
+    pk: String,
+    rk: String,
+) -> Result<Primary, JobError> {
+    Ok(Primary {
+        table: table(op, table_name)?,
+        key: key(op, pk, rk)?,
+    })
 }
 
 fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
-    text.map(ETag::new)
-        .transpose()
-        .map_err(|error| JobError::field(op, format_args!("\"if_match\": {}", cause::without_value(&error.to_string()))))
+    text.map(ETag::new).transpose().map_err(|error| {
+        JobError::field(
+            op,
+            format_args!("\"if_match\": {}", cause::without_value(&error.to_string())),
+        )
+    })
 }
 
 fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {
     let parsed = text.map(|text| TimedCondition::parse(&text)).transpose();
-    parsed.map_err(|error| JobError::field(op, format_args!("\"when\": {}", error.without_values())))
+    parsed
+        .map_err(|error| JobError::field(op, format_args!("\"when\": {}", error.without_values())))
 }
 
 #[cfg(test)]
@@ -344,6 +383,9 @@ mod tests {
             let Described { op: name, read, .. } = described(op).unwrap();
             assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
         }
-        assert!(schemas().len() > OPS.len(), "one each, and one for each list of many");
+        assert!(
+            schemas().len() > OPS.len(),
+            "one each, and one for each list of many"
+        );
     }
 }

@@ -44,7 +44,10 @@ impl JobFields for MoveFields {
         let to_table = self.to_table.unwrap_or_else(|| from.table.to_string());
         let to = primary(Self::OP, to_table, self.to_pk, self.to_rk)?;
         if from == to {
-            return Err(JobError::field(Self::OP, format_args!("{from} would be moved to where it is")));
+            return Err(JobError::field(
+                Self::OP,
+                format_args!("{from} would be moved to where it is"),
+            ));
         }
         Ok(MoveJob { primary: from, to })
     }

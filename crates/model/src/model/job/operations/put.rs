@@ -91,7 +91,11 @@ impl Job {
     /// The blobs that its sender has staged for it.
     pub fn staged(&self) -> Vec<&StagedBlob> {
         match self {
-            Self::Put(put) => put.staged_entity.iter().chain(put.staged_values.values()).collect(),
+            Self::Put(put) => put
+                .staged_entity
+                .iter()
+                .chain(put.staged_values.values())
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -105,28 +109,58 @@ impl JobFields for PutFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let wrong = |problem: String| JobError::field(Self::OP, problem);
-        let condition = PutCondition { if_match: etag(Self::OP, self.if_match)?, if_absent: self.if_absent, newer_by: self.newer_by };
+        let condition = PutCondition {
+            if_match: etag(Self::OP, self.if_match)?,
+            if_absent: self.if_absent,
+            newer_by: self.newer_by,
+        };
         if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
-            return Err(wrong("\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned()));
+            return Err(wrong(
+                "\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned(),
+            ));
         }
-        let staged_entity = self.entity_ref.map(|staged| staged_blob(Self::OP, "entity_ref", staged)).transpose()?;
+        let staged_entity = self
+            .entity_ref
+            .map(|staged| staged_blob(Self::OP, "entity_ref", staged))
+            .transpose()?;
         let entity = match (self.entity, &staged_entity, self.pk, self.rk) {
             (Some(entity), None, ..) => put_entity(entity, &condition)?,
             (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(Self::OP, pk, rk)?),
-            (None, Some(_), ..) => return Err(wrong("\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned())),
-            _ => return Err(wrong("exactly one of \"entity\" and \"entity_ref\" is needed".to_owned())),
+            (None, Some(_), ..) => {
+                return Err(wrong(
+                    "\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned(),
+                ));
+            }
+            _ => {
+                return Err(wrong(
+                    "exactly one of \"entity\" and \"entity_ref\" is needed".to_owned(),
+                ));
+            }
         };
         let mut staged_values = BTreeMap::new();
         for (property, staged) in self.blobs {
             if !valid_property_name(&property) || property.starts_with(RESERVED_PREFIX) {
-                return Err(wrong(format!("\"blobs\" names {}, which cannot be a property of the entity", Quoted(&property))));
+                return Err(wrong(format!(
+                    "\"blobs\" names {}, which cannot be a property of the entity",
+                    Quoted(&property)
+                )));
             }
             if entity.properties.contains_key(&property) {
-                return Err(wrong(format!("{} is both in \"entity\" and in \"blobs\"", Quoted(&property))));
+                return Err(wrong(format!(
+                    "{} is both in \"entity\" and in \"blobs\"",
+                    Quoted(&property)
+                )));
             }
             staged_values.insert(property, staged_blob(Self::OP, "blobs", staged)?);
         }
-        Ok(Put { table: table(Self::OP, self.table)?, entity, mode: self.mode, condition, staged_entity, staged_values })
+        Ok(Put {
+            table: table(Self::OP, self.table)?,
+            entity,
+            mode: self.mode,
+            condition,
+            staged_entity,
+            staged_values,
+        })
     }
 
     /// Keys beside an entity, which has its own, are not read.
@@ -139,14 +173,27 @@ impl JobFields for PutFields {
 pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<Entity, JobError> {
     let op = PutFields::OP;
     let entity = odata::decode_object(json).map_err(JobError::Entity)?;
-    if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
-        let problem = format!("the property {} of \"entity\" starts with \"ek_\", which is reserved", Quoted(reserved));
+    if let Some(reserved) = entity
+        .properties
+        .keys()
+        .find(|name| name.starts_with(RESERVED_PREFIX))
+    {
+        let problem = format!(
+            "the property {} of \"entity\" starts with \"ek_\", which is reserved",
+            Quoted(reserved)
+        );
         return Err(JobError::field(op, problem));
     }
     if let Some(property) = &condition.newer_by
         && !entity.properties.contains_key(property)
     {
-        return Err(JobError::field(op, format_args!("\"newer_by\" names {}, which \"entity\" does not have", Quoted(property))));
+        return Err(JobError::field(
+            op,
+            format_args!(
+                "\"newer_by\" names {}, which \"entity\" does not have",
+                Quoted(property)
+            ),
+        ));
     }
     Ok(entity)
 }

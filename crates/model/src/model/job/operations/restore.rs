@@ -35,7 +35,10 @@ impl JobFields for RestoreFields {
     type Job = RestoreJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        Ok(RestoreJob { archive: view(Self::OP, self.archive)?, key: key(Self::OP, self.pk, self.rk)? })
+        Ok(RestoreJob {
+            archive: view(Self::OP, self.archive)?,
+            key: key(Self::OP, self.pk, self.rk)?,
+        })
     }
 }
 

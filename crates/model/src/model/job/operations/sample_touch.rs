@@ -32,7 +32,9 @@ impl JobFields for TouchFields {
     type Job = TouchJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        Ok(TouchJob { primary: primary(Self::OP, self.table, self.pk, self.rk)? })
+        Ok(TouchJob {
+            primary: primary(Self::OP, self.table, self.pk, self.rk)?,
+        })
     }
 }
 

@@ -29,17 +29,42 @@ pub(super) struct StagedFields {
 
 /// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
 /// container only.
-pub(super) fn staged_blob(op: &'static str, field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
+pub(super) fn staged_blob(
+    op: &'static str,
+    field: &str,
+    fields: StagedFields,
+) -> Result<StagedBlob, JobError> {
     let wrong = |problem: String| JobError::field(op, problem);
     let Some((container, name)) = large::place(&fields.blob) else {
-        return Err(wrong(format!("{field:?}: {} is not \"{}/NAME\"", Quoted(&fields.blob), large::STAGING)));
+        return Err(wrong(format!(
+            "{field:?}: {} is not \"{}/NAME\"",
+            Quoted(&fields.blob),
+            large::STAGING
+        )));
     };
     if container.as_str() != large::STAGING {
-        return Err(wrong(format!("{field:?}: staged blobs lie in the container {}, not in {container}", large::STAGING)));
+        return Err(wrong(format!(
+            "{field:?}: staged blobs lie in the container {}, not in {container}",
+            large::STAGING
+        )));
     }
-    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if fields.sha256.as_ref().is_some_and(|sha256| !is_hash(sha256)) {
-        return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
+    let is_hash = |text: &String| {
+        text.len() == 64
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    if fields
+        .sha256
+        .as_ref()
+        .is_some_and(|sha256| !is_hash(sha256))
+    {
+        return Err(wrong(format!(
+            "{field:?}: \"sha256\" is not 64 hex digits in lower case"
+        )));
     }
-    Ok(StagedBlob { name, sha256: fields.sha256 })
+    Ok(StagedBlob {
+        name,
+        sha256: fields.sha256,
+    })
 }

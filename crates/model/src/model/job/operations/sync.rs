@@ -18,7 +18,10 @@ pub struct SyncJob {
 impl Job {
     /// A plain `sync` of a primary.
     pub const fn sync(primary: Primary) -> Self {
-        Self::Sync(SyncJob { primary, looks: Looks::Doubtful })
+        Self::Sync(SyncJob {
+            primary,
+            looks: Looks::Doubtful,
+        })
     }
 }
 
@@ -55,8 +58,15 @@ impl JobFields for SyncFields {
     type Job = SyncJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let looks = if self.thorough { Looks::Everything } else { Looks::Doubtful };
-        Ok(SyncJob { primary: primary(Self::OP, self.table, self.pk, self.rk)?, looks })
+        let looks = if self.thorough {
+            Looks::Everything
+        } else {
+            Looks::Doubtful
+        };
+        Ok(SyncJob {
+            primary: primary(Self::OP, self.table, self.pk, self.rk)?,
+            looks,
+        })
     }
 }
 
