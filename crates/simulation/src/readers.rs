@@ -102,9 +102,11 @@ impl SimulatedReaders {
     /// Asks until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
         match self {
-            Self::Company(readers) => drop(tokio::join!(readers.read(over), readers.look_up(over))),
+            Self::Company(readers) => {
+                let _ = tokio::join!(readers.read(over), readers.look_up(over));
+            }
             Self::Patterns(readers, teams) => {
-                drop(tokio::join!(readers.read(over), teams.ask(over)))
+                let _ = tokio::join!(readers.read(over), teams.ask(over));
             }
         }
     }

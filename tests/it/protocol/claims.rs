@@ -221,6 +221,39 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
+/// The transaction of a page may still arrive when the row of a person has no room any more: nothing else would follow that write.
+#[tokio::test]
+async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_unanswered() {
+    let spoken = async || {
+        let lab = staffed(declared(CATALOG)).await;
+        speaks(&lab, "d").await;
+        without_queued(&lab).await;
+        lab
+    };
+    let lab = spoken().await;
+    let operations = lab.operations_of(&carry("d")).await;
+    let transaction = (1..=operations)
+        .find(|number| lab.faults.named(*number) == Some("Entity Group Transaction"))
+        .unwrap();
+    let lab = spoken().await;
+    lab.faults.arm(transaction, Disturbance::LoseAnswer);
+    lab.faults.arm(transaction + 1, Disturbance::Meddle);
+    let other = lab.of_another_worker();
+    lab.faults.meddle(Box::pin(async move {
+        let full = (0..MOST_PROPERTIES).fold(Entity::new(key("e1")), |full, number| {
+            full.with(&format!("P{number}"), 1)
+        });
+        write(&other, "Employees", full).await;
+    }));
+    lab.work(&carry("d")).await.unwrap();
+    lab.faults.calm();
+    let again = lab.rechecks().await;
+    assert!(
+        again.iter().any(|recheck| recheck.primary.key == key("e1")),
+        "{again:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_way() {
     let operations = {

@@ -1,5 +1,6 @@
 //! Reads.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::{join, join_all};
@@ -280,4 +281,26 @@ async fn a_store_that_misreads_a_filter_is_asked_for_single_rows_from_then_on() 
     stage.have(plain.clone()).await;
     assert_eq!(read(&stage, &plain).await, [true; 10]);
     assert_eq!(stage.sent(), ["Query of 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_point_read_that_fails_says_nothing_of_the_range_before_it() {
+    let failed = AtomicBool::new(false);
+    let stage = Stage::with(move |info| match info.name {
+        "Get Entity" if !failed.swap(true, Ordering::Relaxed) => {
+            FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
+        }
+        _ => SLOW,
+    })
+    .await;
+    let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
+    let answers = join_all(rows.iter().map(|rk| stage.get(rk))).await;
+    assert_eq!(
+        answers.iter().filter(|answer| answer.is_err()).count(),
+        1,
+        "the one that was read alone"
+    );
+    stage.sent();
+    assert_eq!(read(&stage, &rows).await, [false; 10]);
+    assert_eq!(stage.sent(), ["Query of 20", "Get Entity"], "a range again");
 }
