@@ -49,7 +49,7 @@ pub struct DecoratedAccount {
 
 const COUNTED: Retried = |op, class| {
     counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name())
-        .increment(1)
+        .increment(1);
 };
 
 /// Whether requests to one partition are sent together.

@@ -36,7 +36,7 @@ pub(super) async fn watch(
             }
             // A store that does not answer is reported by its circuit breaker.
             Err(error) => {
-                tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands")
+                tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands");
             }
         }
         tokio::time::sleep(parts.chance.jittered(EVERY)).await;

@@ -234,7 +234,7 @@ fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
 /// not seen, are shown as escapes.
 pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| {
-        safe.extend(c.escape_default())
+        safe.extend(c.escape_default());
     })
 }
 

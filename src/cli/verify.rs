@@ -275,17 +275,17 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
         match (found.get(&place), &item.content) {
             (None, _) => findings.missing.push(address),
             (Some(Some((owner, _))), _) if owner.primary != primary => {
-                findings.taken.push((primary, address))
+                findings.taken.push((primary, address));
             }
             (Some(Some((_, entity))), Content::Row(wanted))
                 if entity.properties != wanted.properties =>
             {
-                findings.different.push(address)
+                findings.different.push(address);
             }
             (Some(Some((_, entity))), Content::Properties(wanted))
                 if entity.properties != *wanted =>
             {
-                findings.different.push(address)
+                findings.different.push(address);
             }
             (Some(_), _) => findings.right += 1,
         }

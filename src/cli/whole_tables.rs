@@ -160,7 +160,7 @@ async fn meant(
                 .tables
                 .extend(there(&dated.source, context).await?),
             (None, Some((_, source))) if !catalog.declares(view) => {
-                selection.add_left(source, context).await?
+                selection.add_left(source, context).await?;
             }
             (None, _) => selection
                 .tables

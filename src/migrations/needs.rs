@@ -92,10 +92,10 @@ impl Needs {
         for archive in catalog.archives.values() {
             match &archive.target {
                 ArchiveTarget::Blob(target) => {
-                    needs.contain([&target.account], Some(&target.container))
+                    needs.contain([&target.account], Some(&target.container));
                 }
                 ArchiveTarget::Log(target) => {
-                    needs.contain([&target.account], Some(&target.container))
+                    needs.contain([&target.account], Some(&target.container));
                 }
                 // A shared folder is its administrator's to make: one that is missing is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
@@ -115,7 +115,7 @@ impl Needs {
         for view in catalog.views.values() {
             match view.form() {
                 Form::BlobLists(lists) => {
-                    needs.contain(lists.accounts.iter(), Some(&lists.container))
+                    needs.contain(lists.accounts.iter(), Some(&lists.container));
                 }
                 Form::Values(large) => {
                     needs.contain([&large.account], Some(&large.container));

@@ -193,7 +193,7 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
             Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
             Recorded::Name(name) => record.names.extend([name]),
             Recorded::Declarations(owner, declared) => {
-                drop(record.declarations.insert(owner, declared))
+                drop(record.declarations.insert(owner, declared));
             }
             Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
         }

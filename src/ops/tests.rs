@@ -33,7 +33,7 @@ struct Running {
 fn routes(reasons: &Reasons) -> Routes {
     let recorder = prometheus::recorder().unwrap();
     metrics::with_local_recorder(&recorder, || {
-        metrics::counter!("evenkeel_poisoned_total", "queue" => "q").absolute(7)
+        metrics::counter!("evenkeel_poisoned_total", "queue" => "q").absolute(7);
     });
     let reasons = reasons.clone();
     let readiness = move || reasons.lock().unwrap().clone();

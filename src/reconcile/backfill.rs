@@ -188,7 +188,7 @@ async fn bring_in_step(
     while let Some((primary, ended)) = passes.next().await {
         match ended {
             Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => {
-                slower.push(primary.key)
+                slower.push(primary.key);
             }
             ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
         }

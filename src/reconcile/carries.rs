@@ -333,7 +333,7 @@ mod tests {
                 carries.mark(
                     range("names", &format!("{n}{key}"), Some(key)),
                     "0".repeat(16),
-                )
+                );
             });
             carries.fit()
         };

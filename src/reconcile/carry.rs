@@ -479,7 +479,7 @@ impl CarryRun<'_> {
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.may_have_lost() => {
-                    *unanswered |= error.class == ErrorClass::Ambiguous
+                    *unanswered |= error.class == ErrorClass::Ambiguous;
                 }
                 Err(error) => return Err(storage(step(), error)),
             }
@@ -599,7 +599,7 @@ fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
                 if bytes <= limits::TRANSACTION_BYTES
                     && last.len() < limits::TRANSACTION_OPERATIONS =>
             {
-                last.push(operation)
+                last.push(operation);
             }
             _ => {
                 bytes = more;

@@ -104,7 +104,7 @@ impl Change {
     pub(super) fn without(mut self, property: &str) -> Self {
         match &mut self {
             Self::Insert(entity) | Self::Replace(entity, _) => {
-                drop(entity.properties.remove(property))
+                drop(entity.properties.remove(property));
             }
             Self::Merge {
                 changes, merged, ..

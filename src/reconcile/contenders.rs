@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(contenders.iter().count(), MOST);
         assert!(contenders.iter().all(|(at, _)| *at == item("b")));
         (0..MOST).for_each(|n| {
-            assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))))
+            assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))));
         });
         assert!(contenders.text().len() <= MOST_BYTES && !contenders.is_empty());
         assert_eq!(Contenders::read(&contenders.text()), contenders);

@@ -109,7 +109,7 @@ impl RunJob for DropTable {
         if let Some(to) = &retention.archive_to {
             match table_archive::part(engine, table, to, delivery, self.cursor.clone()).await? {
                 ArchiveProgress::All(cursor) => {
-                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived")
+                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived");
                 }
                 ArchiveProgress::Until(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);

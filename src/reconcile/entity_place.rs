@@ -142,7 +142,7 @@ impl<'e> EntityPlace<'e> {
     pub(super) const fn read_leftovers(&mut self) {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                reconciler.pass.doubt.rows_may_be_left()
+                reconciler.pass.doubt.rows_may_be_left();
             }
             Self::Document(_) | Self::Log(_) => {}
         }

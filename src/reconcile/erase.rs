@@ -361,7 +361,7 @@ impl Engine {
                 match kept.delete_leftovers(&found).await? {
                     Commit::Lost | Commit::Unanswered => continue,
                     Commit::Committed => {
-                        erasure.removed.entry(account.clone()).or_default().entities += 1
+                        erasure.removed.entry(account.clone()).or_default().entities += 1;
                     }
                     Commit::Closed => {}
                 }

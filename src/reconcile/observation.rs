@@ -160,7 +160,7 @@ pub(super) async fn observe(
     match row {
         // A row derived from its own table is no source of truth.
         Some(row) if item::is_derived_within(&scope.source.table, &row.entity) => {
-            seen.derived = Some(row)
+            seen.derived = Some(row);
         }
         row => seen.row = row,
     }

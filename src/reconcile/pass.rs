@@ -116,7 +116,7 @@ impl<'e> Pass<'e> {
                         committed.state,
                         committed.written,
                         Cow::Owned(committed.rest),
-                    )
+                    );
                 }
                 Err(end) => return Ok(Advance::Ended(end)),
             }

@@ -112,7 +112,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
         match known.look(address) {
             // Only a run with the content can create it.
             Look::Absent if item.content.is_supplied() && !supplied.contains_key(address) => {
-                plan.waiting.push(address.clone())
+                plan.waiting.push(address.clone());
             }
             // There was no entity for it: nothing is announced before there is one.
             Look::Absent
@@ -194,7 +194,7 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
             match looks.get(address) {
                 Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
                 Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => {
-                    plan.forget.push(address.clone())
+                    plan.forget.push(address.clone());
                 }
                 // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
                 Some(
@@ -220,7 +220,7 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
         } else {
             match known.look(address) {
                 Look::Ours(_) if address.is_value() && known.situation.is_in_flight() => {
-                    plan.spared.push(address.clone())
+                    plan.spared.push(address.clone());
                 }
                 Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
                 Look::Absent

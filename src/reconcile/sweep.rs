@@ -258,10 +258,10 @@ impl SweepRun<'_> {
             (self.cursor.next_pk, self.cursor.next_rk) = next;
             match self.cursor.part {
                 SweepPart::Rows if ended && self.cursor.disturbed => {
-                    self.cursor.part = SweepPart::Footprints
+                    self.cursor.part = SweepPart::Footprints;
                 }
                 SweepPart::Footprints if ended && self.archived_in().is_some() => {
-                    self.cursor.part = SweepPart::Archived
+                    self.cursor.part = SweepPart::Archived;
                 }
                 SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived if ended => {
                     return Ok(true);
@@ -563,7 +563,7 @@ mod tests {
         loop {
             match sweep.run(&engine, &delivery).await.unwrap() {
                 Outcome::Advanced { fields, .. } => {
-                    sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap()
+                    sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap();
                 }
                 Outcome::Done(_) => break,
                 Outcome::Skipped { reason, .. } => panic!("{reason}"),

@@ -142,7 +142,7 @@ pub(crate) fn note_untold(changes: Vec<ItemChange>) {
             .untold
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend(changes)
+            .extend(changes);
     });
 }
 

@@ -98,7 +98,7 @@ impl SearchStub {
         match document {
             None => drop(documents.remove(key)),
             Some(document) => {
-                drop(documents.insert(key.to_owned(), document.as_object().unwrap().clone()))
+                drop(documents.insert(key.to_owned(), document.as_object().unwrap().clone()));
             }
         }
     }

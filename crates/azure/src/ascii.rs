@@ -40,9 +40,9 @@ fn rewritten(body: &str, limit: usize, escape: impl Fn(&mut String, char)) -> St
     let mut escaped = String::with_capacity(body.len() * 2);
     for c in body.chars() {
         if c.is_ascii() {
-            escaped.push(c)
+            escaped.push(c);
         } else {
-            escape(&mut escaped, c)
+            escape(&mut escaped, c);
         }
     }
     if escaped.len() > limit {

@@ -243,7 +243,7 @@ impl AzureBlobs {
             let at = start + content.len() as u64;
             match self.chunk(blob, at, end, Some(&properties.etag)).await? {
                 Chunk::Bytes(bytes, now) if now.etag == properties.etag && !bytes.is_empty() => {
-                    content.extend_from_slice(&bytes)
+                    content.extend_from_slice(&bytes);
                 }
                 Chunk::Bytes(..) | Chunk::Changed | Chunk::Absent | Chunk::PastTheEnd => {
                     return Ok(None);

@@ -527,10 +527,9 @@ fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
     let number = format!("{number:02}-");
     for entry in fs::read_dir(own)? {
         let name = entry?.file_name();
-        if name
-            .to_str()
-            .is_some_and(|name| name.starts_with(&number) && name.ends_with(".tmp"))
-        {
+        if name.to_str().is_some_and(|name| {
+            name.starts_with(&number) && Path::new(name).extension().is_some_and(|end| end == "tmp")
+        }) {
             // One that cannot be removed is in nobody's way.
             drop(fs::remove_file(own.join(&name)));
         }

@@ -33,7 +33,7 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
             }
             Event::Text(text) => take(&text, &path, &mut blob, &mut page),
             Event::GeneralRef(reference) => {
-                take(&xml::referred(&reference)?, &path, &mut blob, &mut page)
+                take(&xml::referred(&reference)?, &path, &mut blob, &mut page);
             }
             Event::End(_) => {
                 if path.pop().as_deref() == Some("Blob") {
@@ -62,7 +62,7 @@ fn take(text: &str, path: &[String], blob: &mut ListingEntry, page: &mut BlobPag
         [_, "Blobs", "Blob", "Name"] => blob.name.push_str(text),
         [_, "Blobs", "Blob", "Properties", "Etag"] => blob.etag.push_str(text),
         [_, "Blobs", "Blob", "Properties", "Content-Length"] => {
-            blob.length = text.trim().parse().ok()
+            blob.length = text.trim().parse().ok();
         }
         [_, "NextMarker"] => page.marker.get_or_insert_default().push_str(text),
         _ => {}

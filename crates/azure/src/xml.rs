@@ -20,7 +20,7 @@ pub(super) fn texts_of<const N: usize>(xml: &str, names: [&str; N]) -> Option<[S
             |tag: &str| (0..N).find(|at| found[*at].is_none() && is_named(tag, names[*at]));
         match (reader.read_event().ok()?, &mut inside) {
             (Event::Start(tag), None) => {
-                inside = wanted(tag.local_name().as_ref()).map(|at| (at, String::new()))
+                inside = wanted(tag.local_name().as_ref()).map(|at| (at, String::new()));
             }
             (Event::Empty(tag), None) => {
                 if let Some(at) = wanted(tag.local_name().as_ref()) {
@@ -29,7 +29,7 @@ pub(super) fn texts_of<const N: usize>(xml: &str, names: [&str; N]) -> Option<[S
             }
             (Event::Text(text), Some((_, inside))) => inside.push_str(&text),
             (Event::GeneralRef(reference), Some((_, inside))) => {
-                inside.push_str(&referred(&reference)?)
+                inside.push_str(&referred(&reference)?);
             }
             (Event::CData(text), Some((_, inside))) => inside.push_str(&text),
             (Event::End(tag), Some((at, _))) if is_named(tag.local_name().as_ref(), names[*at]) => {

@@ -65,7 +65,7 @@ impl Client {
             rounds -= 1;
             match self.resolved(table, row).await {
                 Err(broken @ ClientError::Broken(_)) if rounds > 0 => {
-                    found = self.newer(table, key, &etag, broken).await?
+                    found = self.newer(table, key, &etag, broken).await?;
                 }
                 ended => return ended.map(Some),
             }
@@ -123,7 +123,7 @@ impl Client {
             };
             match self.read_value_of(table, row, property, &mut take).await {
                 Err(broken @ ClientError::Broken(_)) if rounds > 0 && !is_begun => {
-                    found = self.newer(table, key, &etag, broken).await?
+                    found = self.newer(table, key, &etag, broken).await?;
                 }
                 ended => return ended,
             }

@@ -321,9 +321,12 @@ impl Reader<'_> {
         } in &self.missing
         {
             match key {
-                Some(key) => self.section.error(key, format!("missing; expected {expected}, or the environment variable {variable}")),
+                Some(key) => self.section.error(
+                    key,
+                    format!("missing; expected {expected}, or the environment variable {variable}"),
+                ),
                 None => {
-                    self.section.error(CREDENTIAL, format!("expected {expected} in the environment variable {variable}, which is not set"))
+                    self.section.error(CREDENTIAL, format!("expected {expected} in the environment variable {variable}, which is not set"));
                 }
             }
         }

@@ -474,11 +474,11 @@ impl SimulatedClient {
                     &text,
                     expectation.clone(),
                 )
-                .await?
+                .await?;
             }
             None => {
                 self.put_for((Ttl::Never, posting.hidden), &text, expectation.clone())
-                    .await?
+                    .await?;
             }
         }
         let Some(again) = posting.again else {

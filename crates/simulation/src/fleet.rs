@@ -230,7 +230,7 @@ impl WorkerFleet {
                 .stage
                 .violated(format!("a worker ended by itself: {error:#}")),
             (WorkerEnd::Stopped(Ok(())), None) => {
-                self.stage.violated("a worker ended by itself".to_owned())
+                self.stage.violated("a worker ended by itself".to_owned());
             }
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
@@ -368,7 +368,7 @@ impl WorkerFleet {
         Worker::new(parts)
             .map_err(|error| {
                 self.stage
-                    .violated(format!("a worker cannot be made: {error}"))
+                    .violated(format!("a worker cannot be made: {error}"));
             })
             .ok()
     }

@@ -201,7 +201,7 @@ impl Ledger {
                     }
                 }
                 ObservedChange::Updated { queue, id, text } => {
-                    self.updated(queue.as_str(), id, text, history)?
+                    self.updated(queue.as_str(), id, text, history)?;
                 }
                 ObservedChange::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
                     for entry in self.open(queue.as_str(), id) {

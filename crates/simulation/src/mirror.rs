@@ -80,7 +80,7 @@ impl Mirror {
                     self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
                 ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => {
-                    self.queue(queue.as_str(), id, text)
+                    self.queue(queue.as_str(), id, text);
                 }
                 ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
                     let poison = poison(text)?;
@@ -162,7 +162,7 @@ impl Mirror {
         self.forget(place);
         match blob.map_or(Ok(BlobContent::Other), |blob| content(place, blob))? {
             BlobContent::List(source, members) => {
-                self.exist(members_of(place, (&source, ""), &members)?, suspects)
+                self.exist(members_of(place, (&source, ""), &members)?, suspects);
             }
             BlobContent::Value(owner) => {
                 self.exist(

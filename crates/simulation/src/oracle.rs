@@ -255,9 +255,9 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
                     && matches!(&item.0, ItemPlace::Row(table, _) if base(table) == "ByEmail");
                 let others = wanting.into_iter().filter(|primary| *primary != owner);
                 if silent {
-                    judgement.overwritten.extend(others)
+                    judgement.overwritten.extend(others);
                 } else {
-                    judgement.losers.extend(others)
+                    judgement.losers.extend(others);
                 }
             }
             Some(owner) => {

@@ -71,9 +71,9 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
         })
         .is_some()
         {
-            enough = faults
+            enough = faults;
         } else {
-            too_few = Some(faults)
+            too_few = Some(faults);
         }
     }
     allowed.faults = enough;

@@ -62,7 +62,7 @@ impl History {
             }
             // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
             "archive" if copied_by() == Some(&author.message) => {
-                self.takes(&author.message, (TARGET, key), &before.content)
+                self.takes(&author.message, (TARGET, key), &before.content);
             }
             _ => {}
         }

@@ -46,10 +46,10 @@ pub(super) fn encode(properties: &BTreeMap<String, EdmValue>) -> Vec<u8> {
             EdmValue::Int32(number) => put_number(&mut bytes, INT32, &number.to_le_bytes()),
             EdmValue::Int64(number) => put_number(&mut bytes, INT64, &number.to_le_bytes()),
             EdmValue::Double(number) => {
-                put_number(&mut bytes, DOUBLE, &number.to_bits().to_le_bytes())
+                put_number(&mut bytes, DOUBLE, &number.to_bits().to_le_bytes());
             }
             EdmValue::DateTime(moment) => {
-                put_number(&mut bytes, DATE_TIME, &moment.ticks().to_le_bytes())
+                put_number(&mut bytes, DATE_TIME, &moment.ticks().to_le_bytes());
             }
             EdmValue::Guid(guid) => put_number(&mut bytes, GUID, guid.as_bytes()),
             EdmValue::Binary(content) => {

@@ -295,7 +295,7 @@ fn write_ahead_log(connection: &Connection) -> rusqlite::Result<String> {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < 1_000 =>
             {
-                tries += 1
+                tries += 1;
             }
             result => return result,
         }

@@ -583,7 +583,7 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
             .blobs
             .put_block(&container(), &name, BlockId([number; 16]), content(number))
             .await
-            .unwrap()
+            .unwrap();
     };
     let commit = async |numbers: &[u8]| {
         let blocks: Vec<BlockId> = numbers

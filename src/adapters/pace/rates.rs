@@ -406,7 +406,7 @@ mod tests {
         );
         for _ in 0..10 {
             on("Employees", "cold", |target| {
-                rates.answered(target, 0, ms(5), ms(0))
+                rates.answered(target, 0, ms(5), ms(0));
             });
         }
         on("Employees", "hot", |target| {

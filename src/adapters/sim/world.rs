@@ -474,7 +474,7 @@ impl SimWorld {
                     info.clone(),
                 );
                 let request = move |state: &mut AccountState, inner: &Inner| {
-                    drop(inner.execute(state, (caller, &late, true), operation))
+                    drop(inner.execute(state, (caller, &late, true), operation));
                 };
                 state.late.insert((due, tie), Box::new(request));
                 drop(state);

@@ -402,7 +402,7 @@ mod tests {
             Connection::open(&path)
                 .unwrap()
                 .execute_batch(statement)
-                .unwrap()
+                .unwrap();
         };
         waits(["no such table", "`evenkeel migrate up` creates it"]).await;
         sink.define(&staff, &fields).await.unwrap();
@@ -461,7 +461,7 @@ mod tests {
             Connection::open(&path)
                 .unwrap()
                 .execute_batch(statement)
-                .unwrap()
+                .unwrap();
         };
         admin("CREATE TABLE kept (at TEXT)");
         for does in [

@@ -146,7 +146,7 @@ pub(super) async fn queue(
     for shard in queue.shard_names() {
         match waiting(account, &shard, context).await {
             Ok((messages, age)) => {
-                findings.push(diagnosis::backlog(&shard, messages, age, workers))
+                findings.push(diagnosis::backlog(&shard, messages, age, workers));
             }
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
             Err(error) => {

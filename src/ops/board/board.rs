@@ -507,7 +507,7 @@ impl Observer for Board {
         lock(&self.walks).ended(&delivery);
         match delivery.ending {
             Ending::Done | Ending::Skipped => {
-                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed)
+                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
             }
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
         }

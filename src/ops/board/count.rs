@@ -67,7 +67,7 @@ mod tests {
         let recorder = crate::ops::prometheus::recorder().unwrap();
         let view = ViewName::new("by_email").unwrap();
         metrics::with_local_recorder(&recorder, || {
-            audit(&view, 7, Timestamp::from_second(1_700_000_000).unwrap())
+            audit(&view, 7, Timestamp::from_second(1_700_000_000).unwrap());
         });
         let text = recorder.handle().render();
         assert!(

@@ -69,7 +69,7 @@ async fn audits(board: &Board, stores: &Stores) {
             Ok(records) => board.audited(&records),
             // An account that was not migrated yet was not audited either.
             Err(error) => {
-                tracing::debug!(account = %name, %error, "what audits found cannot be read")
+                tracing::debug!(account = %name, %error, "what audits found cannot be read");
             }
         }
     }
@@ -87,10 +87,10 @@ pub(crate) async fn count(board: &Board, stores: &Stores, queue: &crate::setting
     match account.queues.approximate_count(&poison).await {
         Ok(messages) => board.counted(&queue.name, messages),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
-            board.counted(&queue.name, 0)
+            board.counted(&queue.name, 0);
         }
         Err(error) => {
-            tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted")
+            tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted");
         }
     }
 }

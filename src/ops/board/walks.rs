@@ -105,7 +105,7 @@ impl Walks {
             // It comes again, and is as far as it was.
             (None, Ending::Retried) => {}
             (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => {
-                drop(self.0.remove(&delivery.message_id))
+                drop(self.0.remove(&delivery.message_id));
             }
         }
     }

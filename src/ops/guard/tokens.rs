@@ -131,7 +131,7 @@ impl Tokens {
         *read = now;
         let tokens = Arc::clone(self);
         let reading = tokio::task::spawn_blocking(move || {
-            tokens.tokens.iter().for_each(KnownToken::read_again)
+            tokens.tokens.iter().for_each(KnownToken::read_again);
         });
         if !matches!(tokio::time::timeout(READ_FOR, reading).await, Ok(Ok(()))) {
             tracing::warn!(

@@ -552,7 +552,7 @@ async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken
                 .delete_table(&migrations)
                 .await
                 .unwrap()
-        )
+        );
     };
     lost().await;
     house.look(&current).await;

@@ -119,7 +119,7 @@ impl BatchDecision {
         for JobEnd { at, end } in ends {
             match decide(end, situation, limits) {
                 Settlement::Delete if matches!(end.outcome(), Some(Outcome::Skipped { .. })) => {
-                    skipped += 1
+                    skipped += 1;
                 }
                 Settlement::Delete => done += 1,
                 Settlement::Release { delay, attempt } => left.push(Left {

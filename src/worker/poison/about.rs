@@ -173,7 +173,7 @@ impl PoisonQueue {
                         Bearing::Unclear => walk.done.left.unclear += 1,
                         _ => {
                             walk.done.left.in_errors +=
-                                u64::from(sought.is_named_in(&message.error))
+                                u64::from(sought.is_named_in(&message.error));
                         }
                     }
                 }

@@ -11,13 +11,12 @@ struct Token {
 pub(crate) struct Source {
     tokens: Vec<Token>,
     test_modules: Vec<String>,
-    lines_without_tests: usize,
 }
 
 impl Source {
     pub(crate) fn read(text: &str) -> Self {
         let tokens = tokens(text);
-        let (mut kept, mut test_modules, mut test_lines) = (Vec::new(), Vec::new(), 0);
+        let (mut kept, mut test_modules) = (Vec::new(), Vec::new());
         let mut at = 0;
         while at < tokens.len() {
             let Some(length) = test_item(&tokens[at..]) else {
@@ -30,23 +29,17 @@ impl Source {
             if (word(1), word(3)) == (Some(";"), Some("mod")) {
                 test_modules.extend(word(2).map(str::to_owned));
             }
-            test_lines += item[length - 1].line - item[0].line + 1;
             at += length;
         }
         Self {
             tokens: kept,
             test_modules,
-            lines_without_tests: text.lines().count() - test_lines,
         }
     }
 
     /// Modules that stand in files of their own and are only compiled for tests.
     pub(crate) fn test_modules(&self) -> &[String] {
         &self.test_modules
-    }
-
-    pub(crate) const fn lines_without_tests(&self) -> usize {
-        self.lines_without_tests
     }
 
     /// The top-level modules of this crate that are named here, by `crate::`, `evenkeel::`, or `super::` from
@@ -320,7 +313,6 @@ fn comments_strings_and_tests_do_not_count() {
     );
     assert_eq!(source.rooms_named(&[]), [(13, "j".to_owned())]);
     assert_eq!(source.test_modules(), ["more"]);
-    assert_eq!(source.lines_without_tests(), 6);
 }
 
 #[test]

@@ -323,7 +323,7 @@ fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
             match entry?.path() {
                 path if path.is_dir() => folders.push(path),
                 path if path.extension().is_some_and(|extension| extension == "md") => {
-                    files.push(path)
+                    files.push(path);
                 }
                 _ => {}
             }

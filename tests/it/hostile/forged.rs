@@ -380,7 +380,7 @@ impl Stage {
                 self.recheck_of(of, &items).await;
             }
             Forgery::Footprint { of, items } => {
-                drop(self.forge_footprint(of, &self.placed(items)).await)
+                drop(self.forge_footprint(of, &self.placed(items)).await);
             }
             Forgery::Poison { fields, discard } => self.operate(fields, *discard).await,
             Forgery::Claims { members } => {

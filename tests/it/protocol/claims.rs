@@ -241,7 +241,7 @@ async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_un
     let other = lab.of_another_worker();
     lab.faults.meddle(Box::pin(async move {
         let full = (0..MOST_PROPERTIES).fold(Entity::new(key("e1")), |full, number| {
-            full.with(&format!("P{number}"), 1)
+            full.with(format!("P{number}"), 1)
         });
         write(&other, "Employees", full).await;
     }));

@@ -220,7 +220,7 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
                 lab.faults.arm(at + gap, Disturbance::Meddle);
                 let client = lab.clone();
                 lab.faults.meddle(Box::pin(async move {
-                    client.client_writes("1", "meddled@contoso.com").await
+                    client.client_writes("1", "meddled@contoso.com").await;
                 }));
                 drop(lab.deliver_until_done(&archive("1")).await);
                 lab.faults.calm();

@@ -256,7 +256,7 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
             lab.faults.arm(at + 1, Disturbance::Meddle);
             let other = lab.of_another_worker();
             lab.faults.meddle(Box::pin(async move {
-                drop(other.work(&scenarios::sync_of_one()).await)
+                drop(other.work(&scenarios::sync_of_one()).await);
             }));
             lab.faults
                 .arm(at + 1 + gap, Disturbance::ArriveLater(1_000));

@@ -174,7 +174,7 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
         lab.faults.arm(at, Disturbance::Meddle);
         let other = lab.of_another_worker();
         lab.faults.meddle(Box::pin(async move {
-            drop(other.work(&put("again@contoso.com")).await)
+            drop(other.work(&put("again@contoso.com")).await);
         }));
         lab.engine
             .execute(&Work::Recheck(recheck.clone()), &lab.delivery())
@@ -242,7 +242,7 @@ async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
             lab.faults.arm(at, Disturbance::Meddle);
             let other = lab.of_another_worker();
             lab.faults.meddle(Box::pin(async move {
-                drop(other.work(&put("again@contoso.com")).await)
+                drop(other.work(&put("again@contoso.com")).await);
             }));
             let ended = lab
                 .engine

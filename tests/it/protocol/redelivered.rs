@@ -20,7 +20,7 @@ async fn happens(lab: &Lab, since: Since) {
     match since {
         Since::Renamed => {
             lab.write(employee("1", "ada@contoso.com", "Lovelace"))
-                .await
+                .await;
         }
         Since::Deleted => lab.remove("Sales", "1").await,
     }

@@ -137,7 +137,7 @@ fn changes() -> [(&'static str, Change); 7] {
         }),
         ("the department is renamed", |lab| {
             Box::pin(async move {
-                written(&lab, "Departments", department("Trade").with("Floor", 2)).await
+                written(&lab, "Departments", department("Trade").with("Floor", 2)).await;
             })
         }),
         ("the department says less", |lab| {
@@ -359,7 +359,7 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
             assert_eq!(restored.get("Nick").is_some(), on_restored, "{story}");
             match (who, archived) {
                 ("a client on the archived row", None) => {
-                    assert_eq!(restored.text("Note"), Some("Addie"), "{story}")
+                    assert_eq!(restored.text("Note"), Some("Addie"), "{story}");
                 }
                 ("a client on each", Some(archived)) => assert_eq!(
                     (archived.text("Note"), ended),
@@ -367,7 +367,7 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
                     "{story}"
                 ),
                 (_, archived) => {
-                    assert!(archived.is_none() && who != "a client on each", "{story}")
+                    assert!(archived.is_none() && who != "a client on each", "{story}");
                 }
             }
         }

@@ -59,7 +59,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             prepare: |lab| {
                 Box::pin(async move {
                     lab.write(employee("1", "ada@contoso.com", "King").with("IsManager", true))
-                        .await
+                        .await;
                 })
             },
             job: || sync("Sales", "1"),

@@ -167,7 +167,7 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
             assert!(
                 items.insert((account.to_owned(), place, what)),
                 "an item lies there twice"
-            )
+            );
         };
         for name in ["ByEmail", "Named", "Figures"] {
             for row in evenkeel::ports::all_rows(

@@ -373,7 +373,7 @@ async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_pri
         (on_key("delete"), vec![]),
     ] {
         swept(prepared, &job, async |lab, case| {
-            assert_eq!(copies(lab).await, expected, "{job:?}, {case}")
+            assert_eq!(copies(lab).await, expected, "{job:?}, {case}");
         })
         .await;
     }

@@ -232,7 +232,7 @@ fn storm(mut site: Site, sending: Sending, seed: u64) {
                     .filter(|n| !accounts.lock().unwrap().acknowledged.contains(n))
                     .collect();
                 scope.spawn(move || {
-                    submitter(site, kills, (accounts, sending), &fresh, seed + host)
+                    submitter(site, kills, (accounts, sending), &fresh, seed + host);
                 });
                 scope.spawn(move || worker(site, kills, seed + 10 + host));
             }

@@ -162,7 +162,7 @@ fn what_a_database_lacks_is_created_or_told() {
         Connection::open(place.folder().join("data/reporting.db"))
             .unwrap()
             .execute_batch(statement)
-            .unwrap()
+            .unwrap();
     };
     admin("DROP TABLE evenkeel_tombstones");
     let create = ["create table evenkeel_tombstones (sink reporting): version integer"];

@@ -184,7 +184,8 @@ impl Site {
         let file = self.file(&format!("{name}-connection-string"));
         std::fs::write(&file, connection_string).unwrap();
         format!(
-            "\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string_file = {file:?}\n"
+            "\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string_file = {file}\n",
+            file = serde_json::Value::from(file.to_string_lossy())
         )
     }
 

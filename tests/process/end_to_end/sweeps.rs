@@ -328,7 +328,7 @@ fn a_rule_archives_by_age_on_azurite() {
 #[test]
 fn a_dry_run_of_retention_names_tables_and_touches_none() {
     let site = Site::embedded(&format!(
-        "{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\nahead = 1\n"
+        "{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\n"
     ));
     site.migrate();
     let old = Entity::new(EntityKey::new("jun", "1").unwrap());

@@ -191,7 +191,10 @@ fn a_folder_that_hangs_takes_one_thread() {
             std::thread::yield_now();
         }
         let (tell, told) = mpsc::channel();
-        scope.spawn(move || tell.send(look()));
+        scope.spawn(move || {
+            let _: () = look();
+            tell.send(())
+        });
         let second = told.recv_timeout(Duration::from_secs(10));
         drop(hangs);
         first.join().unwrap();

@@ -117,7 +117,7 @@ impl Indexes {
             .with_status(answer.status, None)
     }
 
-    fn action(&self, write: &DocumentWrite) -> Value {
+    fn action(write: &DocumentWrite) -> Value {
         let mut action = Map::new();
         let kind = if write.document.is_some() {
             "upload"
@@ -193,8 +193,7 @@ impl Sink for Indexes {
             return Ok(Vec::new());
         }
         let body =
-            json!({"value": writes.iter().map(|write| self.action(write)).collect::<Vec<_>>()})
-                .to_string();
+            json!({"value": writes.iter().map(Self::action).collect::<Vec<_>>()}).to_string();
         if writes.len() > limits::BATCH_DOCUMENTS || body.len() > limits::BATCH_BYTES {
             let message = format!(
                 "{} documents in {} bytes; at most 1,000 documents and 16 MB are allowed",

@@ -115,7 +115,7 @@ fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Opt
             Some("PartitionKey") => pk = Some(text.clone()),
             Some("RowKey") => rk = Some(text.as_str()),
             Some(property) => {
-                drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str())))
+                drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str())));
             }
             None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),
         }

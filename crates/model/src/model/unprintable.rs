@@ -49,7 +49,7 @@ pub fn upright_json(json: &str) -> String {
             c.encode_utf16(&mut [0; 2])
                 .iter()
                 .map(|unit| format!("\\u{unit:04x}")),
-        )
+        );
     })
 }
 
@@ -62,9 +62,9 @@ pub fn escaped(
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if is_hidden(c) {
-            escape(&mut safe, c)
+            escape(&mut safe, c);
         } else {
-            safe.push(c)
+            safe.push(c);
         }
     }
     safe

@@ -208,7 +208,7 @@ impl ArchiveHistory {
         match &content {
             None if by_worker => self.may_delete(seen, address, &before)?,
             Some(content) if by_worker => {
-                self.may_write(seen, address, &before, content, by.as_deref())?
+                self.may_write(seen, address, &before, content, by.as_deref())?;
             }
             _ => {}
         }
@@ -463,7 +463,7 @@ impl ArchiveHistory {
         self.says_what_it_is_of(&address, version.as_deref(), &says)?;
         match before {
             Some(before) if before.version != version => {
-                self.may_replace(&address, before, version.as_deref(), &says)?
+                self.may_replace(&address, before, version.as_deref(), &says)?;
             }
             Some(_) => {}
             None if !seen.runs(Some(&says.by)) => {

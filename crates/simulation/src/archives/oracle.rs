@@ -188,7 +188,7 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
         let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
             BlobContent::Value(owner) => {
-                drop(found.insert((place, String::new()), (owner, Properties::new())))
+                drop(found.insert((place, String::new()), (owner, Properties::new())));
             }
             _ if papers.contains(name) => {}
             _ => return Err(format!("{place} is nobody's")),
@@ -247,7 +247,7 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
     let title = text("Title");
     match (table, title) {
         (EVENTS, Some(title)) if shape.kinds => {
-            items.extend(copy(EVENTS, pk, &format!("kind_{title}_{rk}")).zip(Some(own.clone())))
+            items.extend(copy(EVENTS, pk, &format!("kind_{title}_{rk}")).zip(Some(own.clone())));
         }
         (PAPERS, Some(title)) if shape.titles => {
             let mut says = own.clone();

@@ -119,7 +119,7 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
                 return Err(format!("{place} is an empty list"));
             }
             BlobContent::List(source, members) => {
-                items.extend(members_of(&place, (&source, ""), &members)?)
+                items.extend(members_of(&place, (&source, ""), &members)?);
             }
             BlobContent::Value(owner) => items.push(HeldItem {
                 item: (place, String::new()),

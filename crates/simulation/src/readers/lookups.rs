@@ -152,7 +152,7 @@ impl CompanyReaders {
             match wanted {
                 AskedFor::Entities => self.is_entity(row, asked)?,
                 AskedFor::Copies | AskedFor::SettledCopies => {
-                    self.is_copy(index, row, asked, seen)?
+                    self.is_copy(index, row, asked, seen)?;
                 }
             }
         }

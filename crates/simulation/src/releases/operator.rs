@@ -157,7 +157,7 @@ impl WorkerFleet {
             return Ok(());
         };
         Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| {
-            self.stage.tell(|| format!("operator: {change}"))
+            self.stage.tell(|| format!("operator: {change}"));
         }))
         .await
     }

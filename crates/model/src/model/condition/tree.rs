@@ -111,7 +111,9 @@ impl Expr {
     fn operands<'a>(&'a self, operands: &mut Vec<(&'a str, EdmValue)>) {
         match self {
             Self::All(nodes) | Self::Any(nodes) => {
-                nodes.iter().for_each(|node| node.operands(operands))
+                for node in nodes {
+                    node.operands(operands);
+                }
             }
             Self::Not(node) => node.operands(operands),
             Self::Compare {
@@ -123,7 +125,7 @@ impl Expr {
                     .map(|value| (property.as_str(), value.clone())),
             ),
             Self::StartsWith { property, prefix } => {
-                operands.push((property, prefix.as_str().into()))
+                operands.push((property, prefix.as_str().into()));
             }
             Self::Exists { .. } => {}
         }
@@ -133,7 +135,9 @@ impl Expr {
     fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {
             Self::All(nodes) | Self::Any(nodes) => {
-                nodes.iter().for_each(|node| node.collect(wanted, names))
+                for node in nodes {
+                    node.collect(wanted, names);
+                }
             }
             Self::Not(node) => node.collect(wanted, names),
             Self::Compare { .. }

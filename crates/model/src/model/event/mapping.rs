@@ -105,13 +105,13 @@ impl EventMapping {
                     return Err(MappingError { field, problem });
                 }
                 Value::String(text) if KEYS.contains(&field.as_str()) => {
-                    drop(mapping.keys.insert(field.clone(), key(field, &text)?))
+                    drop(mapping.keys.insert(field.clone(), key(field, &text)?));
                 }
                 Value::Object(entity) if field == ENTITY => {
-                    mapping.entity = Some(EntityMapping::new(ENTITY, entity)?)
+                    mapping.entity = Some(EntityMapping::new(ENTITY, entity)?);
                 }
                 Value::Object(value) if field == NEWER_BY => {
-                    mapping.newer_by = Some(EntityMapping::new(NEWER_BY, value)?)
+                    mapping.newer_by = Some(EntityMapping::new(NEWER_BY, value)?);
                 }
                 value => drop(mapping.fixed.insert(field, value)),
             }
@@ -341,7 +341,7 @@ impl EntityMapping {
                 (None, _) => drop(entity.remove(&format!("{name}{TYPE_SUFFIX}"))),
                 (Some(value), None) => drop(typed.insert(name.clone(), value)),
                 (Some(value), Some(type_name)) => {
-                    drop(entity.insert(name.clone(), annotated(type_name, &value)))
+                    drop(entity.insert(name.clone(), annotated(type_name, &value)));
                 }
             }
         }

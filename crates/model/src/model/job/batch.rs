@@ -218,6 +218,10 @@ pub struct Batch {
 
 /// The request of a message.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved twice, and most messages are one job"
+)]
 pub enum JobRequest {
     /// One job.
     Job(JobEnvelope),

@@ -58,15 +58,15 @@ impl KeyField<'_> {
                     ));
                 }
                 (TermOp::AtLeast, Order::Text) => {
-                    bounds.from = Some(self.text_bound(term, &mut bounds.moments)?)
+                    bounds.from = Some(self.text_bound(term, &mut bounds.moments)?);
                 }
                 (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
                 // Where clocks are put back, a later moment may have an earlier text.
                 (TermOp::AtLeast, Order::Parts(date)) => {
-                    bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min()
+                    bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min();
                 }
                 (TermOp::Less, Order::Text) => {
-                    bounds.before = Some(self.text_bound(term, &mut bounds.moments)?)
+                    bounds.before = Some(self.text_bound(term, &mut bounds.moments)?);
                 }
                 (TermOp::Less, Order::Number) => bounds.before = Some(self.first_text(term)?),
                 (TermOp::Less, Order::Parts(date)) => {
@@ -81,7 +81,7 @@ impl KeyField<'_> {
                 }
                 // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
                 (TermOp::AtLeast, Order::Reversed) => {
-                    bounds.before = behind_ticks(&self.text(&moment(term)?.into())?)
+                    bounds.before = behind_ticks(&self.text(&moment(term)?.into())?);
                 }
                 (TermOp::Less, Order::Reversed) => {
                     match behind_ticks(&self.text(&moment(term)?.into())?) {
