@@ -237,7 +237,7 @@ impl Engine {
             }
             if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
                 // The second look that came with the tombstone has left it to this carry, or finds it written later.
-                doubt.rechecks.queue(&scope, &[]).await?;
+                doubt.rechecks.queue(&scope, &[], None).await?;
             }
             if footprints::write(
                 &scope,

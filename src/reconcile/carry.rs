@@ -188,20 +188,8 @@ impl CarryRun<'_> {
             .and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
         if let (Some(view), Some(holder)) = (self.view, holder) {
             let holds = self.claims().await?.iter().any(|claim| claim.one == holder);
-            let claims = self
-                .engine
-                .claims_on(
-                    &view.name,
-                    &self.carry.reach.account,
-                    &self.carry.reach.table,
-                    &self.carry.reach.pk,
-                )
-                .await?;
-            let claims_still = |one: &EntityKey| {
-                claims
-                    .iter()
-                    .any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach))
-            };
+            let claims = self.unproven(view).await?;
+            let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
             match (
                 claims_still(&self.carry.one),
                 holds && claims_still(&holder),
@@ -271,13 +259,19 @@ impl CarryRun<'_> {
         let Some(view) = self.view else {
             return Ok(Vec::new());
         };
+        let claims = self.unproven(view).await?;
+        self.engine.listed(view, claims).await
+    }
+
+    /// The claims that lie there for an entity of the range, whatever footprints say.
+    async fn unproven(&self, view: &View) -> Result<Vec<Claim>, Failure> {
         let reach = &self.carry.reach;
         let mut claims = self
             .engine
             .claims_on(&view.name, &reach.account, &reach.table, &reach.pk)
             .await?;
         claims.retain(|claim| claim.reach.meets(reach));
-        self.engine.listed(view, claims).await
+        Ok(claims)
     }
 
     /// Writes the entities of a page, which were read before the claims are, and brings their derived items in step.
@@ -460,7 +454,7 @@ impl CarryRun<'_> {
                 .as_ref()
                 .is_err_and(|failure| failure.class == FailureClass::Permanent)
         {
-            look_again(&self.pass_over(key).pass.scope).await?;
+            look_again(&self.pass_over(key).pass.scope, None).await?;
         }
         ended
     }
@@ -536,7 +530,7 @@ impl CarryRun<'_> {
         reconciler.settle().await?;
         let Pass { scope, doubt, .. } = &reconciler.pass;
         if self.delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-            look_again(scope).await?;
+            look_again(scope, None).await?;
         }
         Ok(reconciler.take_summary())
     }

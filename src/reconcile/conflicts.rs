@@ -419,6 +419,15 @@ pub(super) fn left_over(
     }
 }
 
+/// The digest of the keys for whose holders a pass is about to fail its job. A nested pass fails nobody.
+pub(super) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
+    let fails = scope.outer.is_none() && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+    fails
+        .then(|| failure(scope, plan, wanted))
+        .as_ref()
+        .and_then(digest)
+}
+
 /// The digest of the keys for whose holders a job fails, and of nothing else.
 pub(super) fn digest(failure: &Failure) -> Option<String> {
     let taken = failure.cause.downcast_ref::<KeysTaken>()?;

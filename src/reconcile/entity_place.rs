@@ -244,7 +244,7 @@ impl<'e> EntityPlace<'e> {
     pub(super) async fn look_again(&self) -> Result<(), Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                look_again(&reconciler.pass.scope).await
+                look_again(&reconciler.pass.scope, None).await
             }
             Self::Document(_) | Self::Log(_) => Ok(()),
         }

@@ -11,7 +11,7 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, Ring, SyncedOn};
-use super::queueing::look_again_after;
+use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
 use super::scope::Scope;
@@ -46,7 +46,7 @@ impl Execute for Engine {
             && delivery.dequeue_count > 1
         {
             let told = ended.as_ref().err().and_then(conflicts::digest);
-            self.look_again(job, told.as_ref(), delivery).await?;
+            self.look_again(job, told.as_deref(), delivery).await?;
         }
         ended
     }
@@ -115,11 +115,11 @@ impl Engine {
     async fn look_again(
         &self,
         job: &Job,
-        told: Option<&String>,
+        told: Option<&str>,
         delivery: &Delivery,
     ) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            look_again_after(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
+            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl<'e> Pass<'e> {
             .await?;
         }
         if self.doubt.rechecks_the_settled() {
-            queue_recheck(&self.scope, &[]).await
+            queue_recheck(&self.scope, &[], None).await
         } else {
             Ok(())
         }
@@ -267,30 +267,26 @@ impl<'e> Pass<'e> {
         let absent = state == Presence::Absent && on.failed.is_empty();
         let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
         let mut close = record::close(&situation, plan, written);
-        // A nested pass fails nobody.
-        let fails = scope.outer.is_none() && !plan.taken.is_empty() && !plan.frees_what_was_taken();
-        self.doubt.rechecks.tell(
-            fails
-                .then(|| conflicts::failure(scope, plan, wanted))
-                .as_ref()
-                .and_then(conflicts::digest),
-        );
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of
             // its job.
+            let told = conflicts::told(scope, plan, wanted);
             let (spared, again): (Vec<ItemAddress>, Vec<ItemAddress>) =
                 std::mem::take(&mut close.again)
                     .into_iter()
                     .partition(|address| plan.spared.contains(address));
             if spared.is_empty() || plan.disturbed || !again.is_empty() {
-                self.doubt.rechecks.queue(scope, &again).await?;
+                self.doubt
+                    .rechecks
+                    .queue(scope, &again, told.as_deref())
+                    .await?;
             }
             if !spared.is_empty() {
                 let until = close.footprint.tainted_until.unwrap_or(situation.now);
                 self.doubt
                     .rechecks
-                    .queue_spared(scope, &spared, until)
+                    .queue_spared(scope, &spared, until, told.as_deref())
                     .await?;
             }
         }

@@ -49,7 +49,7 @@ impl RunJob for Put {
                 table: self.table.clone(),
                 key: self.entity.key.clone(),
             };
-            look_again(&engine.pass(&primary, delivery)?.pass.scope).await?;
+            look_again(&engine.pass(&primary, delivery)?.pass.scope, None).await?;
         }
         Ok(outcome)
     }

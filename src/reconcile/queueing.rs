@@ -55,21 +55,16 @@ fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
 pub(super) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
     spared: bool,
-    /// The digest of the taken keys that the run is about to fail for.
-    told: Option<String>,
 }
 
 impl RunRechecks {
-    /// The run is about to fail for keys that are taken, or not.
-    pub(super) fn tell(&mut self, told: Option<String>) {
-        self.told = told;
-    }
-
-    /// Queues a recheck of these items, unless one of an earlier round serves.
+    /// Queues a recheck of these items, unless one of an earlier round serves. `told` is the digest of the taken keys that the run is about
+    /// to fail for.
     pub(super) async fn queue(
         &mut self,
         scope: &Scope<'_>,
         items: &[ItemAddress],
+        told: Option<&str>,
     ) -> Result<(), Failure> {
         let clock = scope.engine.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
@@ -77,18 +72,19 @@ impl RunRechecks {
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue(scope, items, self.told.as_ref()).await?;
+            queue_recheck(scope, items, told).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
     }
 
-    /// Queues a recheck of values that are spared for a taint until then.
+    /// Queues a recheck of values that are spared for a taint until then; `told` as above.
     pub(super) async fn queue_spared(
         &mut self,
         scope: &Scope<'_>,
         values: &[ItemAddress],
         until: Timestamp,
+        told: Option<&str>,
     ) -> Result<(), Failure> {
         let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
             return Ok(());
@@ -106,7 +102,7 @@ impl RunRechecks {
                 primary: scope.primary.clone(),
                 items,
                 chained: scope.chained,
-                told: self.told.clone(),
+                told: told.map(str::to_owned),
             };
             let put = queue.put(&[&recheck]).await;
             put.map_err(|error| {
@@ -207,14 +203,11 @@ fn recheck_queues<'e>(
 }
 
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
-pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
-    queue(scope, items, None).await
-}
-
-async fn queue(
+/// `told` is the digest of the taken keys that the run fails for.
+pub(super) async fn queue_recheck(
     scope: &Scope<'_>,
     items: &[ItemAddress],
-    told: Option<&String>,
+    told: Option<&str>,
 ) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
         return Ok(());
@@ -241,7 +234,7 @@ async fn queue(
             primary: scope.primary.clone(),
             items,
             chained,
-            told: told.cloned(),
+            told: told.map(str::to_owned),
         };
         let put = engine.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
@@ -249,18 +242,10 @@ async fn queue(
     Ok(())
 }
 
-/// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
-pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
-    look_again_after(scope, None).await
-}
-
-/// The same, of a run that fails for taken keys, by their digest.
-pub(super) async fn look_again_after(
-    scope: &Scope<'_>,
-    told: Option<&String>,
-) -> Result<(), Failure> {
+/// Queues a second look at the whole, where a late write of the primary would leave anything out of step; `told` as above.
+pub(super) async fn look_again(scope: &Scope<'_>, told: Option<&str>) -> Result<(), Failure> {
     if scope.has_views() || scope.receives() {
-        queue(scope, &[], told).await
+        queue_recheck(scope, &[], told).await
     } else {
         Ok(())
     }

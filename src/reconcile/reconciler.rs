@@ -70,7 +70,7 @@ impl<'e> Reconciler<'e> {
             if !self.pass.scope.has_views() {
                 let Pass { scope, doubt, .. } = &self.pass;
                 return if doubt.rechecks_the_primary() {
-                    queue_recheck(scope, &[]).await
+                    queue_recheck(scope, &[], None).await
                 } else {
                     Ok(())
                 };

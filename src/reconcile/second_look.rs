@@ -13,7 +13,7 @@ use super::footprint;
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
-use super::queueing::{SERVED_MARGIN, look_again_after};
+use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
@@ -46,22 +46,17 @@ pub(super) async fn run(
         doubt,
         ..
     } = &reconciler.pass;
+    let taken = looked.as_ref().err().and_then(conflicts::digest);
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again_after(
-            scope,
-            looked.as_ref().err().and_then(conflicts::digest).as_ref(),
-        )
-        .await?;
+        look_again(scope, taken.as_deref()).await?;
     }
     match looked {
         // The poison message of the job that queued this recheck says the same.
-        Err(failure) if recheck.told.is_some() && conflicts::digest(&failure) == recheck.told => {
-            Ok(reconciler.take_summary())
-        }
+        Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
         looked => looked.map(|()| reconciler.take_summary()),
     }
 }
