@@ -8,21 +8,21 @@ use std::error::Error;
 use std::fs;
 
 use bytes::Bytes;
-use evenkeel::config::{self, Folder};
-use evenkeel::model::cause::{self, CHAIN_BYTES};
-use evenkeel::model::condition::Condition;
-use evenkeel::model::event::{EventMapping, EventMappings, ForeignEvent};
-use evenkeel::model::job::{self, Batch, JobRequest, Primary};
-use evenkeel::model::large::Pointer;
-use evenkeel::model::template::Template;
-use evenkeel::model::{
+use evenkeel_config::Folder;
+use evenkeel_engine::Recheck;
+use evenkeel_engine::footprint::Footprint;
+use evenkeel_model::cause::{self, CHAIN_BYTES};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::event::{EventMapping, EventMappings, ForeignEvent};
+use evenkeel_model::job::{self, Batch, JobRequest, Primary};
+use evenkeel_model::large::Pointer;
+use evenkeel_model::shared::BlobList;
+use evenkeel_model::template::Template;
+use evenkeel_model::{
     Entity, EntityKey, KeyBytes, QueueName, TableName, ViewName, body, document, odata,
 };
-use evenkeel::reconcile::Recheck;
-use evenkeel::reconcile::footprint::Footprint;
-use evenkeel::sealing::{DataKey, SealedPlace};
-use evenkeel::shared::BlobList;
-use evenkeel::worker::poison::PoisonMessage;
+use evenkeel_storage::sealing::{DataKey, SealedPlace};
+use evenkeel_worker::poison::PoisonMessage;
 
 /// A target: its name, which is its corpus's, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
@@ -111,12 +111,12 @@ pub fn configuration(data: &[u8]) {
     };
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("default.toml"), text).expect("a file");
-    let request = config::Request {
+    let request = evenkeel_config::Request {
         folder: Folder::Named(folder.path().to_owned()),
         environment: BTreeMap::new(),
-        ..config::Request::default()
+        ..evenkeel_config::Request::default()
     };
-    drop(config::load(&request));
+    drop(evenkeel_config::load(&request));
 }
 
 /// An entity as OData JSON.

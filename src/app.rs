@@ -21,22 +21,23 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::adapters::azure::vault;
-use crate::adapters::system::{SystemChance, SystemClock, half_of_the_cores};
-use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
-use crate::config::{self, Loaded, Request};
-use crate::migrations::Migrator;
-use crate::ops::api::{self, ApiParts, GatheredJobs};
-use crate::ops::board::{Board, BoardParts};
-use crate::ops::{Routes, Server, ServerError, pages};
-use crate::ports::{Chance, Clock};
-use crate::reconcile::{
+use evenkeel_azure::vault;
+use evenkeel_config::{Loaded, Request};
+use evenkeel_engine::{
     Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret,
 };
-use crate::rollout::RecordHold;
-use crate::settings::HttpSettings;
-use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::HttpSettings;
+use evenkeel_ops::api::{self, ApiParts, GatheredJobs};
+use evenkeel_ops::board::{Board, BoardParts};
+use evenkeel_ops::logging::{self, LogControl, Verbosity};
+use evenkeel_ops::{Routes, Server, ServerError, pages};
+use evenkeel_rollout::RecordHold;
+use evenkeel_rollout::migrations::Migrator;
+use evenkeel_storage::system::{SystemChance, SystemClock, half_of_the_cores};
+use evenkeel_storage::{Chance, Clock};
+use evenkeel_telemetry::{announce_view, names};
 
 mod budget;
 mod chaos;
@@ -377,7 +378,7 @@ const fn warns(command: &Command) -> Warnings {
 /// Loads the configuration.
 fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
     let request = request(global);
-    let loaded = config::load(&request)?;
+    let loaded = evenkeel_config::load(&request)?;
     if warnings == Warnings::Said {
         if let Some(absent) = request.folder.absent() {
             out.say(format_args!(
@@ -414,7 +415,7 @@ struct AppParts {
 impl AppParts {
     fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let config = Arc::new(ArcSwap::from_pointee(config::show_json(&loaded)));
+        let config = Arc::new(ArcSwap::from_pointee(evenkeel_config::show_json(&loaded)));
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context = Context {
@@ -560,7 +561,7 @@ impl AppParts {
             catalog: Arc::clone(&self.context.catalog),
             queues: self.context.settings.queues.clone(),
             readiness: Arc::<ProgramState>::clone(condition),
-            health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
+            health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
             meter: Arc::new(self.opened.meter()),
         }))
     }

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel::model::job;
-use evenkeel::model::{ETag, Entity, EntityKey};
-use evenkeel::ports::{Account, IfMatch, Message, MessageText, TableOperation};
+use evenkeel_model::job;
+use evenkeel_model::{ETag, Entity, EntityKey};
+use evenkeel_storage::{Account, IfMatch, Message, MessageText, TableOperation};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 

@@ -5,11 +5,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::job::Packer;
-use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, TableName, body};
-use evenkeel::ports::{Account, TableOperation, Ttl};
+use evenkeel_model::job::Packer;
+use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, TableName, body};
+use evenkeel_sqlite::EmbeddedStore;
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Account, TableOperation, Ttl};
 use futures::StreamExt as _;
 use serde::Deserialize;
 use tempfile::TempDir;

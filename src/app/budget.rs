@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::chaos::Chaos;
-use crate::adapters::spend::Spend;
-use crate::adapters::stack::layered;
 use crate::cli::DirectAccess;
 use crate::cli::certify::{BudgetedAccount, ChaosStage};
-use crate::model::AccountName;
-use crate::ports::{Account, Service};
-use crate::telemetry::trail::Billed;
+use evenkeel_layers::spend::Spend;
+use evenkeel_layers::stack::layered;
+use evenkeel_model::AccountName;
+use evenkeel_storage::{Account, Service};
+use evenkeel_telemetry::trail::Billed;
 
 /// An account within a budget.
 pub(super) struct Budgeted {

@@ -13,19 +13,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::worker_name;
 use super::scratch::ScratchFolder;
-use crate::adapters::circuit::Circuits;
-use crate::adapters::namespace::Namespace;
-use crate::adapters::stack::{DecoratedAccount, Grouping, decorate_within, layered};
-use crate::adapters::system::{SystemChance, SystemClock};
-use crate::adapters::unreliable::Unreliable;
-use crate::catalog::Catalog;
 use crate::cli::certify::{CHAOS_CONFIGURATION, ChaosStage, Weather};
-use crate::migrations::{Consent, Migrator};
-use crate::model::{AccountName, QueueName};
-use crate::ports::{Account, Chance, Clock, Stores};
-use crate::reconcile::{Engine, EngineParts};
-use crate::settings::{PaceCeilings, Settings};
-use crate::worker::{Mode, Worker, WorkerParts};
+use evenkeel_engine::{Engine, EngineParts};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_layers::namespace::Namespace;
+use evenkeel_layers::stack::{DecoratedAccount, Grouping, decorate_within, layered};
+use evenkeel_layers::unreliable::Unreliable;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::{PaceCeilings, Settings};
+use evenkeel_model::{AccountName, QueueName};
+use evenkeel_rollout::migrations::{Consent, Migrator};
+use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::{Account, Chance, Clock, Stores};
+use evenkeel_worker::{Mode, Worker, WorkerParts};
 
 /// The longest run of a job: a few requests, each late by a second at most.
 const JOB_TIMEOUT: Duration = Duration::from_secs(15);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::circuit::Circuits;
-use crate::model::{AccountName, TableName};
-use crate::ops::{NotReady, Readiness};
-use crate::ports::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
-use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_model::{AccountName, TableName};
+use evenkeel_ops::{NotReady, Readiness};
+use evenkeel_storage::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
+use evenkeel_worker::{QueueStatus, ReceiverState, StatusBoard};
 
 /// A queue that failed to answer for longer than this is reported. Shorter than any alert, longer than a few
 /// lost requests.

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::sync::Arc;
 
 use super::stores;
-use crate::adapters::system::{SystemChance, SystemClock};
-use crate::client::Client;
-use crate::config::{self, ConfigErrors, Request};
-use crate::migrations::{Consent, Migrator};
-use crate::ports::{Chance, Clock};
+use evenkeel_client::Client;
+use evenkeel_config::{ConfigErrors, Request};
+use evenkeel_rollout::migrations::{Consent, Migrator};
+use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::{Chance, Clock};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,34 @@ pub enum AppConnectError {
 ///
 /// The catalog's tables, queues and containers are created by `evenkeel migrate up`, by a worker, or by
 /// [`prepare_store`].
+///
+/// # Example
+///
+/// ```
+/// use evenkeel_config::{Folder, Request};
+/// use evenkeel_model::{EntityKey, TableName, ViewName};
+///
+/// # async fn example(request: Request) -> Result<(), Box<dyn std::error::Error>> {
+/// evenkeel::app::prepare_store(&request).await?;
+/// let client = evenkeel::app::connect(&request)?;
+///
+/// let sent = client.submit(r#"{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"}"#).await?;
+/// assert_eq!(sent.op, "sync");
+/// let key = EntityKey::new("Sales", "000223")?;
+/// let employee = client.get(&TableName::new("Employees")?, &key).await?;
+/// assert!(employee.is_none(), "nobody has written it");
+/// let by_email = ViewName::new("employees_by_email")?;
+/// let found = client.lookup(&by_email, &["PartitionKey=Sales", "Email=jun.cao@contoso.com"])?.run().await?;
+/// assert_eq!((found.rows.len(), found.requests), (0, 1));
+/// # Ok(())
+/// # }
+/// # let folder = tempfile::tempdir()?;
+/// # let default = include_str!("../../config/default.toml").replace("data/evenkeel.db", folder.path().join("store.db").to_str().unwrap());
+/// # std::fs::write(folder.path().join("default.toml"), default)?;
+/// # let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+/// # tokio::runtime::Runtime::new()?.block_on(example(request))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
     open(request).map(|(client, _)| client)
 }
@@ -45,7 +73,7 @@ pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
 }
 
 fn open(request: &Request) -> Result<(Client, Migrator), AppConnectError> {
-    let loaded = config::load(request)?;
+    let loaded = evenkeel_config::load(request)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
     let opened = stores::open(&loaded.settings, &clock, &chance)

@@ -13,18 +13,18 @@ use super::condition::ProgramState;
 use super::scratch::ScratchFolder;
 use super::signals::Interrupts;
 use super::{AppParts, signals};
-use crate::adapters::system::SystemClock;
 use crate::cli::demo::{self, DemoArgs, DemoStage};
 use crate::cli::{Exit, Format, Output, UsageError};
-use crate::config::{self, Request};
-use crate::ops::board::Board;
-use crate::ops::{self, Server, ServerError};
-use crate::ports::Clock as _;
-use crate::retention::TurnTime;
-use crate::rollout::{self, Watch};
-use crate::settings::HttpSettings;
-use crate::telemetry::LogControl;
-use crate::worker::{Mode, RunReport};
+use evenkeel_config::Request;
+use evenkeel_engine::retention::TurnTime;
+use evenkeel_model::settings::HttpSettings;
+use evenkeel_ops::board::Board;
+use evenkeel_ops::logging::LogControl;
+use evenkeel_ops::{Server, ServerError};
+use evenkeel_rollout::Watch;
+use evenkeel_storage::Clock as _;
+use evenkeel_storage::system::SystemClock;
+use evenkeel_worker::{Mode, RunReport};
 
 /// Where HTTP listens unless the configuration says otherwise.
 const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
@@ -51,11 +51,11 @@ pub(super) async fn demo(
     let metrics = if args.once {
         None
     } else {
-        Some(ops::install()?)
+        Some(evenkeel_ops::install()?)
     };
     let mut loaded = configuration(&folder, request)?;
     if !args.once {
-        loaded.settings.http = config::http(request)?;
+        loaded.settings.http = evenkeel_config::http(request)?;
     }
     let parts = AppParts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
@@ -119,7 +119,7 @@ async fn perform(
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
     let migrator = parts.migrator()?;
-    let prepared = rollout::prepare(
+    let prepared = evenkeel_rollout::prepare(
         &migrator,
         &parts.context.settings.migrate,
         parts.context.clock.as_ref(),
@@ -213,7 +213,10 @@ async fn run_on(
 }
 
 /// Writes the configuration, so that other commands find it as well, and loads it as they would. Flags are about this run.
-fn configuration(folder: &ScratchFolder, request: &Request) -> anyhow::Result<config::Loaded> {
+fn configuration(
+    folder: &ScratchFolder,
+    request: &Request,
+) -> anyhow::Result<evenkeel_config::Loaded> {
     if let Some(other) = request.overrides.iter().find(|flag| {
         !SETTABLE
             .iter()

@@ -7,7 +7,7 @@ use crate::cli::advice::advice;
 use crate::cli::exit::store_error;
 use crate::cli::output::printable_lines;
 use crate::cli::{Exit, Output, Tone};
-use crate::telemetry::LoggingError;
+use evenkeel_ops::logging::LoggingError;
 
 /// Reports on standard error the failure, its causes, and the remedy.
 ///
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::cli::Format;
     use crate::cli::output::tests::Paper;
-    use crate::model::AccountName;
-    use crate::ports::{ErrorClass, Service, StoreError, Subject, What};
+    use evenkeel_model::AccountName;
+    use evenkeel_storage::{ErrorClass, Service, StoreError, Subject, What};
 
     fn reported(error: impl Into<anyhow::Error>, only_shows: bool) -> (Exit, String) {
         let paper = Paper::default();

@@ -11,12 +11,14 @@ use tokio_util::sync::CancellationToken;
 use super::AppParts;
 use crate::cli::Context;
 use crate::cli::doctor::WorkersSeen;
-use crate::model::names::MIGRATIONS;
-use crate::model::{
+use evenkeel_model::names::MIGRATIONS;
+use evenkeel_model::{
     AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause,
 };
-use crate::ops::board::{Board, SilentWorker};
-use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
+use evenkeel_ops::board::{Board, SilentWorker};
+use evenkeel_storage::{
+    ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
+};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
@@ -221,8 +223,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::adapters::sim::{NoFaults, SimWorld};
-    use crate::adapters::system::SystemClock;
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
     async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {

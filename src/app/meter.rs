@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::adapters::heat::HotScope;
-use crate::adapters::layer::ThrottleScope;
-use crate::adapters::observe::{AnswerKind, RequestCounts};
-use crate::adapters::pace::{Pace, PacedScope};
-use crate::model::AccountName;
-use crate::ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
-use crate::ports::Service;
-use crate::telemetry::trail::Billed;
+use evenkeel_layers::heat::HotScope;
+use evenkeel_layers::layer::ThrottleScope;
+use evenkeel_layers::observe::{AnswerKind, RequestCounts};
+use evenkeel_layers::pace::{Pace, PacedScope};
+use evenkeel_model::AccountName;
+use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
+use evenkeel_storage::Service;
+use evenkeel_telemetry::trail::Billed;
 
 /// Most partitions and queues of one account in one report.
 const BUSIEST: usize = 32;

@@ -8,10 +8,10 @@ use metrics::gauge;
 
 use super::AppParts;
 use super::condition::ProgramState;
-use crate::migrations::{MigrationError, Migrator};
-use crate::model::{AccountName, TableName};
-use crate::rollout::Current;
-use crate::telemetry::names;
+use evenkeel_model::{AccountName, TableName};
+use evenkeel_rollout::Current;
+use evenkeel_rollout::migrations::{MigrationError, Migrator};
+use evenkeel_telemetry::names;
 
 /// How often the tables are listed, some seconds more or less.
 const EVERY: Duration = Duration::from_secs(12);

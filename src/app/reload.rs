@@ -11,10 +11,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::AppParts;
-use crate::config::{self, Request};
-use crate::rollout::{Watch, grow};
-use crate::telemetry::AUDIT;
-use crate::worker::{Tuned, Tuning};
+use evenkeel_config::Request;
+use evenkeel_ops::logging::AUDIT;
+use evenkeel_rollout::{Watch, grow};
+use evenkeel_worker::{Tuned, Tuning};
 
 /// Keys that are taken over; those that end with a point with everything below them.
 const TUNED: [&str; 7] = [
@@ -41,7 +41,7 @@ impl Reload<'_> {
     /// Reads the configuration again and takes over the settings that can change.
     pub(super) async fn reload(&self) {
         self.parts.opened.read_secrets_again().await;
-        let loaded = match config::load(self.request) {
+        let loaded = match evenkeel_config::load(self.request) {
             Ok(loaded) => loaded,
             Err(errors) => {
                 tracing::error!(mistakes = %errors, "the configuration was read again and has mistakes: nothing is changed");
@@ -56,7 +56,7 @@ impl Reload<'_> {
             .opened
             .retry(loaded.settings.worker.storage_retry);
         let grown = grow(self.watch, &loaded.catalog).await;
-        let shown = config::show_json(&loaded);
+        let shown = evenkeel_config::show_json(&loaded);
         let (merged, taken, waiting) = merge(&self.parts.config.load(), &shown, grown);
         self.parts.config.store(Arc::new(merged));
         tracing::warn!(target: AUDIT, taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");

@@ -20,18 +20,19 @@ use super::condition::ProgramState;
 use super::reload::Reload;
 use super::signals::{Hangups, Interrupts};
 use super::{AppParts, fleet, provision, signals};
-use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
-use crate::config::{Loaded, Request};
-use crate::migrations::Migrator;
-use crate::ops::board::{Board, WorkerHandles};
-use crate::ops::{self, Server, ServerError, systemd};
-use crate::reconcile::Engine;
-use crate::retention::{Keeper, RuleKeeper, TurnTime};
-use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
-use crate::telemetry::{LogControl, announce_start};
-use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
+use evenkeel_config::{Loaded, Request};
+use evenkeel_engine::Engine;
+use evenkeel_engine::retention::{Keeper, RuleKeeper, TurnTime};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_ops::board::{Board, WorkerHandles};
+use evenkeel_ops::logging::LogControl;
+use evenkeel_ops::{Server, ServerError, systemd};
+use evenkeel_rollout::migrations::Migrator;
+use evenkeel_rollout::{Current, Means, OnRecord, Watch, receive_by};
+use evenkeel_telemetry::announce_start;
+use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// How often the tables by date are seen to, some minutes more or less: an hour is the shortest period that tables are made for.
 const TEND_EVERY: Duration = Duration::from_mins(50);
@@ -55,7 +56,7 @@ pub(super) async fn run(
     let metrics = if args.no_http {
         None
     } else {
-        Some(ops::install()?)
+        Some(evenkeel_ops::install()?)
     };
     if let Some(key) = loaded
         .settings
@@ -216,7 +217,7 @@ impl Daemon<'_> {
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let time_and_chance = (context.clock.as_ref(), chance.as_ref());
-        let ready = rollout::persistently(
+        let ready = evenkeel_rollout::persistently(
             &migrator,
             &context.settings.migrate,
             time_and_chance,
@@ -409,7 +410,7 @@ impl AppParts {
         let keys: Arc<Current> = Arc::clone(&current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),
-            health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
+            health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
             execute: Arc::<Current>::clone(&current),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::config::{self, Folder, Loaded, Request};
+use evenkeel_config::{Folder, Loaded, Request};
 
 /// A folder of its own for temporary files; removed at the end.
 pub(super) struct ScratchFolder {
@@ -28,7 +28,7 @@ impl ScratchFolder {
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         let folder = Folder::Named(self.path.clone());
-        Ok(config::load(&Request {
+        Ok(evenkeel_config::load(&Request {
             folder,
             overrides: overrides.to_vec(),
             ..Request::default()

@@ -9,26 +9,27 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{
-    self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas,
+use crate::cli::{AbsentStore, DirectAccess, UsageError};
+use evenkeel_azure::files::SharedFiles;
+use evenkeel_azure::keyring::Keyring;
+use evenkeel_azure::{
+    self, AzureAccount, AzureConnectError, SettingsError, sas,
     vault::{self, VaultOpenError},
 };
-use crate::adapters::circuit::{Circuit, Circuits};
-use crate::adapters::embedded::{EmbeddedStore, OpenError};
-use crate::adapters::files::SharedFiles;
-use crate::adapters::search::{self, SearchError, SearchService};
-use crate::adapters::sql;
-use crate::adapters::stack::{Grouping, decorate_sink, decorate_within};
-use crate::adapters::webhook::{self, WebhookError};
-use crate::cli::{AbsentStore, DirectAccess, UsageError};
-use crate::config::Folder;
-use crate::model::AccountName;
-use crate::ports::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
-use crate::settings::{
+use evenkeel_config::Folder;
+use evenkeel_layers::circuit::{Circuit, Circuits};
+use evenkeel_layers::stack::{Grouping, decorate_sink, decorate_within};
+use evenkeel_model::AccountName;
+use evenkeel_model::settings::{
     AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant,
     Settings, SinkKind, SinkSettings,
 };
-use crate::telemetry::announce_account;
+use evenkeel_sinks::search::{self, SearchError, SearchService};
+use evenkeel_sinks::sql;
+use evenkeel_sinks::webhook::{self, WebhookError};
+use evenkeel_sqlite::{EmbeddedStore, OpenError};
+use evenkeel_storage::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
+use evenkeel_telemetry::announce_account;
 
 /// The service of a sink.
 const SINK: [Service; 1] = [Service::Search];
@@ -297,10 +298,11 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
                 azure.endpoints.table.host_str().unwrap_or_default()
             );
             let keyring = azure.keyring();
-            let account = azure::connect(&azure).map_err(|source| StoreOpenError::Connect {
-                account: name(),
-                source,
-            })?;
+            let account =
+                evenkeel_azure::connect(&azure).map_err(|source| StoreOpenError::Connect {
+                    account: name(),
+                    source,
+                })?;
             Ok(Bare {
                 account,
                 place,
@@ -386,7 +388,10 @@ pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountNa
                 return None;
             };
             let account = AzureAccount::of(name.clone(), auth).ok()?;
-            Some((name.clone(), azure::account_facts(&account, now).await?))
+            Some((
+                name.clone(),
+                evenkeel_azure::account_facts(&account, now).await?,
+            ))
         });
     futures::future::join_all(asked)
         .await

@@ -7,8 +7,8 @@ use secrecy::ExposeSecret as _;
 
 use super::run::worker_name;
 use crate::cli::UsageError;
-use crate::settings::TraceSettings;
-use crate::telemetry::traces::{TraceOptions, Traces};
+use evenkeel_model::settings::TraceSettings;
+use evenkeel_telemetry::traces::{TraceOptions, Traces};
 
 /// Begins to send spans, where it is configured where to.
 pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> {

@@ -1,8 +1,8 @@
 //! Advice on errors, where the program can give it.
 
 use super::exit::{AbsentStore, store_error};
-use crate::migrations::MigrationError;
-use crate::ports::{ErrorClass, Missing, StoreError};
+use evenkeel_rollout::migrations::MigrationError;
+use evenkeel_storage::{ErrorClass, Missing, StoreError};
 
 /// The remedy for an error, where the program knows one: decided by the errors in its chain.
 pub fn advice(error: &anyhow::Error) -> Option<String> {

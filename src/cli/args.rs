@@ -12,7 +12,7 @@ use super::{
     keys, logs, lookup, migrate, plan, poison, retention, run, sas, schema, stress, submit, sweep,
     wait,
 };
-use crate::model::Key;
+use evenkeel_model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
 ///

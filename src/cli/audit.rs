@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::output::counted;
 use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
-use crate::model::audit::{Audit, AuditCursor};
-use crate::model::{QueueName, TableName, ViewName};
-use crate::reconcile::{AuditFailure, Engine};
+use evenkeel_engine::{AuditFailure, Engine};
+use evenkeel_model::audit::{Audit, AuditCursor};
+use evenkeel_model::{QueueName, TableName, ViewName};
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]

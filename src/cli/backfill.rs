@@ -13,11 +13,11 @@ use super::output::counted;
 use super::progress::{SAMPLING, saying};
 use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
-use crate::catalog::Source;
-use crate::migrations::Migrator;
-use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope, TakenKeys};
-use crate::model::{QueueName, TableName, ViewName};
-use crate::reconcile::Engine;
+use evenkeel_engine::Engine;
+use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillScope, TakenKeys};
+use evenkeel_model::catalog::Source;
+use evenkeel_model::{QueueName, TableName, ViewName};
+use evenkeel_rollout::migrations::Migrator;
 
 /// Arguments of `backfill`.
 #[derive(Debug, Args)]

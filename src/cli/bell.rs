@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::model::QueueName;
-use crate::ops::bell_key;
-use crate::settings::HttpSettings;
+use evenkeel_model::QueueName;
+use evenkeel_model::settings::HttpSettings;
+use evenkeel_ops::bell_key;
 
 /// How long a worker may take to answer: no command waits for a bell.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{Exit, Format, Output, help};
-use crate::config::{self, Request};
+use evenkeel_config::Request;
 
 /// Arguments of `config`.
 #[derive(Debug, Args)]
@@ -32,15 +32,15 @@ pub enum ConfigAction {
 
 /// Checks or shows the configuration.
 pub fn config(args: &ConfigArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
-    let loaded = config::load(request);
+    let loaded = evenkeel_config::load(request);
     match (&args.action, out.format()) {
-        (ConfigAction::Check, Format::Text) => out.line(config::check_text(&loaded))?,
-        (ConfigAction::Check, Format::Json) => out.value(&config::check_json(&loaded))?,
+        (ConfigAction::Check, Format::Text) => out.line(evenkeel_config::check_text(&loaded))?,
+        (ConfigAction::Check, Format::Json) => out.value(&evenkeel_config::check_json(&loaded))?,
         (ConfigAction::Show, format) => {
             let loaded = loaded?;
             match format {
-                Format::Text => out.line(config::show_text(&loaded))?,
-                Format::Json => out.value(&config::show_json(&loaded))?,
+                Format::Text => out.line(evenkeel_config::show_text(&loaded))?,
+                Format::Json => out.value(&evenkeel_config::show_json(&loaded))?,
             }
             return Ok(Exit::Done);
         }

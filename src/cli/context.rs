@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, TableRef, TargetRef, View};
-use crate::client::Client;
-use crate::model::nearest::meant_or_known;
-use crate::model::{AccountName, QueueName, TableName, ViewName};
-use crate::ports::{Clock, Stores};
-use crate::settings::Settings;
+use evenkeel_client::Client;
+use evenkeel_model::catalog::{Catalog, TableRef, TargetRef, View};
+use evenkeel_model::nearest::meant_or_known;
+use evenkeel_model::settings::Settings;
+use evenkeel_model::{AccountName, QueueName, TableName, ViewName};
+use evenkeel_storage::{Clock, Stores};
 
 use super::UsageError;
 
@@ -152,72 +152,5 @@ impl Context {
             "the catalog does not know the table {table}; {}",
             meant_or_known(&table.to_string(), &known)
         )))
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::reconcile::DEFAULT_MEMORY;
-    use crate::settings::{
-        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings,
-        MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, QueueSettings,
-        RetryPolicy, TraceSettings, WorkerSettings,
-    };
-    use std::time::Duration;
-
-    /// Settings as shipped, with these queues.
-    pub(crate) fn settings(queues: Vec<QueueSettings>) -> Settings {
-        let backoff = Backoff {
-            min: Duration::from_millis(1),
-            base: Duration::from_millis(1),
-            max: Duration::from_millis(5),
-        };
-        Settings {
-            sinks: Vec::new(),
-            accounts: vec![AccountSettings {
-                name: AccountName::main(),
-                kind: AccountKind::Embedded {
-                    path: "data/evenkeel.db".into(),
-                },
-            }],
-            worker: WorkerSettings {
-                lease: Duration::from_mins(1),
-                max_dequeue_count: 5,
-                retry_delay: backoff,
-                job_timeout: Duration::from_mins(10),
-                recheck_after: Duration::from_mins(26),
-                give_up_after: Duration::from_hours(6),
-                drain: Duration::from_secs(25),
-                poll: PollInterval {
-                    min: Duration::from_millis(1),
-                    max: Duration::from_millis(5),
-                },
-                storage_retry: RetryPolicy::growing(backoff, 6),
-                memory: DEFAULT_MEMORY,
-            },
-            queues,
-            encryption: EncryptionSettings::default(),
-            http: HttpSettings::open(std::net::SocketAddr::from(([127, 0, 0, 1], 0))),
-            migrate: MigrateSettings {
-                auto: true,
-                owner: crate::model::CatalogOwner::default(),
-                outdated_exit_after: Duration::from_mins(1),
-            },
-            log: LogSettings {
-                level: "info".to_owned(),
-            },
-            traces: TraceSettings {
-                endpoint: None,
-                headers: None,
-                sample_percent: 100,
-            },
-            pace: PaceSettings {
-                accounts: PacedAccounts::None,
-                ceilings: PaceCeilings::AZURE,
-            },
-            sas: Vec::new(),
-            events: Arc::default(),
-        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::ops::board::StorageMeter;
-use crate::ports::Stores;
+use evenkeel_ops::board::StorageMeter;
+use evenkeel_storage::Stores;
 
 /// The accounts of the configuration with each request sent once and alone, and counted. Retries, grouping and
 /// pace would hide how the service answers.

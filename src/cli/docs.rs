@@ -32,7 +32,10 @@ pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     match args.part {
         DocsPart::Cli => out.text(cli())?,
         DocsPart::Openapi => {
-            out.text(format_args!("{:#}\n", crate::ops::api::openapi::openapi()))?;
+            out.text(format_args!(
+                "{:#}\n",
+                evenkeel_ops::api::openapi::openapi()
+            ))?;
         }
     }
     Ok(Exit::Done)

@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, UsageError, args, help, whole_tables};
-use crate::model::job::Primary;
-use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
-use crate::reconcile::{Engine, Erasure, Removed, ValuesLeft};
-use crate::telemetry::AUDIT;
-use crate::worker::poison::{Discarded, ErasedPrimary, LeftMessages};
-use crate::worker::{KeyOf, QueueDiscards, discard_about};
+use evenkeel_engine::{Engine, Erasure, Removed, ValuesLeft};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
+use evenkeel_ops::logging::AUDIT;
+use evenkeel_worker::poison::{Discarded, ErasedPrimary, LeftMessages};
+use evenkeel_worker::{KeyOf, QueueDiscards, discard_about};
 
 /// Arguments of `erase`.
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Exit, Format, Output, help};
-use crate::config::{self, Request};
-use crate::model::event::{EventError, ForeignEvent};
-use crate::model::{QueueName, cause, job, limits};
-use crate::settings::Settings;
+use evenkeel_config::Request;
+use evenkeel_model::event::{EventError, ForeignEvent};
+use evenkeel_model::settings::Settings;
+use evenkeel_model::{QueueName, cause, job, limits};
 
 /// Arguments of `events`.
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ struct Mapping<'a> {
 /// Tries an event.
 pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
     let EventsAction::Try(TryArgs { event }) = &args.action;
-    let settings = config::load(request)?.settings;
+    let settings = evenkeel_config::load(request)?.settings;
     let text = read(event).with_context(|| format!("reading {}", event.display()))?;
     let object =
         job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;

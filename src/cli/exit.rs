@@ -4,13 +4,13 @@ use std::error::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use crate::client::ClientError;
-use crate::config::ConfigErrors;
-use crate::migrations::MigrationError;
-use crate::model::AccountName;
-use crate::ports::{ErrorClass, StoreError};
-use crate::reconcile::{Failure, FailureClass};
-use crate::worker::WorkerError;
+use evenkeel_client::ClientError;
+use evenkeel_config::ConfigErrors;
+use evenkeel_engine::{Failure, FailureClass};
+use evenkeel_model::AccountName;
+use evenkeel_rollout::migrations::MigrationError;
+use evenkeel_storage::{ErrorClass, StoreError};
+use evenkeel_worker::WorkerError;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,8 +150,8 @@ pub(super) fn misused(error: ClientError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{Missing, Service, Subject, What};
     use anyhow::Context as _;
+    use evenkeel_storage::{Missing, Service, Subject, What};
 
     fn store(class: ErrorClass) -> StoreError {
         let subject = Subject {

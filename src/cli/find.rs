@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::exit::misused;
 use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, args, help};
-use crate::client::{Found, Whereabouts};
-use crate::model::{EntityKey, Key, ViewName};
+use evenkeel_client::{Found, Whereabouts};
+use evenkeel_model::{EntityKey, Key, ViewName};
 
 /// Arguments of `find`.
 #[derive(Debug, Args)]

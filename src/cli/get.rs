@@ -10,12 +10,12 @@ use clap::Args;
 use super::exit::{misused, store_error};
 use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, UsageError, args, help};
-use crate::catalog::{Catalog, TableRef};
-use crate::client::Client;
-use crate::model::names::is_own_table;
-use crate::model::nearest::{listed, nearest};
-use crate::model::{EntityKey, Key};
-use crate::ports::{ErrorClass, Missing, Service, StoreError};
+use evenkeel_client::Client;
+use evenkeel_model::catalog::{Catalog, TableRef};
+use evenkeel_model::names::is_own_table;
+use evenkeel_model::nearest::{listed, nearest};
+use evenkeel_model::{EntityKey, Key};
+use evenkeel_storage::{ErrorClass, Missing, Service, StoreError};
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]

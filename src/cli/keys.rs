@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, UsageError, args, help};
-use crate::catalog::TableRef;
-use crate::model::item::VIEW_PROPERTY;
-use crate::model::job::Primary;
-use crate::model::large::Pointer;
-use crate::model::{AccountName, EdmValue, EntityKey, Key, Row, cause, odata};
-use crate::ports::{Account, ErrorClass, Missing, Query};
-use crate::sealing::{self, DataKeyError, DataKeys, KEYS};
-use crate::settings::{VaultKey, WrappedText};
-use crate::telemetry::AUDIT;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::item::VIEW_PROPERTY;
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::Pointer;
+use evenkeel_model::names::KEYS;
+use evenkeel_model::settings::{VaultKey, WrappedText};
+use evenkeel_model::{AccountName, EdmValue, EntityKey, Key, Row, cause, odata};
+use evenkeel_ops::logging::AUDIT;
+use evenkeel_storage::sealing::{self, DataKeyError, DataKeys};
+use evenkeel_storage::{Account, ErrorClass, Missing, Query};
 
 /// Data keys wrapped at once.
 const PARALLEL: usize = 16;

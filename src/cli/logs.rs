@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::output::counted;
 use super::{Context, Exit, Output, UsageError, help};
-use crate::catalog::{ArchiveTarget, LogTarget};
-use crate::model::condition::Condition;
-use crate::model::log::{Bounds, moment_of_line};
-use crate::model::{BlobName, EdmDateTime, ViewName, odata};
-use crate::ports::{BlobItem, BlobStore, all_blobs};
+use evenkeel_model::catalog::{ArchiveTarget, LogTarget};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::log::{Bounds, moment_of_line};
+use evenkeel_model::{BlobName, EdmDateTime, ViewName, odata};
+use evenkeel_storage::{BlobItem, BlobStore, all_blobs};
 
 /// Bytes read at once.
 const PIECE: u64 = 4 << 20;
@@ -124,7 +124,7 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
             .into())
         }
         None => {
-            let is_log = |archive: &&std::sync::Arc<crate::catalog::Archive>| {
+            let is_log = |archive: &&std::sync::Arc<evenkeel_model::catalog::Archive>| {
                 matches!(archive.target, ArchiveTarget::Log(_))
             };
             let known: Vec<String> = context
@@ -202,8 +202,8 @@ async fn print(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::log::LogPath;
-    use crate::model::{AccountName, ContainerName};
+    use evenkeel_model::log::LogPath;
+    use evenkeel_model::{AccountName, ContainerName};
 
     #[test]
     fn a_range_touches_the_folder_of_each_of_its_hours() {

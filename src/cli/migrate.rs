@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 
 use super::progress::{SAMPLING, saying};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::migrations::{
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::{ViewName, cause};
+use evenkeel_rollout::migrations::{
     AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey,
     acceptance,
 };
-use crate::model::nearest::nearest;
-use crate::model::{ViewName, cause};
 
 /// How long a store that does not answer is waited for.
 const WAIT: Duration = Duration::from_mins(1);
@@ -314,12 +314,11 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-    use crate::adapters::system::SystemClock;
-    use crate::cli::context::tests::settings;
     use crate::cli::output::tests::Paper;
-    use crate::migrations::tests::{catalog, migrator, world};
-    use crate::ports::{Clock as _, ErrorClass, Stores};
+    use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
+    use evenkeel_rollout::migrations::testing::{catalog, migrator, world};
+    use evenkeel_storage::system::SystemClock;
+    use evenkeel_storage::{Clock as _, ErrorClass, Stores};
 
     /// A store that listens only a while after the start.
     struct Starting {
@@ -343,9 +342,9 @@ mod tests {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes }));
         let catalog = catalog(&[("name", "{Name}")]);
-        let stores = Stores::new([(crate::model::AccountName::main(), world.account())].into());
+        let stores = Stores::new([(evenkeel_model::AccountName::main(), world.account())].into());
         let context = Context {
-            settings: Arc::new(settings(Vec::new())),
+            settings: Arc::default(),
             catalog: Arc::clone(&catalog),
             stores,
             clock: Arc::new(clock),

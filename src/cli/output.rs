@@ -10,7 +10,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::model::unprintable::{escaped, is_unprintable, upright, upright_json};
+use evenkeel_model::unprintable::{escaped, is_unprintable, upright, upright_json};
 
 use super::args::Global;
 use super::progress::Showing;

@@ -7,12 +7,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Context, Exit, Format, Output, Tone, args, help};
-use crate::catalog::View;
-use crate::migrations::Migrator;
-use crate::model::job::Primary;
-use crate::model::{EntityKey, Key};
-use crate::patterns::sample::{Sampled, ViewSample};
-use crate::reconcile::{Engine, PlanReport};
+use evenkeel_engine::{Engine, PlanReport};
+use evenkeel_model::catalog::View;
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns::sample::{Sampled, ViewSample};
+use evenkeel_model::{EntityKey, Key};
+use evenkeel_rollout::migrations::Migrator;
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 
 use super::Output;
-use crate::ports::Clock;
+use evenkeel_storage::Clock;
 
 /// How often the bar is drawn, from the start on.
 const TICK: Duration = Duration::from_millis(200);
@@ -172,9 +172,9 @@ fn of_about(total: Option<u64>, done: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::system::SystemClock;
     use crate::cli::Format;
     use crate::cli::output::tests::Paper;
+    use evenkeel_storage::system::SystemClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_line_is_told_within_a_second_and_then_less_and_less_often() {

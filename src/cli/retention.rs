@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::sweep::{submitted, survey, tell};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::catalog::Retention;
-use crate::model::nearest::nearest;
-use crate::model::{TableName, ViewName};
-use crate::reconcile::Engine;
-use crate::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
+use evenkeel_engine::Engine;
+use evenkeel_engine::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
+use evenkeel_model::catalog::Retention;
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::{TableName, ViewName};
 
 /// Arguments of `retention`.
 #[derive(Debug, Args)]

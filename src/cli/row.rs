@@ -6,8 +6,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
 use super::Output;
-use crate::model::{Row, odata};
-use crate::sealing::is_sealed;
+use evenkeel_model::{Row, odata};
+use evenkeel_storage::sealing::is_sealed;
 
 /// Fields of every row, in the order in which people look for them; its properties follow in the order of their names.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];

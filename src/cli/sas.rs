@@ -9,11 +9,11 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::{Context, Exit, Format, Output, UsageError, args, help};
-use crate::model::nearest::nearest;
-use crate::model::units::parse_duration;
-use crate::model::{BlobName, Key, ViewName};
-use crate::settings::{IssuedSas, SasGrant, SasRequest, SasRows, SasTarget};
-use crate::telemetry::AUDIT;
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::settings::{IssuedSas, SasGrant, SasRequest, SasRows, SasTarget};
+use evenkeel_model::units::parse_duration;
+use evenkeel_model::{BlobName, Key, ViewName};
+use evenkeel_ops::logging::AUDIT;
 
 /// Arguments of `sas`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Exit, Output, help};
-use crate::model::job;
+use evenkeel_model::job;
 
 /// Arguments of `schema`.
 #[derive(Debug, Args)]

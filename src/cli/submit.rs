@@ -20,9 +20,9 @@ use super::exit::store_error;
 use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
-use crate::model::{QueueName, cause};
-use crate::ports::ErrorClass;
+use evenkeel_client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
+use evenkeel_model::{QueueName, cause};
+use evenkeel_storage::ErrorClass;
 
 mod lines;
 mod unsent;

@@ -10,10 +10,10 @@ use super::output::counted;
 use super::progress::Progress;
 use super::row::RowJson;
 use super::{Context, Exit, Format, Output, UsageError, args, help, whole_tables};
-use crate::model::condition::TimedCondition;
-use crate::model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
-use crate::model::{Key, QueueName, Row, ViewName};
-use crate::reconcile::Engine;
+use evenkeel_engine::Engine;
+use evenkeel_model::condition::TimedCondition;
+use evenkeel_model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
+use evenkeel_model::{Key, QueueName, Row, ViewName};
 
 /// Rows of a dry run that are shown.
 pub(super) const SAMPLE: usize = 10;

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use crate::catalog::{Catalog, Form, TableRef, View};
-use crate::client::lists;
-use crate::model::claim;
-use crate::model::item::{Owner, is_derived_within};
-use crate::model::job::Primary;
-use crate::model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row, Site, ViewName};
-use crate::patterns::{self, Content, Item};
-use crate::ports::{Query, Stores, all_blobs, all_rows, all_tables};
-use crate::shared::{self, Owned};
-use crate::wide;
+use evenkeel_client::lists;
+use evenkeel_model::catalog::{Catalog, Form, TableRef, View};
+use evenkeel_model::claim;
+use evenkeel_model::item::{Owner, is_derived_within};
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns::{self, Content, Item};
+use evenkeel_model::shared::{self, Owned};
+use evenkeel_model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row, Site, ViewName};
+use evenkeel_storage::wide;
+use evenkeel_storage::{Query, Stores, all_blobs, all_rows, all_tables};
 
 /// Findings of a comparison.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::exit::misused;
 use super::{Context, Exit, Format, Output, args, help};
-use crate::client::InStep;
-use crate::model::units::parse_duration;
-use crate::model::{ETag, EntityKey, Key, TableName};
+use evenkeel_client::InStep;
+use evenkeel_model::units::parse_duration;
+use evenkeel_model::{ETag, EntityKey, Key, TableName};
 
 /// Arguments of `wait`.
 #[derive(Debug, Args)]

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::output::counted;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Showing, UsageError};
-use crate::catalog::{Catalog, DatedRef, Source, TableRef, View};
-use crate::client::Prepared;
-use crate::model::job::Stamp;
-use crate::model::{QueueName, TableName, ViewName};
-use crate::ports::all_tables;
-use crate::reconcile::{Delivery, audited_primaries};
+use evenkeel_client::Prepared;
+use evenkeel_engine::{Delivery, audited_primaries};
+use evenkeel_model::catalog::{Catalog, DatedRef, Source, TableRef, View};
+use evenkeel_model::job::Stamp;
+use evenkeel_model::{QueueName, TableName, ViewName};
+use evenkeel_storage::all_tables;
 
 /// Arguments that commands about whole tables have in common.
 pub(super) struct WholeTables<'a> {

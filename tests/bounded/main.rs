@@ -16,9 +16,9 @@ mod site;
 mod support;
 
 use bytes::Bytes;
-use evenkeel::model::large::STAGING;
-use evenkeel::model::{BlobName, ContainerName, EntityKey, TableName};
-use evenkeel::ports::{BlobUpload, BlockId};
+use evenkeel_model::large::STAGING;
+use evenkeel_model::{BlobName, ContainerName, EntityKey, TableName};
+use evenkeel_storage::{BlobUpload, BlockId};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 

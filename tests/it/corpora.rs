@@ -14,8 +14,8 @@ mod entries;
 use std::fs;
 use std::path::Path;
 
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::ports::Chance as _;
+use evenkeel_storage::Chance as _;
+use evenkeel_storage::system::SeededChance;
 
 /// Changed copies of each input.
 const CHANGED: usize = 200;

@@ -5,12 +5,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod architecture;
 mod azure_stub;
 mod contract;
 mod corpora;
 mod documentation;
 mod hostile;
+mod pacing;
 mod patterns;
 mod protocol;
 mod seeds;

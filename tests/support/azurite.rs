@@ -11,9 +11,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use evenkeel::adapters::azure::{self, AzureAccount};
-use evenkeel::model::AccountName;
-use evenkeel::ports::Account;
+use evenkeel_azure::AzureAccount;
+use evenkeel_model::AccountName;
+use evenkeel_storage::Account;
 use secrecy::SecretString;
 
 /// The emulator's account and key, which are public.
@@ -69,7 +69,7 @@ impl Ports {
 
     /// The stores of an account on them. Make one per test: a pooled connection belongs to its test's runtime.
     pub fn connect(self) -> Account {
-        azure::connect(&self.settings()).expect("connect")
+        evenkeel_azure::connect(&self.settings()).expect("connect")
     }
 }
 

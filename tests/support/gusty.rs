@@ -1,8 +1,8 @@
 //! Weather in which contracts hold all the same.
 
 use async_trait::async_trait;
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel::ports::ErrorClass;
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
+use evenkeel_storage::ErrorClass;
 
 /// Every fifth request is refused, or fails without having been executed; of those that change nothing, some lose their answer.
 /// None of it may be seen through retries.

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use evenkeel::settings::{PostgresSettings, SqlSettings, SqlTls};
+use evenkeel_model::settings::{PostgresSettings, SqlSettings, SqlTls};
 /// The role that may do everything.
 pub const USER: &str = "evenkeel";
 /// How long a server may take to start: a killed one recovers first, once its last child has gone.

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
-use evenkeel::adapters::search::SearchService;
-use evenkeel::model::AccountName;
-use evenkeel::settings::SinkAuth;
+use evenkeel_model::AccountName;
+use evenkeel_model::settings::SinkAuth;
+use evenkeel_sinks::search::SearchService;
 
 use super::stub::{Answer, Reply, Request, Stub};
 

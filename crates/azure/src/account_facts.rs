@@ -7,7 +7,7 @@ use reqwest::Method;
 use crate::blob_service;
 use crate::http::{Authentication, HttpAnswer};
 use crate::settings::AzureAccount;
-use evenkeel_model::ports::{AccountFacts, Service};
+use evenkeel_storage::{AccountFacts, Service};
 
 /// Asks the blob service, once. `None` where it does not answer, or not to these credentials. Identities are not asked for: the operation
 /// is no part of a worker's roles.

@@ -7,9 +7,9 @@ use azure_core::prelude::IfMatchCondition;
 use super::blobs::{Address, AzureBlobs, DELETE, PROPERTIES};
 use super::classify::{Absent, CallKind};
 use super::transport::HttpAnswer;
-use evenkeel_model::model::ETag;
-use evenkeel_model::ports::{ErrorClass, StoreError, What};
+use evenkeel_model::ETag;
 use evenkeel_model::settings::WaitPolicy;
+use evenkeel_storage::{ErrorClass, StoreError, What};
 
 pub(super) const COPY: CallKind = CallKind::write("Copy Blob", Absent::Item);
 

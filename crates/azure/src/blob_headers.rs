@@ -6,7 +6,7 @@ use azure_core::prelude::{IfMatchCondition, Metadata};
 
 use super::amend::Amendment;
 use super::transport::HttpAnswer;
-use evenkeel_model::ports::{BlobCondition, BlobUpload};
+use evenkeel_storage::{BlobCondition, BlobUpload};
 
 /// `bytes 0-9/100`: where the range starts, and how long the whole is.
 pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {

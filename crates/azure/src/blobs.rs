@@ -23,8 +23,8 @@ use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
-use evenkeel_model::model::{BlobName, ContainerName, ETag, limits};
-use evenkeel_model::ports::{
+use evenkeel_model::{BlobName, ContainerName, ETag, limits};
+use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId,
     ErrorClass, Missing, StoreError, What,
 };

@@ -8,9 +8,9 @@ use super::scrub::Scrubber;
 use super::settings::{AzureAccount, Credential};
 use super::transport::{self, HttpAnswer, HttpFault};
 use crate::identity::roles;
-use evenkeel_model::model::{AccountName, ETag};
-use evenkeel_model::ports::error::Cause;
-use evenkeel_model::ports::{ErrorClass, StoreError, Subject, What};
+use evenkeel_model::{AccountName, ETag};
+use evenkeel_storage::error::Cause;
+use evenkeel_storage::{ErrorClass, StoreError, Subject, What};
 
 /// State that every port of one account needs to run calls.
 #[derive(Clone)]
@@ -201,7 +201,7 @@ fn of_a_gateway(class: ErrorClass, status: u16, said: Option<&str>) -> String {
 }
 
 /// The message in place of a missing or unfit one from the service.
-pub(super) const fn default_message(class: ErrorClass, status: u16) -> &'static str {
+pub const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "it does not exist",
         ErrorClass::Conflict => "it exists already",

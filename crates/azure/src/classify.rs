@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::refusal::Refusal;
 use super::transport::HttpFault;
-use evenkeel_model::ports::{ErrorClass, Missing};
+use evenkeel_storage::{ErrorClass, Missing};
 
 /// An operation of the service, as far as its failures go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,19 +4,19 @@ use url::Url;
 
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cloud {
+pub struct Cloud {
     /// Endings of the addresses of storage accounts, search services and key vaults.
     domains: &'static [&'static str],
     /// Where tokens are requested.
-    pub(crate) authority: &'static str,
+    pub authority: &'static str,
     /// The scope of tokens for search services.
-    pub(crate) search_scope: &'static str,
+    pub search_scope: &'static str,
     /// The scope of tokens for key vaults.
-    pub(crate) vault_scope: &'static str,
+    pub vault_scope: &'static str,
 }
 
 /// The scope of tokens for storage accounts, in every cloud ("Authorize with Microsoft Entra ID", resource scope).
-pub(crate) const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
+pub const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 const CLOUDS: [Cloud; 3] = [
     Cloud {
@@ -54,7 +54,7 @@ const CLOUDS: [Cloud; 3] = [
 
 impl Cloud {
     /// The cloud that an endpoint belongs to; none for an emulator or a custom name.
-    pub(crate) fn of(endpoint: &Url) -> Option<&'static Self> {
+    pub fn of(endpoint: &Url) -> Option<&'static Self> {
         let host = endpoint.host_str()?;
         CLOUDS
             .iter()
@@ -62,7 +62,7 @@ impl Cloud {
     }
 
     /// As [`of`](Self::of); the public one for custom names.
-    pub(crate) fn or_public(endpoint: &Url) -> &'static Self {
+    pub fn or_public(endpoint: &Url) -> &'static Self {
         Self::of(endpoint).unwrap_or(&CLOUDS[0])
     }
 }

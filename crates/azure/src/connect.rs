@@ -21,7 +21,7 @@ use super::tables::AzureTables;
 use super::transport::Transport;
 use crate::cloud::{Cloud, STORAGE_SCOPE};
 use crate::identity::TokenCache;
-use evenkeel_model::ports::{Account, Service};
+use evenkeel_storage::{Account, Service};
 
 /// The libraries that log requests, their Authorization header included, at DEBUG. Hold them at INFO.
 pub const CHATTY_LOG_TARGETS: [&str; 10] = [

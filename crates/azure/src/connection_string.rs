@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::settings::{AzureAccount, EndpointOverrides, SettingsError, sas_credential};
-use evenkeel_model::model::AccountName;
+use evenkeel_model::AccountName;
 use evenkeel_model::settings::ConnectionString;
 
 /// The emulator's account and key, which are public ("Use the Azurite emulator", well-known storage account).

@@ -17,7 +17,7 @@ use super::refusal::Refusal;
 use super::settings::AzureAccount;
 use super::xml;
 use crate::identity::TokenCache;
-use evenkeel_model::ports::{Service, StoreError, What};
+use evenkeel_storage::{Service, StoreError, What};
 
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
 /// The key is good from this long ago: the service's clock may be behind this machine's.

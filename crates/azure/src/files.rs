@@ -16,6 +16,7 @@
 //! has begun ends, under its lock and its condition. Writes of this process wait for each other's locks without a thread: the one under a lock
 //! may need the last of them.
 
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -27,11 +28,11 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use evenkeel_model::model::{AccountName, ETag};
-use evenkeel_model::ports::{
+use evenkeel_model::{AccountName, ETag};
+use evenkeel_storage::files::version;
+use evenkeel_storage::{
     BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject,
     What,
 };
@@ -44,13 +45,6 @@ const OWN: &str = ".evenkeel";
 /// The file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SharedFiles;
-
-/// The version of a file's content.
-pub fn version(content: &[u8]) -> ETag {
-    let text = format!("\"sha256-{}\"", hex::encode(Sha256::digest(content)));
-    #[expect(clippy::expect_used, reason = "a quoted hash is an ETag")]
-    ETag::new(text).expect("an ETag")
-}
 
 /// Why a file was not written, read or deleted.
 enum Fault {
@@ -581,7 +575,7 @@ fn flush_folder(folder: Option<&Path>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::model::BlobName;
+    use evenkeel_model::BlobName;
     use futures::future::{join, join_all};
     use futures::{poll, stream};
     use tokio::sync::oneshot;

@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 
 use crate::identity::{BearerToken, TokenCache, TokenError};
 use crate::keyring::{Keyring, Outgoing};
-use evenkeel_model::ports::{ErrorClass, Service};
+use evenkeel_storage::{ErrorClass, Service};
 
 /// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
 /// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
@@ -29,13 +29,13 @@ const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
 const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 
 /// Where a service of Azure Storage names a request, for its support.
-pub(crate) const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
+pub const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 
 /// A wait that an answer asks for beyond this is a mistake on the way, or meant to do harm.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
 /// A wait that an answer asks for, as long as it may be.
-pub(crate) fn asked(wait: Duration) -> Duration {
+pub fn asked(wait: Duration) -> Duration {
     wait.min(LONGEST_ASKED)
 }
 
@@ -141,7 +141,7 @@ pub fn printable(words: &str, most_chars: usize) -> String {
 
 /// The credential that requests carry.
 #[derive(Debug, Clone)]
-pub(crate) enum Authentication {
+pub enum Authentication {
     /// None.
     Anonymous,
     /// Tokens of Entra ID.
@@ -194,7 +194,7 @@ impl Exchange {
 
     /// One whose requests carry a credential.
     #[must_use]
-    pub(crate) fn with(self, authentication: Authentication) -> Self {
+    pub fn with(self, authentication: Authentication) -> Self {
         Self {
             authentication,
             ..self

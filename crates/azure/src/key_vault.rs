@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use crate::cloud::Cloud;
 use crate::http::{Authentication, Exchange, Far, HttpFault};
 use crate::identity::TokenCache;
-use evenkeel_model::model::KeyBytes;
-use evenkeel_model::ports::vault::VaultError;
+use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{VaultKey, WrappedText};
+use evenkeel_storage::vault::VaultError;
 
 const API_VERSION: &str = "7.4";
 const ALGORITHM: &str = "RSA-OAEP-256";

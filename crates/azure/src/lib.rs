@@ -17,7 +17,7 @@
 //! - `transport`: one pooled HTTP client for the three services; passes the answer around the library.
 //! - `keyring`: keys and signatures, and the one in use; `amend`: amendments to requests beyond the library's means; `ascii`: bodies
 //!   that an emulator does not destroy.
-//! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_model::ports::StoreError).
+//! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_storage::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
 //! Beside them: `account_facts`, kind and replication of an account, by a request of `blob_service`; [`sas`], signatures for applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`webhook`], events to receivers; [`layer`], what every decorator of a port is made of;
@@ -36,10 +36,9 @@ mod blob_copy;
 mod blob_headers;
 mod blob_service;
 mod blobs;
-mod call;
-pub mod check;
+pub mod call;
 mod classify;
-mod cloud;
+pub mod cloud;
 mod connect;
 pub mod connection_string;
 mod delegation;
@@ -48,29 +47,22 @@ pub mod http;
 mod http_date;
 pub mod identity;
 mod key_vault;
-mod keyring;
-pub mod layer;
+pub mod keyring;
 mod listing;
 mod messages;
 mod queues;
 mod refusal;
-pub mod retry;
 pub mod sas;
 mod scrub;
-pub mod search;
 pub mod settings;
-pub mod system;
 mod tables;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod transport;
 pub mod vault;
-pub mod webhook;
 mod xml;
 
 pub use account_facts::account_facts;
 pub use connect::{AzureConnectError, CHATTY_LOG_TARGETS, connect};
-pub use keyring::Keyring;
+
 pub use settings::{
     AzureAccount, Credential, EndpointOverrides, ServiceEndpoints, SettingsError, Timeouts,
 };

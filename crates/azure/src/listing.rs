@@ -4,8 +4,8 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use super::xml;
-use evenkeel_model::model::{BlobName, ETag};
-use evenkeel_model::ports::{BlobItem, BlobPage};
+use evenkeel_model::{BlobName, ETag};
+use evenkeel_storage::{BlobItem, BlobPage};
 
 /// Reads a page. `None` where it is cut off or is none. Names that this program would refuse to write are
 /// left out.

@@ -8,7 +8,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::{http_date, xml};
-use evenkeel_model::ports::MessageText;
+use evenkeel_storage::MessageText;
 
 /// A message as the page tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::classify::{Absent, CallKind};
 use super::messages::{self, MessagePage, RawMessage};
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
-use evenkeel_model::model::{QueueName, limits};
-use evenkeel_model::ports::{
+use evenkeel_model::{QueueName, limits};
+use evenkeel_storage::{
     ErrorClass, Message, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl,
     UpdatedMessage, What,
 };

@@ -11,8 +11,8 @@ use crate::delegation::{DelegationKey, second};
 use crate::identity::TokenCache;
 use crate::keyring::{AccountKey, Signer};
 use crate::settings::{AzureAccount, Credential};
-use evenkeel_model::ports::StoreError;
 use evenkeel_model::settings::{Identity, IssuedSas, SasGrant, SasRows, SasTarget};
+use evenkeel_storage::StoreError;
 
 /// The version by which a signature is checked: that of the client library.
 pub(crate) const VERSION: &str = "2022-11-02";
@@ -265,10 +265,10 @@ mod tests {
 
     use super::*;
     use crate::settings::EndpointOverrides;
-    use evenkeel_model::model::{
+    use evenkeel_model::settings::Identity;
+    use evenkeel_model::{
         AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName,
     };
-    use evenkeel_model::settings::Identity;
 
     fn grant(target: SasTarget, permissions: &str) -> SasGrant {
         SasGrant {

@@ -11,12 +11,12 @@ use url::Url;
 use crate::cloud::Cloud;
 use crate::http::{Authentication, Exchange, Far};
 use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
-use evenkeel_model::model::AccountName;
-use evenkeel_model::model::local::is_local_host;
-use evenkeel_model::ports::Service;
+use evenkeel_model::AccountName;
+use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{
     self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity,
 };
+use evenkeel_storage::Service;
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]

@@ -16,9 +16,9 @@ use super::batch::{self, BatchOutcome};
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::transport::{self, HttpAnswer};
-use crate::check::{self, Objection};
-use evenkeel_model::model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
-use evenkeel_model::ports::{
+use evenkeel_model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
+use evenkeel_storage::check::{self, Objection};
+use evenkeel_storage::{
     Continuation, ErrorClass, IfMatch, Missing, Page, Query, Service, StoreError, TableOperation,
     TablePage, TableStore, What,
 };

@@ -19,7 +19,7 @@ use crate::http::{Authentication, Exchange};
 pub(super) use crate::http::{HttpAnswer, HttpFault};
 use crate::identity::TokenCache;
 use crate::keyring::Keyring;
-use evenkeel_model::ports::{Service, ServiceClocks};
+use evenkeel_storage::{Service, ServiceClocks};
 
 /// Monotonic time, the same for all accounts of the process.
 fn monotonic() -> Duration {

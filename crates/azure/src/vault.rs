@@ -14,9 +14,9 @@ use aws_lc_rs::rand;
 use tokio::sync::OnceCell;
 
 use crate::key_vault::FarKey;
-use evenkeel_model::model::KeyBytes;
-use evenkeel_model::ports::vault::{Vault, VaultError, WrappedKey};
+use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
+use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
 
 /// Key-encryption keys in the memory of this process, some of them once a key vault has unwrapped them.
 pub struct LocalVault {

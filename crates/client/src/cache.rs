@@ -14,12 +14,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_azure::system::SystemClock;
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{Entity, EntityKey, Row, TableName, odata};
-use evenkeel_model::ports::Clock;
+use evenkeel_model::large::Pointer;
 use evenkeel_model::shared;
+use evenkeel_model::{Entity, EntityKey, Row, TableName, odata};
+use evenkeel_storage::Clock;
+use evenkeel_storage::system::SystemClock;
 
 use super::{Client, ClientError, Whole};
 
@@ -217,8 +217,8 @@ impl Client {
     /// [`ClientError::Unknown`] for a table that the catalog does not know.
     ///
     /// ```
-    /// # use evenkeel::client::{CacheLimits, Client, ClientError};
-    /// # use evenkeel::model::TableName;
+    /// # use crate::{CacheLimits, Client, ClientError};
+    /// # use evenkeel_model::TableName;
     /// # fn example(client: Client) -> Result<Client, Box<dyn std::error::Error>> {
     /// let client = client.caching(&TableName::new("Departments")?, CacheLimits { entries: 200, ..CacheLimits::default() })?;
     /// # Ok(client)
@@ -303,7 +303,7 @@ impl Client {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use evenkeel_model::model::{ETag, EdmValue};
+    use evenkeel_model::{ETag, EdmValue};
     use jiff::Timestamp;
     use proptest::prelude::*;
 

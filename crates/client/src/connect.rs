@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_azure::AzureAccount;
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_azure::search::{self, SearchError, SearchService};
 use evenkeel_azure::settings::SettingsError;
-use evenkeel_azure::system::SystemChance;
 use evenkeel_azure::vault::{self, VaultOpenError};
-use evenkeel_azure::{AzureAccount, retry};
 use evenkeel_config::{ConfigErrors, Request};
-use evenkeel_model::model::AccountName;
-use evenkeel_model::ports::{Account, Chance, Stores};
+use evenkeel_layers::retry;
+use evenkeel_model::AccountName;
 use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy, SinkKind, SinkSettings};
+use evenkeel_sinks::search::{self, SearchError, SearchService};
+use evenkeel_storage::system::SystemChance;
+use evenkeel_storage::{Account, Chance, Stores};
 
 use crate::Client;
 

@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 use super::submission::packed;
 use super::{Client, ClientError, Prepared, Whole};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::job::{self, Primary};
-use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{Entity, Row};
+use evenkeel_model::job::{self, Primary};
+use evenkeel_model::large::Pointer;
 use evenkeel_model::patterns::has_copy_at;
-use evenkeel_model::ports::vault::VaultError;
-use evenkeel_model::sealing::{
+use evenkeel_model::{Entity, Row};
+use evenkeel_storage::sealing::{
     DataKey, DataKeyError, DataKeys, SealedPlace, UnsealError, is_sealed, plain_entities,
 };
+use evenkeel_storage::vault::VaultError;
 
 /// Data keys read at once.
 const PARALLEL: usize = 16;
@@ -76,7 +76,7 @@ impl Client {
     /// opened: nothing tells it from the present one.
     ///
     /// ```
-    /// # use evenkeel_client::{Client, ClientError, catalog::TableRef, model::Row};
+    /// # use crate::{Client, ClientError, catalog::TableRef, model::Row};
     /// # async fn example(client: &Client, table: &TableRef, mut rows: Vec<Row>) -> Result<(), ClientError> {
     /// let opened = client.open(table, &mut rows).await?;
     /// assert!(opened.sealed.is_empty(), "no key for {:?}", opened.sealed);
@@ -352,7 +352,7 @@ pub(super) fn failed(home: &Primary, source: EncryptionError) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::model::body;
+    use evenkeel_model::body;
     use serde_json::json;
 
     #[test]

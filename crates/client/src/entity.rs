@@ -6,11 +6,11 @@ use super::encryption::{self, EncryptionError};
 use super::resolve::{self, joined, resolve};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::entity::RESERVED_PREFIX;
-use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{ETag, EdmValue, EntityKey, Row, TableName};
-use evenkeel_model::wide::{self, ReadError};
+use evenkeel_model::entity::RESERVED_PREFIX;
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::Pointer;
+use evenkeel_model::{ETag, EdmValue, EntityKey, Row, TableName};
+use evenkeel_storage::wide::{self, ReadError};
 
 /// Times that an entity may be changed while its values are looked for.
 const ROUNDS: u32 = 5;
@@ -36,8 +36,8 @@ impl Client {
     /// view. Any other is an error: whoever may write the row may write any pointer into it.
     ///
     /// ```
-    /// # use evenkeel::client::{Client, ClientError};
-    /// # use evenkeel::model::{EntityKey, TableName};
+    /// # use crate::{Client, ClientError};
+    /// # use evenkeel_model::{EntityKey, TableName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let survey = client.get(&TableName::new("Surveys")?, &EntityKey::new("2026", "000101")?).await?;
     /// let answers = survey.map_or(0, |row| row.entity.user_properties().count());

@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use evenkeel_model::model::nearest::meant_or_known;
-use evenkeel_model::model::template::RenderError;
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::patterns::lookup::{LookupError, TermError};
-use evenkeel_model::ports::StoreError;
-use evenkeel_model::wide::ReadError;
+use evenkeel_model::template::RenderError;
+use evenkeel_storage::StoreError;
+use evenkeel_storage::wide::ReadError;
 
 use crate::encryption::EncryptionError;
 

@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::{Client, ClientError, OpenedRows};
 use evenkeel_model::catalog::{Archive, ArchiveTarget};
-use evenkeel_model::model::document::{DocumentError, DocumentPath};
-use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
+use evenkeel_model::document::{DocumentError, DocumentPath};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::ports::FilePlace;
+use evenkeel_model::{BlobName, ETag, EntityKey, Row, ViewName};
+use evenkeel_storage::FilePlace;
 
 /// Where an entity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl Client {
     /// [`get`](Client::get) has their contents.
     ///
     /// ```
-    /// # use evenkeel::client::{Client, Whereabouts};
-    /// # use evenkeel::model::{EntityKey, ViewName};
+    /// # use crate::{Client, Whereabouts};
+    /// # use evenkeel_model::{EntityKey, ViewName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let key = EntityKey::new("Sales", "000223")?;
     /// if let Some(found) = client.find(&ViewName::new("former_employees")?, &key).await? {

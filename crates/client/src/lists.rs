@@ -1,9 +1,9 @@
 //! Reading lists: in a row, or in a blob of their own.
 
 use super::ClientError;
-use evenkeel_model::model::{BlobName, ContainerName, Entity, Site};
-use evenkeel_model::ports::Account;
 use evenkeel_model::shared::{BlobList, List};
+use evenkeel_model::{BlobName, ContainerName, Entity, Site};
+use evenkeel_storage::Account;
 
 /// The list in a row.
 pub fn of_row(site: &Site, entity: &Entity) -> Result<List, ClientError> {

@@ -4,8 +4,8 @@ use futures::stream::{FuturesOrdered, StreamExt as _};
 use serde_json::{Map, Value};
 
 use super::{Client, ClientError, Prepared, Sent};
-use evenkeel_model::model::QueueName;
-use evenkeel_model::model::job::{self, Packed, Packer};
+use evenkeel_model::QueueName;
+use evenkeel_model::job::{self, Packed, Packer};
 
 /// Messages on their way at once: enough to hide a round trip, too few to be throttled (Azure: 2,000 messages/s of a queue).
 pub const IN_FLIGHT: usize = 32;
@@ -60,7 +60,7 @@ impl Client {
     /// keeps no other back.
     ///
     /// ```
-    /// # use evenkeel::client::Client;
+    /// # use crate::Client;
     /// # async fn example(client: &Client, keys: &[&str]) {
     /// let jobs = keys.iter().map(|rk| format!(r#"{{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "{rk}"}}"#));
     /// for message in client.submit_many(None, 100, jobs).await {

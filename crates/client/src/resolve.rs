@@ -7,11 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::large::{Pointer, ValueFolder};
-use evenkeel_model::model::{AccountName, ContainerName, EdmValue, Entity, Row, Site};
-use evenkeel_model::ports::{BlobProperties, BlobStore, ErrorClass, StoreError};
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::{Pointer, ValueFolder};
 use evenkeel_model::shared;
+use evenkeel_model::{AccountName, ContainerName, EdmValue, Entity, Row, Site};
+use evenkeel_storage::{BlobProperties, BlobStore, ErrorClass, StoreError};
 
 /// Joins the pieces of a list.
 pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep};
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
-use evenkeel_model::model::{ETag, EntityKey, TableName};
+use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
+use evenkeel_model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
+use evenkeel_model::{ETag, EntityKey, TableName};
 
 /// The waits between two looks.
 const LOOKS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));

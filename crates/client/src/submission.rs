@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
-use evenkeel_model::model::nearest::{listed, meant_or_known};
-use evenkeel_model::model::{
+use evenkeel_model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
+use evenkeel_model::nearest::{listed, meant_or_known};
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{
     AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard,
 };
-use evenkeel_model::ports::Ttl;
-use evenkeel_model::settings::QueueSettings;
+use evenkeel_storage::Ttl;
 
 /// A job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Client {
     /// send it again is safe, as it is for a queue to deliver it twice.
     ///
     /// ```
-    /// # use evenkeel::client::{Client, ClientError};
+    /// # use crate::{Client, ClientError};
     /// # async fn example(client: &Client) -> Result<(), ClientError> {
     /// let sent = client.submit(r#"{"op": "archive", "archive": "former_employees", "pk": "Sales", "rk": "000223"}"#).await?;
     /// println!("{} on {}", sent.message_id, sent.queue);
@@ -335,8 +335,8 @@ fn carrier<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_model::allowed::JobAllowance;
     use evenkeel_model::catalog::{Archive, LogTarget};
-    use evenkeel_model::model::allowed::JobAllowance;
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -365,7 +365,7 @@ mod tests {
         let target = ArchiveTarget::Log(LogTarget {
             account: AccountName::main(),
             container: "logs".parse().unwrap(),
-            path: evenkeel_model::model::log::LogPath::parse("logs/%Y/%m/%d/%H00").unwrap(),
+            path: evenkeel_model::log::LogPath::parse("logs/%Y/%m/%d/%H00").unwrap(),
             time: None,
             spread: 1,
             roll_at: LogTarget::ROLL_AT,

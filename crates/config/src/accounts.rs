@@ -10,8 +10,8 @@ use super::identity;
 use super::request::AccountCheck;
 use super::secret::SecretKeys;
 use super::section::{Reported, Section};
-use evenkeel_model::model::AccountName;
-use evenkeel_model::model::local::is_local_host;
+use evenkeel_model::AccountName;
+use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::connection_string::names_more;
 use evenkeel_model::settings::{
     AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints,

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use evenkeel_model::model::local::is_local_host;
+use evenkeel_model::local::is_local_host;
 
 /// An address over http or https, with nothing beside it that may be a secret. `expected` describes it where it is none.
 pub(super) fn plain(text: &str, expected: &str) -> Result<Url, String> {

@@ -6,14 +6,14 @@ use std::path::{Component, Path, PathBuf};
 use super::section::Section;
 use super::views::{account, refuse_accounts};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
-use evenkeel_model::model::document::{DEFAULT_PATH, DocumentPath};
-use evenkeel_model::model::entity::valid_property_name;
-use evenkeel_model::model::large::OWN_CONTAINERS;
-use evenkeel_model::model::log::LogPath;
-use evenkeel_model::model::names::NameError;
-use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{AccountName, ContainerName, TableName, ViewName};
+use evenkeel_model::document::{DEFAULT_PATH, DocumentPath};
+use evenkeel_model::entity::valid_property_name;
+use evenkeel_model::large::OWN_CONTAINERS;
+use evenkeel_model::log::LogPath;
+use evenkeel_model::names::NameError;
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, ContainerName, TableName, ViewName};
 
 /// Kinds of targets.
 const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];

@@ -13,9 +13,9 @@ use evenkeel_model::catalog::{
     AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, TableRef,
     TargetRef, View,
 };
-use evenkeel_model::model::dated::DatedTables;
-use evenkeel_model::model::{AccountName, TableName};
+use evenkeel_model::dated::DatedTables;
 use evenkeel_model::settings::EncryptionSettings;
+use evenkeel_model::{AccountName, TableName};
 
 /// Tables by name, with the accounts that were named for each, if any.
 #[derive(Default)]

@@ -7,13 +7,13 @@ use super::views::{Named, TableDraft, ViewDraft, ViewTables};
 use evenkeel_model::catalog::{
     Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm,
 };
-use evenkeel_model::model::claim::CLAIMS;
-use evenkeel_model::model::names::MIGRATIONS;
-use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
-use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::claim::CLAIMS;
+use evenkeel_model::names::KEYS;
+use evenkeel_model::names::MIGRATIONS;
+use evenkeel_model::nearest::nearest;
 use evenkeel_model::patterns::lookup::{Unranged, unranged};
-use evenkeel_model::sealing::KEYS;
+use evenkeel_model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
+use evenkeel_model::{TableName, ViewName};
 
 /// Tables that evenkeel keeps its own records in.
 const RESERVED_TABLES: [&str; 4] = [CLAIMS, MIGRATIONS, "EvenkeelAudits", KEYS];

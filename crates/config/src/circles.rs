@@ -10,10 +10,10 @@
 use std::collections::BTreeSet;
 
 use super::views::ViewDraft;
+use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Form, OnConflict, RowForm};
-use evenkeel_model::model::TableName;
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::template::Template;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::template::Template;
 
 /// Checks that no views go round in a circle.
 pub(super) fn check(views: &[ViewDraft<'_>]) {

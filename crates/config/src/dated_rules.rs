@@ -5,9 +5,9 @@ use super::catalog_rules::{is_reserved, keys, same_rows};
 use super::retention::RetentionDraft;
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft};
+use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Catalog, FOOTPRINTS, Retention};
-use evenkeel_model::model::TableName;
-use evenkeel_model::model::dated::DatedTables;
+use evenkeel_model::dated::DatedTables;
 
 /// Checks the views of tables by date against the retentions and among each other.
 pub(super) fn check(views: &[ViewDraft<'_, DatedTables>], retentions: &[RetentionDraft<'_>]) {

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use evenkeel_model::KeyBytes;
 use evenkeel_model::catalog::{Catalog, Form, own_property};
-use evenkeel_model::model::KeyBytes;
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
-use evenkeel_model::model::local::is_local_host;
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
+use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{
     EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText,
 };
+use evenkeel_model::template::Template;
+use evenkeel_model::{TableName, ViewName};
 use secrecy::ExposeSecret as _;
 use url::Url;
 

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 use super::section::Section;
 use super::tree::{Node, Toml};
 use evenkeel_model::catalog::Catalog;
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::event::{EventMapping, EventMappings};
-use evenkeel_model::model::template::{Apart, keys_tell};
-use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::event::{EventMapping, EventMappings};
 use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::template::{Apart, keys_tell};
+use evenkeel_model::{TableName, ViewName};
 
 const JOB: &str = "the job, such as { op = \"sync\", table = \"Employees\", pk = \"{data.department}\", rk = \"{data.number}\" }";
 

@@ -6,8 +6,8 @@ use secrecy::ExposeSecret as _;
 
 use super::secret::SecretKeys;
 use super::section::{Reported, Section};
-use evenkeel_model::model::ViewName;
-use evenkeel_model::model::local::is_loopback;
+use evenkeel_model::ViewName;
+use evenkeel_model::local::is_loopback;
 use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken};
 
 const TOKEN: SecretKeys = SecretKeys {

@@ -1,4 +1,4 @@
-//! Log levels as people write them: `info`, or `info,evenkeel::worker=debug`.
+//! Log levels as people write them: `info`, or `info,evenkeel_worker=debug`.
 //!
 //! The grammar is that of `EnvFilter`, which takes every word that is no level for the name of a module: `inof` would be valid there,
 //! and silence everything else. Here a word is a level or a module that exists.
@@ -33,7 +33,7 @@ const MOST_BYTES: usize = 512;
 /// A text that says no levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no level (error, warn, info, debug, trace, off) and no module with one, such as \"info,evenkeel::worker=trace\": {problem}"
+    "{text:?} is no level (error, warn, info, debug, trace, off) and no module with one, such as \"info,evenkeel_worker=trace\": {problem}"
 )]
 pub struct LevelsError {
     text: String,
@@ -111,7 +111,7 @@ mod tests {
             "WARN",
             "off",
             "info,evenkeel=debug",
-            "info, evenkeel::worker=trace,",
+            "info, evenkeel_worker=trace,",
             "evenkeel",
             "evenkeel_azure=debug",
             "trace,azure_core::policies::transport=trace,hyper_util=trace",
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_too_long_is_refused_whole() {
-        let text = format!("info,{}", "evenkeel::worker=trace,".repeat(30));
+        let text = format!("info,{}", "evenkeel_worker=trace,".repeat(30));
         let error = levels(&text).unwrap_err().to_string();
         assert!(
             error.contains("it has 695 bytes, and may have 512") && error.len() < 300,

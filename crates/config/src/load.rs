@@ -11,8 +11,8 @@ use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
 use super::tree::{Effective, Node, Toml, effective};
 use super::{accounts, catalog, encryption, events, queues, sas, settings, sinks};
+use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
-use evenkeel_model::model::AccountName;
 use evenkeel_model::settings::{HttpSettings, Settings};
 
 /// A configuration without mistakes.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
 use super::tree::{Node, Toml};
+use evenkeel_model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use evenkeel_model::catalog::Catalog;
-use evenkeel_model::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
-use evenkeel_model::model::nearest::{listed, nearest};
-use evenkeel_model::model::{AccountName, QueueName, TableName, job};
+use evenkeel_model::nearest::{listed, nearest};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
+use evenkeel_model::{AccountName, QueueName, TableName, job};
 
 /// Most jobs in flight from one queue: more than that only waits in memory for the store's own limits.
 const MAX_CONCURRENCY: u32 = 10_000;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
 use super::load::Loaded;
-use evenkeel_model::model::prices;
-use evenkeel_model::model::units::{duration_text, size_text};
+use evenkeel_model::prices;
 use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::units::{duration_text, size_text};
 
 /// Mistakes and warnings, for people. Ends without a line break.
 pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {

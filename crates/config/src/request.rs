@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_model::model::AccountName;
+use evenkeel_model::AccountName;
 use evenkeel_model::settings::AzureAuth;
 
 /// Checks whether an account can be opened with its settings, without asking the service. The error holds no secret.

@@ -6,8 +6,8 @@ use super::archives::{SHARED_FOLDER, shared_folder};
 use super::section::Section;
 use super::views::{TableDraft, account};
 use evenkeel_model::catalog::{Retention, TableArchive};
-use evenkeel_model::model::dated::DatedTables;
-use evenkeel_model::model::{AccountName, ContainerName, ViewName};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::{AccountName, ContainerName, ViewName};
 
 /// Longest that tables are kept: ten years.
 const LONGEST: Duration = Duration::from_hours(24 * 3_660);

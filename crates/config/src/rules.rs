@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::section::Section;
 use evenkeel_model::catalog::{Catalog, Rule, TableRef};
-use evenkeel_model::model::condition::TimedCondition;
-use evenkeel_model::model::nearest::{listed, nearest};
-use evenkeel_model::model::sweep::{PER_SECOND, Sweep, SweepAction};
-use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::condition::TimedCondition;
+use evenkeel_model::nearest::{listed, nearest};
+use evenkeel_model::sweep::{PER_SECOND, Sweep, SweepAction};
+use evenkeel_model::{TableName, ViewName};
 
 /// How often a rule is applied where nothing is said.
 const EVERY: Duration = Duration::from_hours(24);

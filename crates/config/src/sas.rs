@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use super::section::Section;
 use super::views::account;
-use evenkeel_model::model::large::{OWN_CONTAINERS, STAGING};
-use evenkeel_model::model::{
-    AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName,
-};
-use evenkeel_model::sealing::KEYS;
+use evenkeel_model::large::{OWN_CONTAINERS, STAGING};
+use evenkeel_model::names::KEYS;
 use evenkeel_model::settings::{QueueSettings, SasGrant, SasRows, SasTarget, sorts_before};
+use evenkeel_model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 
 /// Validity: as a user delegation key, a week at most.
 const VALID: std::ops::RangeInclusive<Duration> =

@@ -11,8 +11,8 @@ use super::gone;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
 pub(super) use evenkeel_model::catalog::Reported;
-use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::units::{duration_text, parse_duration, parse_size, size_text};
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::units::{duration_text, parse_duration, parse_size, size_text};
 
 /// Context shared by all readers: the environment, and the findings.
 pub(super) struct ReaderContext<'a> {

@@ -6,13 +6,13 @@ use super::address;
 use super::secret::SecretKeys;
 use super::section::Section;
 use crate::levels::levels;
-use evenkeel_model::model::CatalogOwner;
-use evenkeel_model::model::limits::LATE_REQUEST;
-use evenkeel_model::model::units::duration_text;
+use evenkeel_model::CatalogOwner;
+use evenkeel_model::limits::LATE_REQUEST;
 use evenkeel_model::settings::{
     Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings,
     PacedAccounts, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
 };
+use evenkeel_model::units::duration_text;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -206,7 +206,7 @@ pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
 
 /// Reads `[log]`.
 pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
-    const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel::worker=debug\"";
+    const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel_worker=debug\"";
     let section = root.section("log")?;
     let level = section.required("level", EXPECTED, |text| {
         levels(text)

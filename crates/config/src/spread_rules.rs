@@ -5,8 +5,8 @@
 
 use super::archives::ArchiveDraft;
 use super::views::{ACCOUNTS, TableDraft, ViewDraft};
+use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Catalog, Form};
-use evenkeel_model::model::TableName;
 
 const ONE: &str = "expected a table in one account";
 

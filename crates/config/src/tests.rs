@@ -8,11 +8,11 @@ use super::*;
 use evenkeel_model::catalog::{
     ArchiveTarget, OnConflict, RangeRows, SqlTable, TableArchive, ViewKind,
 };
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{AccountName, ColumnType, TableName, ViewName};
 use evenkeel_model::settings::{
     AccountKind, AzureAuth, Concurrency, HttpRole, SinkKind, SqlSettings, SqlTls,
 };
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, ColumnType, TableName, ViewName};
 
 mod accidents;
 mod encryption;
@@ -1099,7 +1099,7 @@ fn a_misspelt_log_level_is_a_mistake() {
             "{misspelt:?}: {found:?}"
         );
     }
-    assert!(load_text("[log]\nlevel = \"info,evenkeel::worker=debug\"").is_ok());
+    assert!(load_text("[log]\nlevel = \"info,evenkeel_worker=debug\"").is_ok());
 }
 
 // --- Accounts and secrets
@@ -2138,7 +2138,7 @@ fn large_values_are_read_and_their_mistakes_found() {
         .unwrap()
         .catalog;
     let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
-    let container = evenkeel_model::model::ContainerName::new("former").unwrap();
+    let container = evenkeel_model::ContainerName::new("former").unwrap();
     assert_eq!(
         (filing.view.as_str(), &filing.shelf),
         (

@@ -15,7 +15,7 @@ use super::section::Section;
 use super::source::LayerMap;
 use super::text_file;
 use super::tree::Effective;
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::nearest::nearest;
 
 /// Deepest folder that is looked into.
 const MAX_DEPTH: usize = 4;

@@ -6,9 +6,9 @@ use super::section::{Reported, Section};
 use super::sinks::{self, Sinks};
 use super::views::{Named, ViewTables, account, refuse_accounts, some_accounts};
 use evenkeel_model::catalog::{AccountSet, ReadKind, ViewSection, declared_kinds};
-use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::{AccountName, ViewName};
+use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::SinkKind;
+use evenkeel_model::{AccountName, ViewName};
 
 /// The section of a view, with the names it may refer to.
 pub(super) struct DraftSection<'r, 'a, T> {

@@ -8,11 +8,11 @@ use super::section::{Reported, Section};
 use super::sinks::Sinks;
 use super::view_section::{DraftSection, named};
 use evenkeel_model::catalog::{AccountSet, DeclaredKind, Form, RowForm};
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::dated::DatedTables;
-use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{AccountName, TableName, ViewName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, TableName, ViewName};
 
 /// The key that names several accounts.
 pub(super) const ACCOUNTS: &str = "accounts";

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use evenkeel_model::model::{BlobName, ContainerName, ETag};
-use evenkeel_model::ports::{
-    Blob, BlobCondition, BlobCopy, BlobItem, BlobUpload, BlockId, ErrorClass,
-};
+use evenkeel_model::{BlobName, ContainerName, ETag};
+use evenkeel_storage::{Blob, BlobCondition, BlobCopy, BlobItem, BlobUpload, BlockId, ErrorClass};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, blob, class, container_name};

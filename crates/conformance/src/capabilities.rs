@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_model::model::limits;
+use evenkeel_model::limits;
 
 /// What the author of a backend says of it, where backends may differ. Rules ask for these values and for no backend's name.
 ///
@@ -11,7 +11,7 @@ use evenkeel_model::model::limits;
 /// is made of it.
 ///
 /// ```
-/// # use evenkeel_conformance::Capabilities;
+/// # use crate::Capabilities;
 /// # use std::time::Duration;
 /// const OF_A_DATABASE: Capabilities = Capabilities { sign_of_zero: true, date_comparison: Duration::from_nanos(100), ..Capabilities::azure() };
 /// ```

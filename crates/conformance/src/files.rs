@@ -1,8 +1,8 @@
 //! The rules of shared files.
 
 use bytes::Bytes;
-use evenkeel_model::model::{AccountName, BlobName, ETag};
-use evenkeel_model::ports::{
+use evenkeel_model::{AccountName, BlobName, ETag};
+use evenkeel_storage::{
     BlobCondition, ErrorClass, File, FilePlace, FileStore, StoreError, Subject, What,
 };
 use futures::StreamExt as _;

@@ -9,13 +9,13 @@
 //! The author of a backend says how a world is made, and each rule becomes a test of it:
 //!
 //! ```no_run
-//! use evenkeel_conformance::World;
+//! use crate::World;
 //!
 //! async fn world() -> World {
 //!     unimplemented!("an account of the backend, and a way to let its time pass")
 //! }
 //!
-//! evenkeel_conformance::contract_suite!(crate::world().await);
+//! crate::contract_suite!(crate::world().await);
 //! # fn main() {}
 //! ```
 //!
@@ -37,10 +37,8 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use evenkeel_model::model::{
-    BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName,
-};
-use evenkeel_model::ports::{
+use evenkeel_model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName};
+use evenkeel_storage::{
     Account, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation,
 };
 use futures::future::{BoxFuture, LocalBoxFuture};
@@ -518,8 +516,8 @@ mod tests {
     #[test]
     fn groups_are_named_for_ports_and_their_methods() {
         let (ports, tables) = (
-            include_str!("../../model/src/ports/stores.rs"),
-            include_str!("../../model/src/ports/tables.rs"),
+            include_str!("../../storage/src/stores.rs"),
+            include_str!("../../storage/src/tables.rs"),
         );
         for group in super::rules().iter().map(|rule| rule.group) {
             let is_port = ports.contains(&format!("pub {group}: Arc<dyn"));

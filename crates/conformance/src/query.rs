@@ -1,8 +1,8 @@
 //! The rules of queries.
 
-use evenkeel_model::model::{Comparison, EdmDateTime, EdmValue, Filter, Key, TableName};
-use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrReplace};
-use evenkeel_model::ports::{Continuation, ErrorClass, IfMatch, Query};
+use evenkeel_model::{Comparison, EdmDateTime, EdmValue, Filter, Key, TableName};
+use evenkeel_storage::TableOperation::{Delete, Insert, InsertOrReplace};
+use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Query};
 use uuid::Uuid;
 
 use super::{World, class, entity, key};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_model::model::QueueName;
-use evenkeel_model::ports::{ErrorClass, MessageText, StoreError, Ttl};
+use evenkeel_model::QueueName;
+use evenkeel_storage::{ErrorClass, MessageText, StoreError, Ttl};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

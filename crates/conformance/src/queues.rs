@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evenkeel_model::model::QueueName;
-use evenkeel_model::ports::{ErrorClass, Message, MessageText, Ttl};
+use evenkeel_model::QueueName;
+use evenkeel_storage::{ErrorClass, Message, MessageText, Ttl};
 use futures::future::join_all;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ fn short(world: &World) -> (Duration, Duration) {
     (short, short * 3 / 2)
 }
 
-async fn put(world: &World, queue: &QueueName, text: &str) -> evenkeel_model::ports::SentMessage {
+async fn put(world: &World, queue: &QueueName, text: &str) -> evenkeel_storage::SentMessage {
     world
         .account
         .queues

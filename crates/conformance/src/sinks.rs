@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError};
+use evenkeel_model::{CollectionName, DocumentKey, SinkDocument};
+use evenkeel_storage::{DocumentWrite, ErrorClass, Missing, Sink, StoreError};
 use futures::future::join_all;
 use serde_json::{Value, json};
 

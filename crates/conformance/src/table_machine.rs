@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::model::{ETag, Entity, Key, TableName};
-use evenkeel_model::ports::{ErrorClass, IfMatch, Query, TableOperation};
+use evenkeel_model::{ETag, Entity, Key, TableName};
+use evenkeel_storage::{ErrorClass, IfMatch, Query, TableOperation};
 use proptest::prelude::*;
 
 use super::machine::check;

@@ -1,11 +1,11 @@
 //! The rules of tables and single entities, also of requests to one partition that are under way together: whatever a store makes of them,
 //! each gets its own answer.
 
-use evenkeel_model::model::{EdmDateTime, EdmValue, TableName};
-use evenkeel_model::ports::TableOperation::{
+use evenkeel_model::{EdmDateTime, EdmValue, TableName};
+use evenkeel_storage::TableOperation::{
     Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace,
 };
-use evenkeel_model::ports::{ErrorClass, IfMatch, Query, What};
+use evenkeel_storage::{ErrorClass, IfMatch, Query, What};
 use futures::future::join_all;
 use uuid::Uuid;
 
@@ -281,7 +281,7 @@ pub async fn keys_with_unusual_characters_address_their_own_row(world: &World) {
         let number = i32::try_from(number).unwrap();
         for (address, place) in [(key(text, "r"), 0), (key("p", text), 1)] {
             let written =
-                evenkeel_model::model::Entity::new(address.clone()).with("N", number * 2 + place);
+                evenkeel_model::Entity::new(address.clone()).with("N", number * 2 + place);
             let inserted = world.write(&table, Insert(written.clone())).await;
             assert_eq!(
                 world.refused(&table, Insert(written.clone())).await,
@@ -337,10 +337,7 @@ pub async fn keys_of_the_greatest_length_work(world: &World) {
     for text in ["k".repeat(512), "한".repeat(341), "😀".repeat(256)] {
         let address = key(&text, &text);
         let etag = world
-            .write(
-                &table,
-                Insert(evenkeel_model::model::Entity::new(address.clone())),
-            )
+            .write(&table, Insert(evenkeel_model::Entity::new(address.clone())))
             .await;
         assert_eq!(world.row(&table, &address).await.etag, etag);
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_model::model::{ETag, Key};
-use evenkeel_model::ports::TableOperation::{
+use evenkeel_model::{ETag, Key};
+use evenkeel_storage::TableOperation::{
     Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace,
 };
-use evenkeel_model::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation};
+use evenkeel_storage::{ErrorClass, IfMatch, Query, StoreError, TableOperation};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, at, class, entity, key, table_name};
@@ -17,7 +17,7 @@ fn partition() -> Key {
 
 async fn failure(
     world: &World,
-    table: &evenkeel_model::model::TableName,
+    table: &evenkeel_model::TableName,
     operations: &[TableOperation],
 ) -> StoreError {
     world
@@ -28,7 +28,7 @@ async fn failure(
         .expect_err("the transaction fails")
 }
 
-async fn count(world: &World, table: &evenkeel_model::model::TableName) -> usize {
+async fn count(world: &World, table: &evenkeel_model::TableName) -> usize {
     world.all(table, &Query::default()).await.len()
 }
 

@@ -1,21 +1,79 @@
-//! The values of evenkeel: what a catalog declares, what a job asks for, what a store is asked.
+//! The values of evenkeel: keys, names, ETags, EDM values, entities, filters, conditions, templates, jobs, and the catalog.
 //!
-//! No room of this crate waits, reads a clock or reaches outside the process; [`ports`] describe the outside as traits.
+//! Invariant: nothing here does I/O, reads a clock or draws a random number. Every type is parsed once, at the edge, into a value that
+//! cannot be wrong; the rest of the program never validates again.
 //!
 //! ```text
-//!   model ◀── settings                 values: keys, properties, templates, conditions, jobs
+//!   values ◀── settings                what the configuration says
 //!     ▲─────── catalog ◀── patterns    views and archives; one file per kind derives its items
-//!     ▲           ▲─────── shared      documents that several primaries share
-//!     ▲─────── ports ◀──── wide        tables, queues, blobs, files and sinks; entities over several rows
-//!                    ◀──── sealing     encrypted properties and their keys
+//!                 ▲─────── shared      documents that several primaries share
 //! ```
+//!
+//! It may name libraries of values and formats, and nothing that waits: every other crate of the workspace names this one.
 
+pub mod allowed;
+pub mod audit;
+pub mod backfill;
+pub mod blob_path;
+pub mod body;
+pub mod caret;
+pub mod carry;
 pub mod catalog;
-pub mod model;
+pub mod cause;
+pub mod claim;
+mod column;
+pub mod condition;
+pub mod cursor;
+pub mod dated;
+pub mod datetime;
+pub mod document;
+pub mod drop_table;
+pub mod edm;
+pub mod entity;
+pub mod etag;
+pub mod event;
+pub mod filter;
+pub mod item;
+pub mod job;
+pub mod key;
+mod key_bytes;
+pub mod large;
+pub mod limits;
+pub mod local;
+pub mod log;
+pub mod names;
+pub mod nearest;
+pub mod odata;
 pub mod patterns;
 pub mod planted;
-pub mod ports;
-pub mod sealing;
+pub mod prices;
+pub mod quoted;
+mod rendezvous;
 pub mod settings;
+pub mod settled;
+mod shard;
 pub mod shared;
-pub mod wide;
+pub mod sink;
+mod stamp;
+pub mod sweep;
+pub mod template;
+pub mod units;
+pub mod unprintable;
+
+pub use column::ColumnType;
+pub use datetime::EdmDateTime;
+pub use edm::EdmValue;
+pub use entity::{Entity, Row};
+pub use etag::ETag;
+pub use filter::{Comparison, Filter};
+pub use item::{ItemAddress, Member, Part, Site};
+pub use job::{Job, JobEnvelope};
+pub use key::{EntityKey, Key};
+pub use key_bytes::KeyBytes;
+pub use names::{
+    AccountName, BlobName, CatalogOwner, CollectionName, ContainerName, DocumentKey, QueueName,
+    TableName, ViewName,
+};
+pub use rendezvous::rendezvous;
+pub use shard::shard;
+pub use sink::SinkDocument;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel::model::EntityKey;
+use evenkeel_model::EntityKey;
 
 /// Times of writes still without an end, and the times from write to end.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::content::Brings;
 use super::listed::listed;
-use evenkeel::model::job::{JobRequest, SyncJob};
-use evenkeel::model::{EntityKey, Job, job};
+use evenkeel_model::job::{JobRequest, SyncJob};
+use evenkeel_model::{EntityKey, Job, job};
 
 /// The tables whose primaries a worker may queue a sync of.
 const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];

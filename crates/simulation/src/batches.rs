@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
-use super::company::ARCHIVE;
 use super::content::Brings;
 use super::fault_plan::{Draw, FaultPlan, chance};
 use super::history::VERSION;
-use evenkeel::model::EntityKey;
+use evenkeel_account::company::ARCHIVE;
+use evenkeel_model::EntityKey;
 
 /// The part of a seed that batches are drawn from.
 const PART: u64 = 80;

@@ -12,19 +12,20 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::batches::BatchMessage;
-use super::company::{ARCHIVE, container, queue, table};
 use super::content::Brings;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
 use super::notes::NOTE;
-use super::sim_accounts::{SimulatedAccounts, account_of};
+use super::sim_accounts::SimulatedAccounts;
 use super::stage::Stage;
-use evenkeel::adapters::sim::SimWorld;
-use evenkeel::model::large::{self, STAGING};
-use evenkeel::model::{AccountName, BlobName, Entity, EntityKey, body};
-use evenkeel::ports::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
+use evenkeel_account::SimWorld;
+use evenkeel_account::company::account_of;
+use evenkeel_account::company::{ARCHIVE, container, queue, table};
+use evenkeel_model::large::{self, STAGING};
+use evenkeel_model::{AccountName, BlobName, Entity, EntityKey, body};
+use evenkeel_storage::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";

@@ -11,8 +11,9 @@ use super::client::{
 };
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
-use super::sealed::{self, SSN};
-use evenkeel::model::{Entity, EntityKey, Key};
+use super::sealed;
+use evenkeel_account::company::SSN;
+use evenkeel_model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
 /// The same, with what keys may not have in them.

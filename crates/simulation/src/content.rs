@@ -12,8 +12,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::items::Properties;
 use super::patterns::LARGE_PROPERTIES;
-use super::sealed::{self, SSN};
-use evenkeel::model::{EdmValue, Entity};
+use super::sealed;
+use evenkeel_account::company::SSN;
+use evenkeel_model::{EdmValue, Entity};
 
 /// What an entity says, shared by those who remember it.
 pub(super) type Content = Arc<Properties>;

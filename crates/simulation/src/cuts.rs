@@ -23,8 +23,8 @@ use super::client::{ClientAction, ClientStep, DEPARTMENTS};
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::stage::Stage;
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::ports::Chance;
+use evenkeel_storage::Chance;
+use evenkeel_storage::system::SeededChance;
 
 /// The part of a cut's seed that says what is cut.
 const PART: u64 = 19;

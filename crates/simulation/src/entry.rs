@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::asked::{EntityJob, Expectation, ListedKeys};
 use super::listed::MessageContent;
-use evenkeel::model::EntityKey;
-use evenkeel::ports::Ttl;
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::EntityKey;
+use evenkeel_storage::Ttl;
 
 /// A message, or one of the jobs of a batch.
 #[derive(Debug)]

@@ -6,16 +6,15 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::company::Shape;
 use super::fault::FaultKind;
 use super::hazards::Hazards;
 use super::hosts::HostSpell;
 use super::scenario::Scenario;
 use super::world::World;
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::ports::{Chance, Service};
-use evenkeel::reconcile::DEFAULT_MEMORY;
-use evenkeel::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
+use evenkeel_account::company::Shape;
+use evenkeel_model::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
+use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::{Chance, Service};
 
 /// A clock may be wrong by this much.
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
@@ -230,7 +229,7 @@ impl FaultPlan {
             groups: draw.happens(0.4),
             ..Shape::default()
         };
-        shape.vary(&Draw(&self::chance(seed, 8)));
+        vary(&mut shape, &Draw(&self::chance(seed, 8)));
         let mut rates = rates(&draw);
         delay(&mut rates, &Draw(&self::chance(seed, 10)));
         let clocks = clocks(&draw, workers, storm);
@@ -392,14 +391,13 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
         },
         job_timeout,
         recheck_after: job_timeout + Duration::from_mins(16),
-        give_up_after: Duration::from_hours(6),
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
         poll: PollInterval {
             min: Duration::from_millis(100),
             max: Duration::from_secs(*draw.of(&[1, 5, 20])),
         },
         storage_retry: tried(*draw.of(&[1, 2, 6])),
-        memory: DEFAULT_MEMORY,
+        ..WorkerSettings::default()
     }
 }
 
@@ -455,4 +453,18 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
         clocks.push((draw.moment(storm), draw.below(workers), off()));
     }
     clocks
+}
+
+/// Draws what came later than the rest of a company's shape.
+fn vary(shape: &mut Shape, draw: &Draw<'_>) {
+    let [apart, last_writer, targets, encrypted] =
+        [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));
+    *shape = Shape {
+        apart,
+        near: shape.near && !apart,
+        last_writer,
+        targets: targets && shape.sets,
+        encrypted,
+        ..*shape
+    };
 }

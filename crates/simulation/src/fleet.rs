@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
-use super::company::queue;
 use super::cuts::CutChance;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, JOBS};
@@ -23,19 +22,18 @@ use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
 use super::stage::{Stage, StageClock, WORKERS};
-use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
-use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
-use evenkeel::catalog::Catalog;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, CatalogOwner};
-use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
-use evenkeel::reconcile::{
-    Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work,
-};
-use evenkeel::retention::{Keeper, TurnTime};
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
+use evenkeel_account::company::queue;
+use evenkeel_account::{FaultPolicy, REFUSED};
+use evenkeel_engine::retention::{Keeper, TurnTime};
+use evenkeel_engine::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{AccountName, CatalogOwner};
+use evenkeel_storage::{Account, Chance, Clock, Sink, Stores};
+use evenkeel_worker::{KeyOf, Mode, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
 //! A number that stands for everything that happened in a run: the same seed gives the same one.
 
-use evenkeel::adapters::sim::Execution;
-use evenkeel::model::EntityKey;
-use evenkeel::ports::What;
+use evenkeel_account::Execution;
+use evenkeel_model::EntityKey;
+use evenkeel_storage::What;
 
 /// FNV-1a: quick on short texts, and the same on every machine.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +78,7 @@ impl Hash {
         self.text(
             execution
                 .result
-                .map_or_else(evenkeel::ports::ErrorClass::name, |()| "ok"),
+                .map_or_else(evenkeel_storage::ErrorClass::name, |()| "ok"),
         );
         self.number(execution.changes.len() as u64);
     }

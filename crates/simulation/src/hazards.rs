@@ -10,9 +10,9 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, Outage, OutageKind, chance, seconds};
 use super::oracle::escaped;
 use super::world::World;
-use evenkeel::model::{EntityKey, TableName};
-use evenkeel::ports::{Chance, ErrorClass};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EntityKey, TableName};
+use evenkeel_storage::{Chance, ErrorClass};
 
 /// The longest spell, in seconds.
 const LONGEST: f64 = 10.0 * 60.0;

@@ -12,10 +12,10 @@ use super::content::{self, Content};
 use super::items::{Address, Properties};
 use super::ledger::{Author, LastWrite, Ledger, SentRequest};
 use super::notes;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::job::Stamp;
-use evenkeel::model::large::STAGING;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Key, Row};
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_model::job::Stamp;
+use evenkeel_model::large::STAGING;
+use evenkeel_model::{EdmValue, Entity, EntityKey, Key, Row};
 
 /// The caller that is no worker: the client.
 pub(super) const CLIENT: u32 = 0;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
-use evenkeel::model::claim::CLAIMS;
+use evenkeel_model::claim::CLAIMS;
 
 /// The longest delay of a request or an answer, in seconds.
 const SLOWEST: f64 = 25.0;

@@ -17,9 +17,9 @@ use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::history::is_primary;
 use super::hosts::HostTrouble;
 use super::stage::{GET_MESSAGES, Stage, WORKERS, about};
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel::model::EntityKey;
-use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
+use evenkeel_model::EntityKey;
+use evenkeel_storage::{Chance as _, ErrorClass, Service, What};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;

@@ -8,9 +8,9 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::archives;
-use super::placement::{base, located};
-use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey};
-use evenkeel::ports::Blob;
+use evenkeel_account::company::{base, located};
+use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey};
+use evenkeel_storage::Blob;
 
 /// A row: its table and key.
 pub(super) type Address = (String, EntityKey);

@@ -16,10 +16,10 @@ use super::fault_plan::JOBS;
 use super::history::History;
 use super::listed::{Lists, MessageContent, listed, message_of};
 use super::stage::WORKERS;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::EntityKey;
-use evenkeel::ports::Ttl;
-use evenkeel::reconcile::Outcome;
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_engine::Outcome;
+use evenkeel_model::EntityKey;
+use evenkeel_storage::Ttl;
 
 mod deserved;
 mod since;

@@ -23,8 +23,8 @@
 //!
 //! # What is real
 //!
-//! [`Worker`](evenkeel::worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
-//! [`Engine`](evenkeel::reconcile::Engine) with the protocol and every job; the layers around an account. Not: the
+//! [`Worker`](evenkeel_worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
+//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; the layers around an account. Not: the
 //! store, the clock, chance, and the network.
 //!
 //! # Determinism
@@ -63,7 +63,6 @@ mod asked;
 mod batches;
 mod busy;
 mod client;
-pub mod company;
 mod company_script;
 mod content;
 mod cuts;
@@ -85,7 +84,6 @@ mod mirror;
 mod notes;
 pub mod oracle;
 mod patterns;
-mod placement;
 mod poison_desk;
 mod races;
 mod readers;
@@ -108,7 +106,6 @@ mod world;
 
 pub use cuts::{Cut, NoCut};
 pub use fault::{FaultCounts, FaultKind};
-pub use placement::Placement;
 pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::asked::ListedKeys;
-use evenkeel::model::job::{self, Note};
+use evenkeel_model::job::{self, Note};
 
 /// Between a message and the place of a job.
 const PLACE: char = '#';

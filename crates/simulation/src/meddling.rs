@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use super::client::{EMPLOYEES, SimulatedClient};
-use super::company::table;
 use super::fault::FaultKind;
-use evenkeel::model::{EntityKey, Row};
-use evenkeel::ports::{IfMatch, Query, StoreError, TableOperation};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_account::company::table;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EntityKey, Row};
+use evenkeel_storage::{IfMatch, Query, StoreError, TableOperation};
 
 /// The view with items beside the employees.
 const VIEW: &str = "by_name";

@@ -12,12 +12,12 @@ use super::items::{
     members_of, primary_of, value_owner,
 };
 use super::ledger::poison;
-use super::placement::located;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::{EntityKey, Row, Site};
-use evenkeel::ports::{Blob, FilePlace};
-use evenkeel::reconcile::Recheck;
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_account::company::located;
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_engine::Recheck;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EntityKey, Row, Site};
+use evenkeel_storage::{Blob, FilePlace};
 
 /// A queued recheck: its primary, and the items that it names.
 type QueuedRecheck = (Address, Vec<Item>);

@@ -17,7 +17,7 @@ use super::company_script;
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::items::Properties;
 use super::scenario::Scenario;
-use evenkeel::model::{EdmValue, EntityKey};
+use evenkeel_model::{EdmValue, EntityKey};
 
 /// The property. Each of its values is greater than those merged before.
 pub(super) const NOTE: &str = "Remark";

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::company::Shape;
 use super::items::{
     Address, HeldItem, Item, ItemPlace, Properties, held, listed, member, primary_of, set_part,
 };
-use super::placement::base;
-use evenkeel::model::{EdmValue, EntityKey, Row};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_account::company::Shape;
+use evenkeel_account::company::base;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EdmValue, EntityKey, Row};
 
 /// The rows of every table.
 pub type Tables = BTreeMap<String, Vec<Row>>;

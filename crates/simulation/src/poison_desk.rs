@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::asked::Expectation;
-use super::company::queue;
 use super::fault_plan::JOBS;
 use super::scenario::Scenario;
 use super::stage::Stage;
-use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
-use evenkeel::ports::{Account, Ttl};
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
+use evenkeel_account::company::queue;
+use evenkeel_account::{REFUSED, ROW_REFUSED};
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_storage::{Account, Ttl};
+use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
 /// Requeues exhausted, expired and temporarily refused jobs; in one story discards the first two.
 pub(super) async fn look_after_poison(

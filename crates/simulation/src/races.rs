@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::fault_plan::JOBS;
 use super::ledger::{Expectation, Ledger};
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::ports::Service;
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_storage::Service;
 
 /// A worker begins a job at most so long after its message was deleted by another: the age of the word that it is its own, an answer under
 /// way, and the turn.

@@ -29,7 +29,6 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::company::{ARCHIVE, Shape, table, view_name};
 use super::content;
 use super::cuts::CutChance;
 use super::fault_plan::{Draw, chance, seconds};
@@ -40,10 +39,11 @@ use super::oracle::expected;
 use super::sim_accounts::SimulatedAccounts;
 use super::stage::Stage;
 use super::world::Setting;
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel::client::{Client, Found};
-use evenkeel::model::{ETag, EntityKey};
-use evenkeel::ports::Chance as _;
+use evenkeel_account::company::{ARCHIVE, Shape, table, view_name};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
+use evenkeel_client::{Client, Found};
+use evenkeel_model::{ETag, EntityKey};
+use evenkeel_storage::Chance as _;
 
 /// The part of a seed that readers are drawn from.
 const PART: u64 = 70;

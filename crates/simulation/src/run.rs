@@ -16,7 +16,6 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, SimulatedClient};
-use super::company::{container, queue, table};
 use super::cuts::{Cut, cut_plan, cut_steps};
 use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{FaultPlan, JOBS};
@@ -31,20 +30,21 @@ use super::poison_desk::look_after_poison;
 use super::readers::{self, SimulatedReaders, Sluggish};
 use super::scene::Scenes;
 use super::sealed;
-use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
+use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
 use super::smooth;
 use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
 use super::tally::Together;
 use super::world::{FinalState, Setting, World};
-use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
-use evenkeel::catalog::Catalog;
-use evenkeel::model::job::Primary;
-use evenkeel::model::large::STAGING;
-use evenkeel::model::{AccountName, EntityKey};
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::{Engine, EngineParts, Recheck};
-use evenkeel::sealing::DataKeys;
-use evenkeel::worker::{Mode, Rechecks};
+use evenkeel_account::company::{container, queue, table};
+use evenkeel_account::{FaultPolicy, SimWorld};
+use evenkeel_engine::{Engine, EngineParts, Recheck};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::STAGING;
+use evenkeel_model::{AccountName, EntityKey};
+use evenkeel_storage::TableOperation;
+use evenkeel_storage::sealing::DataKeys;
+use evenkeel_worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will: a batch of 20 jobs, each of which panics whenever it
 /// runs, takes five attempts for each, ten minutes apart.
@@ -263,9 +263,14 @@ impl Play {
             breeze(10),
             Arc::clone(&witness) as _,
         );
-        let other = releases
-            .as_ref()
-            .map(|_| SimWorld::witnessed(sim_accounts::abroad(), clock, breeze(53), witness));
+        let other = releases.as_ref().map(|_| {
+            SimWorld::witnessed(
+                evenkeel_account::company::abroad(),
+                clock,
+                breeze(53),
+                witness,
+            )
+        });
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
@@ -302,7 +307,7 @@ impl Play {
         }
         let tables = |name| {
             accounts
-                .get(&sim_accounts::account_of(name).clone())
+                .get(&evenkeel_account::company::account_of(name).clone())
                 .filter(|_| accounts.len() > 1)
                 .unwrap_or(account)
                 .tables

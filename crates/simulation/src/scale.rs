@@ -8,24 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::observe::{AnswerKind, RequestCounts};
-use evenkeel::adapters::sim::{NoFaults, SimWorld};
-use evenkeel::adapters::stack::{Grouping, decorate_within};
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel_account::{NoFaults, SimWorld};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_layers::observe::{AnswerKind, RequestCounts};
+use evenkeel_layers::stack::{Grouping, decorate_within};
+use evenkeel_model::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel_storage::system::SeededChance;
 
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, ViewName, body, shard};
-use evenkeel::ports::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{
-    DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work,
-};
-use evenkeel::settings::{
-    Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings,
-};
-use evenkeel::worker::{Mode, Rechecks, Worker, WorkerParts};
+use evenkeel_engine::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
+use evenkeel_model::settings::{Concurrency, PaceCeilings, QueueSettings, WorkerSettings};
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, ViewName, body, shard};
+use evenkeel_storage::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
+use evenkeel_worker::{Mode, Rechecks, Worker, WorkerParts};
 use futures::StreamExt as _;
 use futures::future::{join_all, try_join_all};
 use futures::stream::FuturesUnordered;
@@ -35,9 +31,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::arrivals::Arrivals;
-use super::company::{queue, table};
+use evenkeel_account::company::{queue, table};
 
-pub use evenkeel::adapters::sim::{ServiceLimits, ServiceLoad};
+pub use evenkeel_account::{ServiceLimits, ServiceLoad};
 
 const JOBS: &str = "jobs";
 const EMPLOYEES: &str = "Employees";
@@ -571,30 +567,7 @@ fn worker(
     (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
     books: &DoneWork,
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
-    let backoff = |min, base, max| Backoff { min, base, max };
-    let second = Duration::from_secs(1);
-    let settings = WorkerSettings {
-        lease: Duration::from_mins(1),
-        max_dequeue_count: 5,
-        retry_delay: backoff(2 * second, 2 * second, Duration::from_mins(10)),
-        job_timeout: Duration::from_mins(10),
-        recheck_after: Duration::from_mins(26),
-        give_up_after: Duration::from_hours(6),
-        drain: 25 * second,
-        poll: PollInterval {
-            min: Duration::from_millis(100),
-            max: Duration::from_millis(1_500),
-        },
-        storage_retry: RetryPolicy::growing(
-            backoff(
-                Duration::from_millis(50),
-                Duration::from_millis(100),
-                5 * second,
-            ),
-            6,
-        ),
-        memory: DEFAULT_MEMORY,
-    };
+    let settings = WorkerSettings::default();
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(seed));
     let caller = u32::try_from(number).unwrap_or(u32::MAX);

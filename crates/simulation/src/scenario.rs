@@ -7,7 +7,7 @@ use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOY
 use super::company_script::Properties;
 use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, chance, seconds, tried};
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 
 /// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), and the choice of a later story.
 const PARTS: [u64; 3] = [60, 61, 63];

@@ -5,13 +5,13 @@ use std::fmt;
 
 use super::archives::FOLDER;
 use super::history::is_continuation;
-use super::placement::SPREADABLE;
-use super::sim_accounts::account_of;
 use super::stage::WORKERS;
 use super::world::World;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::large::STAGING;
-use evenkeel::ports::Blob;
+use evenkeel_account::company::SPREADABLE;
+use evenkeel_account::company::account_of;
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_model::large::STAGING;
+use evenkeel_storage::Blob;
 
 /// Something that happens to what the second or the third world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,22 +1,21 @@
 //! An encrypted property, in one company of four and three of ten worlds of patterns: what puts bring is stored sealed, opens where its entity is, and lies nowhere in clear.
 
+use evenkeel_account::company::SSN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::job::Primary;
-use evenkeel::model::{EdmValue, KeyBytes};
-use evenkeel::ports::vault::{Vault, VaultError, WrappedKey};
-use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace};
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, KeyBytes};
+use evenkeel_storage::sealing::{DataKeys, PREFIX, SealedPlace};
+use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
 use sha2::{Digest as _, Sha256};
 
 use super::client::EMPLOYEES;
-use super::company::table;
 use super::history::{SOURCE, TARGET, VERSION};
 use super::oracle::Tables;
+use evenkeel_account::company::table;
 
-/// The encrypted property of employees. Only jobs bring it.
-pub(super) const SSN: &str = "Ssn";
 /// In every plain value, and nowhere else.
 const CANARY: &str = "canary";
 /// The name of the key-encryption key.

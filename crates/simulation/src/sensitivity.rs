@@ -13,7 +13,7 @@ use std::thread;
 
 use super::explore::FOUND;
 use super::{RunRequest, World, run};
-use evenkeel::planted::{Bug, MutationGuard, take_consulted};
+use evenkeel_model::planted::{Bug, MutationGuard, take_consulted};
 
 /// Seeds after which a bug counts as not caught.
 const MOST: u64 = 2_000;

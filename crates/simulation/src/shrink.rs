@@ -97,7 +97,7 @@ fn kind(report: &SimulationReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel::planted::{Bug, MutationGuard};
+    use evenkeel_model::planted::{Bug, MutationGuard};
 
     #[test]
     fn what_goes_wrong_where_nothing_failed_is_shrunk_without_faults() {

@@ -1,31 +1,20 @@
 //! The accounts of a run: `main`, and in the world of the releases another one, with its own faults and its own clock.
 //!
 //! No table and no container has the same name in both but evenkeel's own, whose keys tell whose rows they are, and those that views
-//! may spread, which [`placement`](super::placement) tells apart: one mirror, one history and one judge see both.
+//! may spread, which [`Placement`](evenkeel_account::company::Placement) tells apart: one mirror, one history and one judge see both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::oracle::Tables;
-use super::placement::located;
 use super::sealed::SimulatedVault;
 use super::world::Blobs;
-use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
-use evenkeel::model::{AccountName, Row};
-use evenkeel::ports::Account;
+use evenkeel_account::{FaultPolicy, SimWorld};
+use evenkeel_model::{AccountName, Row};
+use evenkeel_storage::Account;
 
-use super::company::{container, table};
-
-/// What lies in the other account, where there is one.
-const ABROAD: [&str; 6] = [
-    "Lists",
-    "Managers",
-    "FormerEmployees",
-    "Departments",
-    "Teams",
-    "skilled",
-];
+use evenkeel_account::company::{abroad, container, located, table};
 
 /// The numbers of the other account's operations begin beyond all others.
 const NUMBERS: u64 = 1 << 40;
@@ -53,21 +42,6 @@ impl FaultPolicies {
             main: Arc::clone(&policy),
             abroad: policy,
         }
-    }
-}
-
-/// The other account's name.
-#[expect(clippy::expect_used, reason = "a constant, which every run uses")]
-pub(super) fn abroad() -> AccountName {
-    AccountName::new("abroad").expect("a name")
-}
-
-/// Where a table lies.
-pub(super) fn account_of(table: &str) -> AccountName {
-    if ABROAD.contains(&table) {
-        abroad()
-    } else {
-        AccountName::main()
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::stage::Books;
 use super::world::FinalState;
-use evenkeel::model::{ItemAddress, Site};
-use evenkeel::reconcile::Recheck;
+use evenkeel_engine::Recheck;
+use evenkeel_model::{ItemAddress, Site};
 
 /// Whether no fault was injected, and each job ended well with its first delivery.
 pub(super) fn ran(books: &Books) -> bool {

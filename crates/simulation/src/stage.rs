@@ -22,11 +22,11 @@ use super::releases::Register;
 use super::run::RunRequest;
 use super::scene::{Scene, SceneCounter};
 use super::tally::Together;
-use evenkeel::adapters::sim::{Execution, ObservedChange, OperationInfo, Witness};
-use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, EntityKey};
-use evenkeel::ports::{Clock, Service, Subject, Ttl, What};
-use evenkeel::reconcile::Outcome;
+use evenkeel_account::{Execution, ObservedChange, OperationInfo, Witness};
+use evenkeel_engine::Outcome;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{AccountName, EntityKey};
+use evenkeel_storage::{Clock, Service, Subject, Ttl, What};
 
 /// The caller that looks after everything when the storm is over.
 pub(super) const OPERATOR: u32 = 1;

@@ -1,8 +1,8 @@
 //! Changes in words, for the story of a run.
 
-use evenkeel::adapters::sim::ObservedChange;
-use evenkeel::model::{Row, body};
-use evenkeel::ports::Blob;
+use evenkeel_account::ObservedChange;
+use evenkeel_model::{Row, body};
+use evenkeel_storage::Blob;
 
 pub(super) fn change(change: &ObservedChange) -> String {
     match change {

@@ -6,7 +6,7 @@ use super::fault::{FaultCounts, FaultKind};
 use super::run::SimulationReport;
 use super::scene::{Scene, Scenes};
 use super::world::World;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
+use evenkeel_account::{Execution, ObservedChange};
 
 /// What was asked of one partition in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

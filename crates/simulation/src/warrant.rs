@@ -24,7 +24,7 @@ use super::content::{Content, difference};
 use super::history::{Event, History, KnownPrimary, SOURCE, TARGET};
 use super::items::Properties;
 use super::ledger::{Author, Ledger};
-use evenkeel::model::Row;
+use evenkeel_model::Row;
 
 impl History {
     /// Whether a worker may delete what was there.

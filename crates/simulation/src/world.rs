@@ -9,17 +9,18 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
 use super::client::{ClientStep, Posting};
+use super::company_script;
 use super::fault_plan::{self, Draw, FaultPlan, FaultScope, chance};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
 use super::sim_accounts::SimulatedAccounts;
 use super::{archives, notes, patterns};
-use super::{company, company_script};
-use evenkeel::adapters::sim::SimWorld;
-use evenkeel::catalog::Catalog;
-use evenkeel::model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
-use evenkeel::ports::{Blob, FilePlace, Service};
+use evenkeel_account::SimWorld;
+use evenkeel_account::company;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
+use evenkeel_storage::{Blob, FilePlace, Service};
 
 /// Which world is simulated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

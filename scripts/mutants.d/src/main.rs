@@ -85,11 +85,11 @@ struct Args {
 
 /// The code under mutation, as prefixes of paths.
 const SUBJECTS: &[&str] = &[
-    "src/reconcile/",
-    "src/worker/decide.rs",
-    "crates/azure/src/retry/",
-    "src/adapters/group/",
-    "src/adapters/embedded/",
+    "crates/engine/src/",
+    "crates/worker/src/decide.rs",
+    "crates/layers/src/retry/",
+    "crates/layers/src/group/",
+    "crates/sqlite/src/",
 ];
 
 fn main() -> Result<ExitCode> {

@@ -78,7 +78,7 @@ const LEFT_OUT: [&str; 3] = ["app", "cli", "ops"];
 const LIBRARY: &str = "src/lib.rs";
 
 /// The adapter that the sweeps need, and the simulation does not, and the file that names it.
-const SWEPT_ALONE: (&str, &str) = ("src/adapters/mod.rs", "embedded");
+const SWEPT_ALONE: (&str, &str) = ("crates/layers/src/mod.rs", "embedded");
 
 /// The crate that every other one knows, where the switch is.
 const MODEL: &str = "crates/model/src/lib.rs";

@@ -17,16 +17,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::company::{ChaosCompany, CompanyChange, EMPLOYEES, FORMER, compare};
 use super::{BudgetedAccount, RuleOutcome};
-use crate::catalog::{Catalog, TableRef};
 use crate::cli::output::printable;
 use crate::cli::progress::Progress;
 use crate::cli::verify::{scan, verify};
 use crate::cli::{Context, Output};
-use crate::model::{AccountName, ItemAddress, QueueName, TableName, body};
-use crate::ops::pages::Counted as _;
-use crate::ports::{Account, Chance, MessageText, Stores, TableOperation, Ttl};
-use crate::telemetry::trail::Billed;
-use crate::worker::{Mode, Rechecks};
+use evenkeel_model::catalog::{Catalog, TableRef};
+use evenkeel_model::{AccountName, ItemAddress, QueueName, TableName, body};
+use evenkeel_ops::pages::Counted as _;
+use evenkeel_storage::{Account, Chance, MessageText, Stores, TableOperation, Ttl};
+use evenkeel_telemetry::trail::Billed;
+use evenkeel_worker::{Mode, Rechecks};
 
 /// Configuration of the workers, the account apart.
 pub const CHAOS_CONFIGURATION: &str = include_str!("chaos.toml");
@@ -404,15 +404,14 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::adapters::sim::{NoFaults, SimWorld};
-    use crate::adapters::system::{SeededChance, SystemClock};
     use crate::cli::Format;
-    use crate::cli::context::tests::settings;
     use crate::cli::output::tests::Paper;
-    use crate::config::{self, Folder, Request};
-    use crate::migrations::{Consent, Migrator};
-    use crate::ports::{Clock, Service};
-    use crate::settings::Settings;
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_config::{Folder, Request};
+    use evenkeel_model::settings::Settings;
+    use evenkeel_rollout::migrations::{Consent, Migrator};
+    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::{Clock, Service};
 
     /// Workers that take no message.
     struct Idle {
@@ -430,7 +429,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), CHAOS_CONFIGURATION).unwrap();
             let named = Folder::Named(folder.path().to_owned());
-            let loaded = config::load(&Request {
+            let loaded = evenkeel_config::load(&Request {
                 folder: named,
                 ..Request::default()
             })
@@ -448,7 +447,7 @@ mod tests {
             let clock = Arc::new(SystemClock::new());
             let (stores, stop) = (self.stores.clone(), CancellationToken::new());
             let context = Context {
-                settings: Arc::new(settings(Vec::new())),
+                settings: Arc::default(),
                 catalog: Arc::clone(&self.catalog),
                 stores,
                 clock,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::model::key::KeyError;
-use crate::model::{Entity, EntityKey, odata};
-use crate::ports::Chance;
+use evenkeel_model::key::KeyError;
+use evenkeel_model::{Entity, EntityKey, odata};
+use evenkeel_storage::Chance;
 
 /// The table of the primaries.
 pub(super) const EMPLOYEES: &str = "Employees";
@@ -271,7 +271,7 @@ pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::system::SeededChance;
+    use evenkeel_storage::system::SeededChance;
 
     #[test]
     fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write()

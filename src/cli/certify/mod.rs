@@ -26,12 +26,12 @@ use super::consent::{consents, somebody_to_ask};
 use super::output::printable;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::model::units::{duration_text, parse_duration};
-use crate::model::{AccountName, ContainerName, QueueName, TableName};
-use crate::ops::board::grouped;
-use crate::ops::pages::{Counted as _, Measure as _};
-use crate::ports::{Account, Service};
-use crate::telemetry::trail::Billed;
+use evenkeel_model::units::{duration_text, parse_duration};
+use evenkeel_model::{AccountName, ContainerName, QueueName, TableName};
+use evenkeel_ops::board::grouped;
+use evenkeel_ops::pages::{Counted as _, Measure as _};
+use evenkeel_storage::{Account, Service};
+use evenkeel_telemetry::trail::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, Weather};
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::model::EntityKey;
-use crate::model::key::KeyError;
+use evenkeel_model::EntityKey;
+use evenkeel_model::key::KeyError;
 
 /// A member of Contoso's staff.
 #[derive(Debug, Clone)]

@@ -8,15 +8,15 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::catalog::{Catalog, TableRef};
-use crate::model::{
+use evenkeel_engine::Engine;
+use evenkeel_model::catalog::{Catalog, TableRef};
+use evenkeel_model::{
     AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, Row, TableName, body, large,
 };
-use crate::ports::{
+use evenkeel_storage::wide;
+use evenkeel_storage::{
     Account, BlobUpload, Clock, Stores, TableOperation, Ttl, all_blobs, all_tables,
 };
-use crate::reconcile::Engine;
-use crate::wide;
 
 /// How often the queue is asked whether everything is done.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use crate::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
-use crate::model::{AccountName, QueueName, TableName};
-use crate::ops::board::{SilentWorker, lasting};
-use crate::ops::pages::{Counted as _, Measure as _};
-use crate::ports::{AccountFacts, ErrorClass, Missing, Service, StoreError};
-use crate::settings::{MigrateSettings, QueueSettings};
-use crate::telemetry::latency::Latencies;
+use evenkeel_model::settings::{MigrateSettings, QueueSettings};
+use evenkeel_model::{AccountName, QueueName, TableName};
+use evenkeel_ops::board::{SilentWorker, lasting};
+use evenkeel_ops::pages::{Counted as _, Measure as _};
+use evenkeel_rollout::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
+use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
+use evenkeel_telemetry::latency::Latencies;
 
 /// The service refuses requests signed more than 15 minutes off; half of that is left for drift.
 const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
@@ -478,8 +478,8 @@ pub(super) fn scratch<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{Subject, What};
-    use crate::telemetry::latency::LatencyCounts;
+    use evenkeel_storage::{Subject, What};
+    use evenkeel_telemetry::latency::LatencyCounts;
 
     fn severities(findings: &[Diagnosis]) -> Vec<Severity> {
         findings.iter().map(|finding| finding.severity).collect()

@@ -15,13 +15,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Context, DirectAccess, Exit, Format, Output, Tone, help};
-use crate::migrations::Migrator;
-use crate::model::AccountName;
-use crate::ops::board::SilentWorker;
-use crate::ops::pages::Counted as _;
-use crate::ports::AccountFacts;
-use crate::settings::QueueSettings;
 use diagnosis::{Diagnosis, Severity};
+use evenkeel_model::AccountName;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_ops::board::SilentWorker;
+use evenkeel_ops::pages::Counted as _;
+use evenkeel_rollout::migrations::Migrator;
+use evenkeel_storage::AccountFacts;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

@@ -6,12 +6,12 @@ use jiff::SignedDuration;
 
 use super::super::{Context, DirectAccess};
 use super::diagnosis::{self, Diagnosis};
-use crate::migrations::{Migrator, Needs};
-use crate::model::limits::QUEUE_BATCH;
-use crate::model::{AccountName, BlobName, EntityKey, QueueName, TableName, cause};
-use crate::ports::{Account, ErrorClass, StoreError, all_tables};
-use crate::settings::QueueSettings;
-use crate::telemetry::latency::LatencyCounts;
+use evenkeel_model::limits::QUEUE_BATCH;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{AccountName, BlobName, EntityKey, QueueName, TableName, cause};
+use evenkeel_rollout::migrations::{Migrator, Needs};
+use evenkeel_storage::{Account, ErrorClass, StoreError, all_tables};
+use evenkeel_telemetry::latency::LatencyCounts;
 
 /// Point reads that a latency is told by, at least.
 const READS: u64 = 20;

@@ -7,8 +7,10 @@ use uuid::Uuid;
 
 use super::super::DirectAccess;
 use super::diagnosis::{self, Diagnosis};
-use crate::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, TableName};
-use crate::ports::{
+use evenkeel_model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, TableName,
+};
+use evenkeel_storage::{
     Account, BlobUpload, ErrorClass, IfMatch, MessageText, StoreError, TableOperation, Ttl,
 };
 

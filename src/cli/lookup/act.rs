@@ -8,9 +8,9 @@ use crate::cli::exit::misused;
 use crate::cli::output::counted;
 use crate::cli::row::tell_sealed;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
-use crate::client::{Client, ClientError, Lookup, LookupResult};
-use crate::model::ViewName;
-use crate::patterns::lookup::QueryClass;
+use evenkeel_client::{Client, ClientError, Lookup, LookupResult};
+use evenkeel_model::ViewName;
+use evenkeel_model::patterns::lookup::QueryClass;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
 pub async fn lookup(

@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::cli::help;
-use crate::client::JoinSpec;
-use crate::model::TableName;
-use crate::model::condition::Condition;
+use evenkeel_client::JoinSpec;
+use evenkeel_model::TableName;
+use evenkeel_model::condition::Condition;
 
 /// Arguments of `lookup`.
 #[derive(Debug, Args)]

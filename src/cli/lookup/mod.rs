@@ -1,5 +1,5 @@
 //! `evenkeel lookup`: finds copies by the values that their keys are made of, as any application does through the
-//! [client](crate::client).
+//! [client](evenkeel_client).
 
 mod act;
 mod args;

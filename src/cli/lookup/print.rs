@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::cli::output::printable;
 use crate::cli::row::RowJson;
-use crate::client::LookupResult;
-use crate::model::entity::RESERVED_PREFIX;
-use crate::model::{EdmValue, Row};
+use evenkeel_client::LookupResult;
+use evenkeel_model::entity::RESERVED_PREFIX;
+use evenkeel_model::{EdmValue, Row};
 
 /// Longest value shown in a column, in characters.
 const WIDTH: usize = 48;

@@ -10,10 +10,10 @@ use super::show;
 use crate::cli::consent::{consents, somebody_to_ask};
 use crate::cli::output::{counted, printable};
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
-use crate::model::QueueName;
-use crate::ops::in_step::in_step_now;
-use crate::ports::StoreError;
-use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
+use evenkeel_model::QueueName;
+use evenkeel_ops::in_step::in_step_now;
+use evenkeel_storage::StoreError;
+use evenkeel_worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
 
 /// Lists, shows, requeues or discards poisoned messages.
 pub async fn poison(

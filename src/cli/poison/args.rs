@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 
 use crate::cli::help;
-use crate::model::QueueName;
-use crate::worker::poison::PoisonCriteria;
+use evenkeel_model::QueueName;
+use evenkeel_worker::poison::PoisonCriteria;
 
 /// Arguments of `poison`.
 #[derive(Debug, Args)]

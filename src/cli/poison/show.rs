@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::cli::output::{printable, printable_lines};
-use crate::model::limits;
-use crate::worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, cause_id};
+use evenkeel_model::limits;
+use evenkeel_worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, cause_id};
 
 /// The entry of one message in a list, for machines: everything but the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use askama::Template;
 
-use crate::ops::board::{TARGET, grouped};
-use crate::ops::pages::ceiling;
+use evenkeel_ops::board::{TARGET, grouped};
+use evenkeel_ops::pages::ceiling;
 
 const TITLE: &str = "Entities per second of the hottest partition";
 /// The plot within the picture, in its units.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::template::Template;
-use crate::model::{Entity, EntityKey, Key};
-use crate::ports::TableOperation;
+use evenkeel_model::template::Template;
+use evenkeel_model::{Entity, EntityKey, Key};
+use evenkeel_storage::TableOperation;
 
 use super::super::UsageError;
 

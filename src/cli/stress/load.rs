@@ -9,9 +9,9 @@ use futures::stream::{StreamExt as _, iter};
 use tokio::task::JoinSet;
 
 use super::layout::StressLayout;
-use crate::model::TableName;
-use crate::ports::{Clock, ErrorClass, StoreError, TableOperation, TableStore};
-use crate::telemetry::latency::{Latencies, LatencyCounts};
+use evenkeel_model::TableName;
+use evenkeel_storage::{Clock, ErrorClass, StoreError, TableOperation, TableStore};
+use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 
 /// How long a sender pauses after a request that was refused for being one too many, where the service names no time.
 const PAUSE: Duration = Duration::from_millis(100);

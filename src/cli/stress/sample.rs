@@ -8,9 +8,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::super::{Context, UsageError};
 use super::StressArgs;
-use crate::catalog::TableRef;
-use crate::model::{EdmValue, Entity, EntityKey, odata};
-use crate::ports::{Page, Query};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::{EdmValue, Entity, EntityKey, odata};
+use evenkeel_storage::{Page, Query};
 
 /// Most bytes of a sample.
 const BYTES: usize = 64 << 20;

@@ -9,14 +9,14 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, ServiceLimits, SimWorld};
-use crate::adapters::system::{SeededChance, SystemClock};
-use crate::cli::context::tests::settings;
 use crate::cli::output::tests::Paper;
 use crate::cli::{Cli, Command};
-use crate::migrations::tests::catalog;
-use crate::ops::board::tests::NoStorage;
-use crate::ports::{Stores, all_tables};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, ServiceLimits, SimWorld};
+use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
+use evenkeel_rollout::migrations::testing::catalog;
+use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::{Stores, all_tables};
+use evenkeel_telemetry::trail::Billed;
 
 /// At one of the requests the user has seen enough.
 #[derive(Default)]
@@ -35,6 +35,29 @@ impl FaultPolicy for Impatient {
     }
 }
 
+struct NoStorage;
+
+impl StorageMeter for NoStorage {
+    fn accounts(&self) -> Vec<AccountName> {
+        Vec::new()
+    }
+    fn tallies(&self) -> Vec<ServiceTally> {
+        Vec::new()
+    }
+    fn busiest(&self) -> Vec<PartitionLoad> {
+        Vec::new()
+    }
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
+    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+        Vec::new()
+    }
+    fn billed(&self) -> Billed {
+        Billed::default()
+    }
+}
+
 /// How the command ended, its output as JSON where there is any, and the tables that are left.
 async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
     let user = Arc::new(Impatient {
@@ -49,7 +72,7 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
     world.limit(ServiceLimits::AZURE, Arc::new(SeededChance::new(1)));
     let stores = Stores::new([(AccountName::main(), world.account())].into());
     let context = Context {
-        settings: Arc::new(settings(Vec::new())),
+        settings: Arc::default(),
         catalog: catalog(&[("name", "{RowKey}")]),
         stores: stores.clone(),
         clock: Arc::new(SystemClock::new()),

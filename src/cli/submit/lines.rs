@@ -6,7 +6,7 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_buf,
 };
 
-use crate::model::limits;
+use evenkeel_model::limits;
 
 /// Longer than any message that could be sent, in bytes: a longer line is not kept in memory.
 const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;

@@ -7,21 +7,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use crate::adapters::system::{SeededChance, SystemClock};
-use crate::catalog::{Catalog, DatedRef, Source};
 use crate::cli::audit::{AuditArgs, audit};
 use crate::cli::backfill::{BackfillArgs, backfill};
-use crate::cli::context::tests::settings;
 use crate::cli::output::tests::Paper;
 use crate::cli::{Context, Exit, Format, Output, Showing};
-use crate::migrations::tests::{catalog, migrator, up, world};
-use crate::model::dated::DatedTables;
-use crate::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, ViewName};
-use crate::ports::{Stores, TableOperation};
-use crate::reconcile::{Engine, EngineParts};
-use crate::rollout::RecordHold;
-use crate::settings::QueueSettings;
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel_engine::{Engine, EngineParts};
+use evenkeel_model::catalog::{Catalog, DatedRef, Source};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::settings::{QueueSettings, Settings};
+use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, ViewName};
+use evenkeel_rollout::RecordHold;
+use evenkeel_rollout::migrations::testing::{catalog, migrator, up, world};
+use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::{Stores, TableOperation};
 
 /// Primaries in the table.
 const PRIMARIES: u64 = 400;
@@ -102,7 +101,10 @@ impl Stage {
         let stores = Stores::new([(AccountName::main(), world.account())].into());
         let clock = Arc::new(SystemClock::new());
         let context = Context {
-            settings: Arc::new(settings(vec![queue])),
+            settings: Arc::new(Settings {
+                queues: vec![queue],
+                ..Settings::default()
+            }),
             catalog,
             stores,
             clock,

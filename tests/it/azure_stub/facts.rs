@@ -1,11 +1,11 @@
 //! What an account tells of itself.
 
-use evenkeel::ports::AccountFacts;
+use evenkeel_storage::AccountFacts;
 
 use super::*;
 
 async fn told(stub: &Stub) -> Option<AccountFacts> {
-    azure::account_facts(
+    evenkeel_azure::account_facts(
         &Ports::same(stub.port()).settings(),
         jiff::Timestamp::UNIX_EPOCH,
     )

@@ -21,11 +21,11 @@ use std::time::Duration;
 use crate::support::azurite::{self, Ports};
 use crate::support::stub::{Reply, Request, Stub};
 use bytes::Bytes;
-use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
-use evenkeel::model::{
+use evenkeel_azure::{AzureAccount, EndpointOverrides, Timeouts};
+use evenkeel_model::{
     AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName,
 };
-use evenkeel::ports::{
+use evenkeel_storage::{
     Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, ErrorClass, IfMatch,
     MessageText, Missing, Query, StoreError, TableOperation, Ttl,
 };

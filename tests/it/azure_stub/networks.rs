@@ -7,7 +7,7 @@ fn hasty(stub: &Stub) -> Account {
         connect: Duration::from_secs(5),
         request: Duration::from_millis(100),
     };
-    azure::connect(&Ports::same(stub.port()).settings().with_timeouts(timeouts)).unwrap()
+    evenkeel_azure::connect(&Ports::same(stub.port()).settings().with_timeouts(timeouts)).unwrap()
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn an_unknown_host_means_nothing_was_sent() {
         &overrides,
     )
     .unwrap();
-    let account = azure::connect(&account).unwrap();
+    let account = evenkeel_azure::connect(&account).unwrap();
     assert_eq!(
         account
             .tables
@@ -192,7 +192,7 @@ async fn an_account_of_the_public_cloud_needs_no_more_than_a_name_and_a_key() {
     )
     .unwrap();
     assert!(
-        azure::connect(&account).is_ok(),
+        evenkeel_azure::connect(&account).is_ok(),
         "the certificates of this machine are found"
     );
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::catalog::{Catalog, Retention};
-use evenkeel::model::dated::DatedTables;
-use evenkeel::model::{CatalogOwner, ViewName};
-use evenkeel::ports::{Clock as _, Stores};
-use evenkeel::retention::{Keeper, TurnTime};
+use evenkeel_engine::retention::{Keeper, TurnTime};
+use evenkeel_model::catalog::{Catalog, Retention};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::{CatalogOwner, ViewName};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock as _, Stores};
 
 use super::*;
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use evenkeel::adapters::azure::Keyring;
-use evenkeel::settings::{AzureAuth, ConfiguredSecret, Endpoints, SecretFile};
+use evenkeel_azure::keyring::Keyring;
+use evenkeel_model::settings::{AzureAuth, ConfiguredSecret, Endpoints, SecretFile};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -85,7 +85,7 @@ impl Rotated {
         let azure = AzureAccount::of(AccountName::main(), &auth(&stub, secret)).unwrap();
         assert!(ring.set(azure.keyring().unwrap()).is_ok());
         Self {
-            account: azure::connect(&azure).unwrap(),
+            account: evenkeel_azure::connect(&azure).unwrap(),
             stub,
             _folder: folder,
         }
@@ -264,7 +264,7 @@ async fn a_connection_string_of_another_account_is_not_taken_over() {
         &AzureAuth::ConnectionString(in_file(&folder, &text("contoso"))),
     )
     .unwrap();
-    let account = azure::connect(&azure).unwrap();
+    let account = evenkeel_azure::connect(&azure).unwrap();
     fs::write(folder.path().join("secret"), text("fabrikam")).unwrap();
     azure.keyring().unwrap().read_again().await;
     find(&account).await.unwrap();

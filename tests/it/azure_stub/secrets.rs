@@ -69,7 +69,7 @@ fn signed(port: u16) -> Account {
     let sas = SecretString::from(format!("?sv=2022-11-02&ss=tqb&sp=rw&sig={SIGNATURE}%2B"));
     let account = AzureAccount::with_sas(AccountName::main(), "account", &sas, &overrides).unwrap();
     assert!(!format!("{account:?}").contains(SIGNATURE));
-    azure::connect(&account).unwrap()
+    evenkeel_azure::connect(&account).unwrap()
 }
 
 #[tokio::test]

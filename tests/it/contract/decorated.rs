@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::embedded::{EmbeddedStore, Options};
-use evenkeel::adapters::sim::SimWorld;
-use evenkeel::adapters::stack::{Grouping, decorate};
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::model::AccountName;
-use evenkeel::ports::{Account, Chance, Clock};
-use evenkeel::settings::{Backoff, RetryPolicy};
+use evenkeel_account::SimWorld;
+use evenkeel_layers::stack::{Grouping, decorate};
+use evenkeel_model::AccountName;
+use evenkeel_model::settings::{Backoff, RetryPolicy};
+use evenkeel_sqlite::{EmbeddedStore, Options};
+use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::{Account, Chance, Clock};
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 

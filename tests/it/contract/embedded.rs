@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::embedded::{EmbeddedStore, Options};
-use evenkeel::model::AccountName;
-use evenkeel::ports::{Chance, Clock};
+use evenkeel_model::AccountName;
+use evenkeel_sqlite::{EmbeddedStore, Options};
+use evenkeel_storage::{Chance, Clock};
 use jiff::Timestamp;
 
 use evenkeel_conformance::World;

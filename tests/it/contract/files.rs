@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::sim::{NoFaults, SimWorld};
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::AccountName;
+use evenkeel_account::{NoFaults, SimWorld};
+use evenkeel_azure::files::SharedFiles;
 use evenkeel_conformance::files::Shared;
+use evenkeel_model::AccountName;
+use evenkeel_storage::system::SystemClock;
 
 fn on_a_disk() -> Shared {
     let folder = tempfile::tempdir().unwrap();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::sim::{NoFaults, SimWorld};
-use evenkeel::model::AccountName;
-use evenkeel::ports::Clock;
+use evenkeel_account::{NoFaults, SimWorld};
 use evenkeel_conformance::World;
+use evenkeel_model::AccountName;
+use evenkeel_storage::Clock;
 use jiff::Timestamp;
 
 /// A clock that only moves when told to.

@@ -12,14 +12,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::adapters::search;
-use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
-use evenkeel::adapters::sql;
-use evenkeel::adapters::stack::{DecoratedSink, decorate_sink};
-use evenkeel::adapters::system::{SeededChance, SystemClock};
-use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
-use evenkeel::settings::{Backoff, ConfiguredSecret, RetryPolicy, SinkAuth, SqlSettings};
+use evenkeel_account::{FaultPolicy, NoFaults, SimWorld};
+use evenkeel_layers::stack::{DecoratedSink, decorate_sink};
+use evenkeel_model::settings::{Backoff, ConfiguredSecret, RetryPolicy, SinkAuth, SqlSettings};
+use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
+use evenkeel_sinks::search;
+use evenkeel_sinks::sql;
+use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
 use futures::future::{Either, join_all, select};
 use secrecy::SecretString;
 use serde_json::json;
@@ -257,7 +257,7 @@ async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
-    let doubt = |error: evenkeel::ports::StoreError| {
+    let doubt = |error: evenkeel_storage::StoreError| {
         assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
         assert!(error.message.contains("gateway"), "{error}");
     };
@@ -573,12 +573,12 @@ fn receiver_by(
 
 fn receiver_at(port: u16, secret: ConfiguredSecret, timeout: Duration) -> Arc<dyn Sink> {
     let url = format!("http://127.0.0.1:{port}/hook").parse().unwrap();
-    let settings = evenkeel::settings::WebhookSettings {
+    let settings = evenkeel_model::settings::WebhookSettings {
         url,
         secret,
         timeout,
     };
-    evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
+    evenkeel_sinks::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
 }
 
 #[tokio::test]
@@ -765,7 +765,7 @@ async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens
         .unwrap_err();
     assert_eq!(
         withheld.withheld,
-        Some(evenkeel::ports::Withheld::CircuitOpen),
+        Some(evenkeel_storage::Withheld::CircuitOpen),
         "{withheld}"
     );
 }
@@ -884,7 +884,7 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     const NEXT: &str = "whsec_bmV4dG5leHRuZXh0bmV4dG5leHRuZXh0";
     let stub = Stub::start(|_| Reply::status(204).into());
     let folder = tempfile::tempdir().unwrap();
-    let read: evenkeel::settings::ReadSecret = |path| {
+    let read: evenkeel_model::settings::ReadSecret = |path| {
         std::fs::read_to_string(path)
             .map(SecretString::from)
             .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))
@@ -892,7 +892,7 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     let path = folder.path().join("secret");
     let replace = |text: &str| std::fs::write(&path, text).unwrap();
     replace(WEBHOOK_KEY);
-    let file = Some(evenkeel::settings::SecretFile {
+    let file = Some(evenkeel_model::settings::SecretFile {
         path: path.clone(),
         read,
     });

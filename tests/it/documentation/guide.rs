@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel::cli::demo::{GUIDE_EXAMPLES, GuideExample};
-use evenkeel::config::{self, Folder, Request};
+use evenkeel_config::{Folder, Request};
 use serde::Deserialize;
 
 use crate::documentation::anchor;
@@ -248,7 +248,8 @@ fn the_catalog_of_every_example_is_valid_and_warns_of_nothing() {
             folder: Folder::Named(folder.path().to_owned()),
             ..Request::default()
         };
-        let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        let loaded =
+            evenkeel_config::load(&request).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
         assert!(warnings.is_empty(), "{name}: {warnings:?}");
     }

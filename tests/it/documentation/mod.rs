@@ -10,12 +10,12 @@
 mod guide;
 mod security;
 
-use evenkeel::config::{self, Folder, Request};
-use evenkeel::model::condition::TimedCondition;
-use evenkeel::model::job::JobRequest;
-use evenkeel::model::template::{Escaping, Template};
-use evenkeel::model::{EdmDateTime, EdmValue, job};
-use evenkeel::telemetry::names::METRICS;
+use evenkeel_config::{Folder, Request};
+use evenkeel_model::condition::TimedCondition;
+use evenkeel_model::job::JobRequest;
+use evenkeel_model::template::{Escaping, Template};
+use evenkeel_model::{EdmDateTime, EdmValue, job};
+use evenkeel_telemetry::names::METRICS;
 
 /// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
@@ -207,7 +207,8 @@ fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
             folder: Folder::Named(folder.path().to_owned()),
             ..Request::default()
         };
-        let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{path}: {errors}"));
+        let loaded =
+            evenkeel_config::load(&request).unwrap_or_else(|errors| panic!("{path}: {errors}"));
         assert_eq!(loaded.warnings.len(), 0, "{path}");
         assert_eq!(
             (loaded.catalog.views.len(), loaded.catalog.archives.len()),
@@ -416,7 +417,7 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_storage_is_valid() {
                 environment,
                 ..Request::default()
             };
-            let loaded = config::load(&request)
+            let loaded = evenkeel_config::load(&request)
                 .unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
             let meeting = loaded
                 .warnings

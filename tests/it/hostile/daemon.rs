@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{AccountName, QueueName, body};
-use evenkeel::ports::{Account, Ttl};
+use evenkeel_model::{AccountName, QueueName, body};
+use evenkeel_sqlite::EmbeddedStore;
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Account, Ttl};
 use tempfile::TempDir;
 
 use crate::hostile::poison::message;

@@ -1,6 +1,6 @@
 //! Documents of a search service: a message or a footprint names any index and any key.
 
-use evenkeel::model::{CollectionName, sink};
+use evenkeel_model::{CollectionName, sink};
 use serde_json::json;
 
 use crate::hostile::stage::{Stage, staff};

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::hostile::stage::{Stage, key, staff, table};
-use evenkeel::model::job::Primary;
+use evenkeel_model::job::Primary;
 
 /// Paths that are none of Ann's, as a folder and a name below it.
 fn paths(stage: &Stage) -> Vec<(String, String)> {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use evenkeel::model::claim;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{Entity, QueueName, body};
-use evenkeel::ports::{TableOperation, Ttl};
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{PoisonFilter, PoisonQueue};
+use evenkeel_model::claim;
+use evenkeel_model::job::Primary;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{Entity, QueueName, body};
+use evenkeel_storage::{TableOperation, Ttl};
+use evenkeel_worker::poison::{PoisonFilter, PoisonQueue};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn sites() -> impl Strategy<Value = (Value, Value)> {
             json!(["document", index, key]),
         )
     };
-    let bobs = evenkeel::model::sink::key(&staff("8"));
+    let bobs = evenkeel_model::sink::key(&staff("8"));
     let file = |dir: &str, name: &str| {
         (
             json!({"dir": dir, "file": name}),
@@ -385,7 +385,7 @@ impl Stage {
             Forgery::Poison { fields, discard } => self.operate(fields, *discard).await,
             Forgery::Claims { members } => {
                 let at = claim::place(
-                    &evenkeel::model::ViewName::new("floor").unwrap(),
+                    &evenkeel_model::ViewName::new("floor").unwrap(),
                     &table("Rooms"),
                     &key("Sales", "x").pk,
                 );

@@ -75,16 +75,16 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
 }
 
 /// An absent primary whose keys are other texts of Bob's membership.
-fn crossed() -> evenkeel::model::job::Primary {
-    evenkeel::model::job::Primary {
+fn crossed() -> evenkeel_model::job::Primary {
+    evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Staff"),
         key: crate::hostile::stage::key("8", "Bob"),
     }
 }
 
 /// A primary of another source, under Bob's key.
-fn foreign() -> evenkeel::model::job::Primary {
-    evenkeel::model::job::Primary {
+fn foreign() -> evenkeel_model::job::Primary {
+    evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Managers"),
         key: crate::hostile::stage::key("Sales", "8"),
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::{
+use evenkeel_model::{
     BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body, limits,
 };
-use evenkeel::ports::{Account, BlobUpload, TableOperation, Ttl};
+use evenkeel_storage::{Account, BlobUpload, TableOperation, Ttl};
 use serde_json::json;
 
 use crate::hostile::daemon::{Daemon, LIMIT, MIB};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::allowed::JobAllowance;
-use evenkeel::model::{BlobName, QueueName, body};
-use evenkeel::ports::{BlobUpload, Ttl};
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{
+use evenkeel_model::allowed::JobAllowance;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{BlobName, QueueName, body};
+use evenkeel_storage::{BlobUpload, Ttl};
+use evenkeel_worker::poison::{
     BODY_CONTAINER, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason,
 };
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! What the program records of its catalog and of the lines of its logs: forged records drop no other table, and reach no other log.
 
-use evenkeel::model::{BlobName, Entity};
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::footprint;
+use evenkeel_engine::footprint;
+use evenkeel_model::{BlobName, Entity};
+use evenkeel_storage::TableOperation;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -102,7 +102,7 @@ async fn a_forged_record_of_a_view_drops_no_table_that_its_primaries_did_not_fil
     stage
         .attempt_raw(&json!({"op": "drop_table", "table": "Visits20200101"}))
         .await;
-    let there = evenkeel::ports::all_tables(stage.account.tables.as_ref())
+    let there = evenkeel_storage::all_tables(stage.account.tables.as_ref())
         .await
         .unwrap();
     for (name, stays) in [

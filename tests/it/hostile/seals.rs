@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{BlobName, EdmValue, Entity};
-use evenkeel::planted::{Bug, MutationGuard};
-use evenkeel::ports::BlobUpload;
-use evenkeel::reconcile::{FailureClass, footprint};
+use evenkeel_engine::{FailureClass, footprint};
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, MutationGuard};
+use evenkeel_model::{BlobName, EdmValue, Entity};
+use evenkeel_storage::BlobUpload;
 use serde_json::{Value, json};
 
 use crate::hostile::stage::{Stage, TRUE, container, key, staff};

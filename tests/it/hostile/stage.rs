@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
-use evenkeel::catalog::Catalog;
-use evenkeel::config::{self, Folder, Loaded, Request};
-use evenkeel::migrations::{Consent, Migrator};
-use evenkeel::model::job::{self, Primary, Stamp};
-use evenkeel::model::{
+use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
+use evenkeel_azure::files::SharedFiles;
+use evenkeel_config::{Folder, Loaded, Request};
+use evenkeel_engine::{
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work,
+    footprint,
+};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::{self, Primary, Stamp};
+use evenkeel_model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job,
     QueueName, Row, SinkDocument, TableName, claim,
 };
-use evenkeel::ports::{
+use evenkeel_rollout::migrations::{Consent, Migrator};
+use evenkeel_storage::{
     Account, BlobUpload, Chance, Clock, DocumentWrite, MessageText, Sink, Stores, TableOperation,
-};
-use evenkeel::reconcile::{
-    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work,
-    footprint,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -291,7 +291,7 @@ impl Stage {
             folder: Folder::Named(folder.path().join("config")),
             ..Request::default()
         };
-        let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
+        let loaded = evenkeel_config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
         let clock = Arc::new(Hands::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
         let account = sim.account();
@@ -698,7 +698,7 @@ impl Stage {
             }
         }
         for index in ["people", "some-other-teams-index"] {
-            let own = evenkeel::model::sink::key(&staff("7"));
+            let own = evenkeel_model::sink::key(&staff("7"));
             for (key, document) in self.sim.documents(&CollectionName::new(index).unwrap()) {
                 if key != own {
                     picture.insert(format!("{index}/{key}"), format!("{document:?}"));

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::client::{
+use evenkeel_client::{
     CacheLimits, Client, ClientError, Found, JoinSpec, LookupResult, Whereabouts,
 };
-use evenkeel::model::{EdmValue, EntityKey, Row, TableName, ViewName};
-use evenkeel::patterns::lookup::QueryClass;
-use evenkeel::ports::{Clock, IfMatch, MessageText, TableOperation};
+use evenkeel_model::patterns::lookup::QueryClass;
+use evenkeel_model::{EdmValue, EntityKey, Row, TableName, ViewName};
+use evenkeel_storage::{Clock, IfMatch, MessageText, TableOperation};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;
@@ -544,7 +544,7 @@ pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
     };
     assert!(text.len() < 1_000, "compressed");
     let (_, delivery) = site.message(&long);
-    let job = evenkeel::model::job::decode(&text).unwrap().job;
+    let job = evenkeel_model::job::decode(&text).unwrap().job;
     site.deliver(&job, &delivery).await.unwrap();
     let table = TableName::new(site.name("Staff§")).unwrap();
     assert_eq!(
@@ -565,7 +565,7 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     let write = async |name: &str| {
         site.write(
             "Staff§",
-            evenkeel::model::Entity::new(key("Timed", "1"))
+            evenkeel_model::Entity::new(key("Timed", "1"))
                 .with("Name", name)
                 .with("Email", "t@b.c"),
         )
@@ -588,7 +588,7 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
 
 pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     for number in 0..20_i32 {
-        let entity = evenkeel::model::Entity::new(key("Owned", &format!("{number:02}")))
+        let entity = evenkeel_model::Entity::new(key("Owned", &format!("{number:02}")))
             .with("Name", format!("N{}", number % 3));
         let entity = match number % 4 {
             0 => entity.with("Salary", number),
@@ -604,7 +604,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
             .client
             .lookup_table(&table, terms)
             .unwrap()
-            .filtered(evenkeel::model::condition::Condition::parse(condition).unwrap());
+            .filtered(evenkeel_model::condition::Condition::parse(condition).unwrap());
         let found = lookup.run().await.unwrap();
         found
             .rows
@@ -638,7 +638,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     for rk in rare {
         site.write(
             "Staff§",
-            evenkeel::model::Entity::new(key("Rare", rk)).with("Name", "N0"),
+            evenkeel_model::Entity::new(key("Rare", rk)).with("Name", "N0"),
         )
         .await;
     }
@@ -655,7 +655,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         .lookup_table(&table, &["PartitionKey=Rare", "RowKey>=L"])
         .unwrap();
     let lookup =
-        lookup.filtered(evenkeel::model::condition::Condition::parse("Name == \"N0\"").unwrap());
+        lookup.filtered(evenkeel_model::condition::Condition::parse("Name == \"N0\"").unwrap());
     let mut first = lookup.clone().top(1).run().await.unwrap();
     let gone = first.rows.remove(0).entity.key;
     site.account
@@ -686,7 +686,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
         site.write(
             "Staff§",
-            evenkeel::model::Entity::new(key(pk, rk)).with("Name", "N0"),
+            evenkeel_model::Entity::new(key(pk, rk)).with("Name", "N0"),
         )
         .await;
     }
@@ -728,7 +728,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     survey(site, "joined", 300).await;
     site.write(
         "Staff§",
-        evenkeel::model::Entity::new(key("Gone", "9")).with("Name", "Byron"),
+        evenkeel_model::Entity::new(key("Gone", "9")).with("Name", "Byron"),
     )
     .await;
     let (staff, departments, surveys) = (
@@ -877,7 +877,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     // A percent sign is a part of the keys of entities, and views escape it in theirs.
     site.write(
         "Departments§",
-        evenkeel::model::Entity::new(key("100%", "department")),
+        evenkeel_model::Entity::new(key("100%", "department")),
     )
     .await;
     employ(site, ("100%", "2", "Hall", true)).await;
@@ -1049,7 +1049,7 @@ impl Clock for HandClock {
 
 pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     let (table, sales) = (site.table("Departments§"), key("Sales", "department"));
-    let named = |name: &str| evenkeel::model::Entity::new(sales.clone()).with("Name", name);
+    let named = |name: &str| evenkeel_model::Entity::new(sales.clone()).with("Name", name);
     site.write("Departments§", named("Sales")).await;
     let clock = Arc::new(HandClock::default());
     let limits = CacheLimits {
@@ -1108,7 +1108,7 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     );
     site.write(
         "Departments§",
-        evenkeel::model::Entity::new(ops.clone()).with("Name", "Operations"),
+        evenkeel_model::Entity::new(ops.clone()).with("Name", "Operations"),
     )
     .await;
     later(30);

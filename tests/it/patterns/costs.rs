@@ -105,8 +105,8 @@ fn put(table: &str, name: &str, salary: i32) -> Value {
 
 pub(crate) async fn each_pattern_takes_as_many_requests_as_the_documentation_says(site: &Site) {
     site.search().create("people", &[("name", "Edm.String")]);
-    let department = evenkeel::model::EntityKey::new("Sales", "department").unwrap();
-    site.write("Departments§", evenkeel::model::Entity::new(department))
+    let department = evenkeel_model::EntityKey::new("Sales", "department").unwrap();
+    site.write("Departments§", evenkeel_model::Entity::new(department))
         .await;
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
     for (pattern, table) in PATTERNS {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, CatalogOwner, EdmValue, EntityKey, TableName, ViewName};
-use evenkeel::ports::{Clock as _, Query, Stores, all_tables};
-use evenkeel::reconcile::{Execute as _, Outcome, Recheck, Work};
-use evenkeel::retention::{Keeper, TurnTime};
+use evenkeel_engine::retention::{Keeper, TurnTime};
+use evenkeel_engine::{Execute as _, Outcome, Recheck, Work};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{AccountName, CatalogOwner, EdmValue, EntityKey, TableName, ViewName};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock as _, Query, Stores, all_tables};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -279,7 +279,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         .tables
         .apply(
             &target,
-            &evenkeel::ports::TableOperation::Delete(copy, evenkeel::ports::IfMatch::Any),
+            &evenkeel_storage::TableOperation::Delete(copy, evenkeel_storage::IfMatch::Any),
         )
         .await
         .unwrap();
@@ -422,6 +422,6 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
     );
     assert_eq!(
         failure.class,
-        evenkeel::reconcile::FailureClass::Transient { retry_after: None }
+        evenkeel_engine::FailureClass::Transient { retry_after: None }
     );
 }

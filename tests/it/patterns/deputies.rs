@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, TableName, odata};
+use evenkeel_model::{EdmValue, TableName, odata};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

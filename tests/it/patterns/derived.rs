@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{EdmValue, Entity, EntityKey};
+use evenkeel_model::{EdmValue, Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

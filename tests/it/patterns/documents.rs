@@ -1,8 +1,8 @@
 //! Archives of documents: in a container, and in a folder that workers share.
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName};
-use evenkeel::ports::BlobUpload;
+use evenkeel_model::{BlobName, ContainerName};
+use evenkeel_storage::BlobUpload;
 use serde_json::{Value, json};
 
 use crate::patterns::site::{Site, key};
@@ -173,7 +173,7 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
         .delete(&container, &name, None)
         .await
         .unwrap();
-    let evenkeel::reconcile::Outcome::Skipped { reason, .. } =
+    let evenkeel_engine::Outcome::Skipped { reason, .. } =
         site.attempt(&job("restore", "blobs")).await.unwrap()
     else {
         panic!("not skipped")

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{EdmValue, ViewName};
+use evenkeel_model::{EdmValue, ViewName};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

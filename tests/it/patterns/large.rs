@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel::adapters::layer::{Layer, Request};
-use evenkeel::adapters::stack::layered;
-use evenkeel::catalog::TableRef;
-use evenkeel::client::{Client, ClientError};
-use evenkeel::model::{
+use evenkeel_client::{Client, ClientError};
+use evenkeel_engine::Outcome;
+use evenkeel_layers::layer::{Layer, Request};
+use evenkeel_layers::stack::layered;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{
     AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, TableName,
 };
-use evenkeel::ports::{Account, BlobUpload, Service, StoreError, Stores, TableOperation};
-use evenkeel::reconcile::Outcome;
-use evenkeel::settings::QueueSettings;
+use evenkeel_storage::{Account, BlobUpload, Service, StoreError, Stores, TableOperation};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -970,7 +970,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     // Somebody deletes the document, as a rule of the account may.
     site.delete_blob("papers-§", "former/Sales/%ED%95%9C 7.json")
         .await;
-    let archive = evenkeel::model::ViewName::new("papers").unwrap();
+    let archive = evenkeel_model::ViewName::new("papers").unwrap();
     let table = site
         .engine
         .catalog()

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, ViewName};
-use evenkeel::ports::BlobUpload;
-use evenkeel::reconcile::FailureClass;
+use evenkeel_engine::FailureClass;
+use evenkeel_model::{BlobName, ContainerName, EdmValue, Entity, ViewName};
+use evenkeel_storage::BlobUpload;
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

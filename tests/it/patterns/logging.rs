@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel::model::{BlobName, ContainerName};
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::{BlobName, ContainerName};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ pub(crate) async fn what_waits_together_is_appended_together_and_nothing_twice(s
     assert!(requests < 5 * 40, "{requests} requests for 40 lines");
     // All of them come again.
     let again = messages.iter().map(|(job, delivery)| {
-        let delivery = evenkeel::reconcile::Delivery {
+        let delivery = evenkeel_engine::Delivery {
             dequeue_count: 2,
             ..delivery.clone()
         };

@@ -1,12 +1,12 @@
 //! Long lists in blobs, on the embedded store: one as long as may be, and one that a backfill builds.
 
-use evenkeel::model::{
+use evenkeel_engine::Outcome;
+use evenkeel_model::shared::{BlobList, Edit, PartChange};
+use evenkeel_model::{
     AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, ItemAddress, Key, Member, Part,
     Site, TableName, ViewName, item, limits,
 };
-use evenkeel::ports::{BlobUpload, TableOperation};
-use evenkeel::reconcile::Outcome;
-use evenkeel::shared::{BlobList, Edit, PartChange};
+use evenkeel_storage::{BlobUpload, TableOperation};
 use serde_json::{Value, json};
 
 use crate::patterns::lists::CATALOG;

@@ -1,7 +1,7 @@
 //! `move`: another key, another table, every view following.
 
-use evenkeel::model::{Entity, EntityKey};
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::patterns::site::{Site, key};

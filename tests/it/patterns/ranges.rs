@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName};
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, TableName};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

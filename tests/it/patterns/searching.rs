@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName, ViewName};
-use evenkeel::reconcile::{AuditFinding, FailureClass, Mismatch};
+use evenkeel_engine::{AuditFinding, FailureClass, Mismatch};
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, TableName, ViewName};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

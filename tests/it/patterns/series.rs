@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::condition::Condition;
-use evenkeel::model::{EdmValue, EntityKey};
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::{EdmValue, EntityKey};
 use serde_json::{Map, Value, json};
 
 use crate::patterns::site::{Site, key};

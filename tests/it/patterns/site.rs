@@ -8,30 +8,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::search;
-use evenkeel::adapters::stack::{
-    DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink,
-};
-use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::catalog::{ArchiveTarget, Catalog, Form};
-use evenkeel::client::Client;
-use evenkeel::config::{self, Folder, Request};
-use evenkeel::model::claim;
-use evenkeel::model::job::{self, Primary, Stamp};
-use evenkeel::model::large::STAGING;
-use evenkeel::model::{
-    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits,
-};
-use evenkeel::ports::{
-    Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows,
-};
-use evenkeel::reconcile::{
+use evenkeel_azure::files::SharedFiles;
+use evenkeel_client::Client;
+use evenkeel_config::{Folder, Request};
+use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work,
     footprint,
 };
-use evenkeel::settings::QueueSettings;
+use evenkeel_layers::stack::{DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink};
+use evenkeel_model::catalog::{ArchiveTarget, Catalog, Form};
+use evenkeel_model::claim;
+use evenkeel_model::job::{self, Primary, Stamp};
+use evenkeel_model::large::STAGING;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits,
+};
+use evenkeel_sinks::search;
+use evenkeel_sqlite::EmbeddedStore;
+use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::{
+    Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::SignedDuration;
@@ -104,12 +102,12 @@ impl Site {
             folder: Folder::Named(folder.path().join("config")),
             ..Request::default()
         };
-        let catalog = config::load(&request)
+        let catalog = evenkeel_config::load(&request)
             .unwrap_or_else(|errors| panic!("{errors}"))
             .catalog;
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-        let schedule = evenkeel::settings::RetryPolicy::growing(
-            evenkeel::settings::Backoff {
+        let schedule = evenkeel_model::settings::RetryPolicy::growing(
+            evenkeel_model::settings::Backoff {
                 min: std::time::Duration::from_millis(1),
                 base: std::time::Duration::from_millis(1),
                 max: std::time::Duration::from_secs(1),

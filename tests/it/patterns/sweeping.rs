@@ -1,6 +1,6 @@
 //! Entities that leave by condition, with all that hangs on them.
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::json;
 
 use crate::patterns::site::Site;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, Row};
+use evenkeel_model::{EdmValue, Row};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

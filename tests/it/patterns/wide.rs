@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName};
-use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, TableName};
+use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::{Map, Value, json};
 
 use crate::patterns::site::{Site, key};
@@ -74,7 +74,7 @@ fn put(rk: &str, mode: &str, answers: &Answers) -> Value {
         key: EntityKey::new("2026", rk).unwrap(),
         properties: answers.clone(),
     };
-    json!({"op": "put", "table": "Surveys§", "mode": mode, "entity": evenkeel::model::odata::encode(&entity)})
+    json!({"op": "put", "table": "Surveys§", "mode": mode, "entity": evenkeel_model::odata::encode(&entity)})
 }
 
 fn on(op: &str, rk: &str) -> Value {

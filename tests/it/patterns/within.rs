@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, EntityKey, Job, TableName};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::Mismatch;
+use evenkeel_engine::Mismatch;
+use evenkeel_model::{EdmValue, EntityKey, Job, TableName};
+use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;

@@ -1,8 +1,8 @@
 //! Views of views: a pass over a primary brings in step those that it has derived, each for itself.
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{EntityKey, Job};
-use evenkeel::reconcile::FailureClass;
+use evenkeel_engine::FailureClass;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EntityKey, Job};
 use serde_json::json;
 
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, employee, job, sync, table};

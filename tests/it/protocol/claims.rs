@@ -1,11 +1,11 @@
 //! Ranges that cannot all be served: two departments that speak to the same people, a person whose row is full, a view that is gone.
 
-use evenkeel::catalog::{Catalog, Source};
-use evenkeel::model::claim::CLAIMS;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::{Failure, FailureClass, Outcome};
+use evenkeel_engine::{Failure, FailureClass, Outcome};
+use evenkeel_model::catalog::{Catalog, Source};
+use evenkeel_model::claim::CLAIMS;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, ViewName};
+use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::protocol::sweep::Sweep;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use evenkeel::model::item::Owner;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{Entity, EntityKey, Job, QueueName};
-use evenkeel::ports::{IfMatch, MessageText, TableOperation};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{Execute as _, FailureClass, Recheck, Work};
-use evenkeel_simulation::company::Shape;
+use evenkeel_account::company::Shape;
+use evenkeel_engine::footprint::FOOTPRINTS;
+use evenkeel_engine::{Execute as _, FailureClass, Recheck, Work};
+use evenkeel_model::item::Owner;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{Entity, EntityKey, Job, QueueName};
+use evenkeel_storage::{IfMatch, MessageText, TableOperation};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::json;

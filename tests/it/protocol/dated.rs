@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::catalog::{
+use evenkeel_engine::{FailureClass, Outcome};
+use evenkeel_model::catalog::{
     Aggregate, Catalog, DatedRef, Figure, OnConflict, Retention, SecondaryIndex, Source, View,
     ViewKind,
 };
-use evenkeel::model::dated::DatedTables;
-use evenkeel::model::job::Primary;
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{TableOperation, all_tables};
-use evenkeel::reconcile::{FailureClass, Outcome};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::job::Primary;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName};
+use evenkeel_storage::{TableOperation, all_tables};
 use serde_json::json;
 
 use crate::protocol::sweep::Sweep;
@@ -201,7 +201,7 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
 
 fn changed() -> TableOperation {
     let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "kim");
-    TableOperation::Replace(login, evenkeel::ports::IfMatch::Any)
+    TableOperation::Replace(login, evenkeel_storage::IfMatch::Any)
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@
 //! told undisturbed, disturbed at each of its operations, and with another worker that does whole jobs in between, after which the first
 //! one goes on for some operations and stops.
 
-use evenkeel::catalog::Catalog;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{Entity, EntityKey, Job, odata};
-use evenkeel::planted::{Bug, MutationGuard};
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::FailureClass;
+use evenkeel_engine::FailureClass;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, MutationGuard};
+use evenkeel_model::{Entity, EntityKey, Job, odata};
+use evenkeel_storage::TableOperation;
 use futures::future::BoxFuture;
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use evenkeel::model::{Entity, EntityKey};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::{Execute, Work};
+use evenkeel_engine::{Execute, Work};
+use evenkeel_model::{Entity, EntityKey};
+use evenkeel_storage::{IfMatch, TableOperation};
 use futures::future::join_all;
 use futures::poll;
 

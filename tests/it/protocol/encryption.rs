@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel::catalog::Catalog;
-use evenkeel::model::condition::Condition;
-use evenkeel::model::job::{Primary, Stamp};
-use evenkeel::model::template::Template;
-use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job, QueueName};
-use evenkeel::ports::{MessageText, Query, TableOperation, all_blobs, all_tables};
-use evenkeel::reconcile::{Execute as _, FailureClass, Outcome};
-use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace, is_sealed, table as keys_table};
-use evenkeel_simulation::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
+use evenkeel_account::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
+use evenkeel_engine::{Execute as _, FailureClass, Outcome};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::job::{Primary, Stamp};
+use evenkeel_model::template::Template;
+use evenkeel_model::{ContainerName, EdmValue, Entity, EntityKey, Job, QueueName};
+use evenkeel_storage::sealing::{DataKeys, PREFIX, SealedPlace, is_sealed, table as keys_table};
+use evenkeel_storage::{MessageText, Query, TableOperation, all_blobs, all_tables};
 use serde_json::{Value, json};
 
 use crate::protocol::oracle;

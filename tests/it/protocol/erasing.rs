@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel::model::{CollectionName, ContainerName, EdmValue, Entity, Job, QueueName, body};
-use evenkeel::ports::{Query, all_blobs, all_tables};
-use evenkeel::reconcile::{Erasure, Outcome};
-use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
+use evenkeel_account::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
+use evenkeel_engine::{Erasure, Outcome};
+use evenkeel_model::{CollectionName, ContainerName, EdmValue, Entity, Job, QueueName, body};
+use evenkeel_storage::{Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
 use crate::protocol::encryption::{CANARY, lab, opened, primary, put};

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::Outcome;
-use evenkeel::reconcile::footprint::{FOOTPRINTS, Settled};
+use evenkeel_engine::Outcome;
+use evenkeel_engine::footprint::{FOOTPRINTS, Settled};
+use evenkeel_model::{ContainerName, Entity, EntityKey, Job, odata};
+use evenkeel_storage::TableOperation;
 use serde_json::json;
 
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, employee, job, sync, table};
@@ -93,7 +93,7 @@ fn named(name: &str) -> Entity {
 
 async fn names(lab: &Lab) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut query = evenkeel::ports::Query::default();
+    let mut query = evenkeel_storage::Query::default();
     let mut rows = 0;
     loop {
         let page = lab

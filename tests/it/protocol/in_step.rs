@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evenkeel::catalog::Source;
-use evenkeel::client::{Client, InStep};
-use evenkeel::model::{
+use evenkeel_client::{Client, InStep};
+use evenkeel_engine::{FailureClass, Outcome, footprint};
+use evenkeel_model::catalog::Source;
+use evenkeel_model::{
     AccountName, CollectionName, ContainerName, EdmValue, Entity, EntityKey, Job, QueueName,
     ViewName,
 };
-use evenkeel::ports::{IfMatch, MessageText, Stores, TableOperation};
-use evenkeel::reconcile::{FailureClass, Outcome, footprint};
+use evenkeel_storage::{IfMatch, MessageText, Stores, TableOperation};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{
+use evenkeel_engine::{Failure, FailureClass, Outcome};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{
     ContainerName, EdmDateTime, EdmValue, Entity, EntityKey, Job, document, limits, odata,
 };
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::{Failure, FailureClass, Outcome};
-use evenkeel::wide;
+use evenkeel_storage::TableOperation;
+use evenkeel_storage::wide;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
@@ -527,8 +527,8 @@ async fn what_is_encrypted_is_opened_or_refused() {
         before.properties.retain(|name, _| !name.starts_with("ek_"));
         for archive in [
             "former",
-            evenkeel_simulation::company::BLOB_ARCHIVE,
-            evenkeel_simulation::company::FILE_ARCHIVE,
+            evenkeel_account::company::BLOB_ARCHIVE,
+            evenkeel_account::company::FILE_ARCHIVE,
         ] {
             assert!(
                 done(&lab, &of("archive", "archive", archive, &key))
@@ -786,7 +786,7 @@ async fn a_restore_without_room_for_marks_overwrites_nobody() {
     );
     assert!(is_in(&lab, "Orders", &client).await);
     assert_eq!(left(&lab), ["orders/p/r.json"]);
-    let name = evenkeel::model::BlobName::new("p/r.json").unwrap();
+    let name = evenkeel_model::BlobName::new("p/r.json").unwrap();
     let blob = lab
         .account
         .blobs

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::job::Primary;
-use evenkeel::model::large::{self, Pointer, STAGING};
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::ports::{BlobUpload, FilePlace};
-use evenkeel::reconcile::{Erasure, FailureClass, Outcome};
+use evenkeel_engine::{Erasure, FailureClass, Outcome};
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::{self, Pointer, STAGING};
+use evenkeel_model::{BlobName, ContainerName, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel_storage::{BlobUpload, FilePlace};
 use futures::future::BoxFuture;
 use serde_json::json;
 

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use evenkeel::model::item::{metadata, shared_source_text};
-use evenkeel::model::job::Primary;
-use evenkeel::model::{
+use evenkeel_engine::footprint::{self, Footprint};
+use evenkeel_engine::{Failure, FailureClass, MemoryBudget, MemoryShare};
+use evenkeel_model::item::{metadata, shared_source_text};
+use evenkeel_model::job::Primary;
+use evenkeel_model::settings::DEFAULT_MEMORY;
+use evenkeel_model::shared::{BlobList, Edit, PartChange};
+use evenkeel_model::{
     AccountName, BlobName, ContainerName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Job,
     Member, Part, Site, ViewName,
 };
-use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
-use evenkeel::reconcile::footprint::{self, Footprint};
-use evenkeel::reconcile::{DEFAULT_MEMORY, Failure, FailureClass, MemoryBudget, MemoryShare};
-use evenkeel::shared::{BlobList, Edit, PartChange};
+use evenkeel_storage::{BlobUpload, IfMatch, TableOperation};
 use futures::future::{BoxFuture, join_all};
 use serde_json::Value;
 
@@ -356,7 +357,7 @@ async fn check(lab: &Lab, story: &str) {
                 .and_then(|listed| listed.get(&member.0))
                 .unwrap_or_else(|| panic!("{story}: {place:?} lacks {member}"));
             assert_eq!(
-                entry.etag.as_ref().map(evenkeel::model::ETag::as_str),
+                entry.etag.as_ref().map(evenkeel_model::ETag::as_str),
                 Some(token.as_str()),
                 "{story}"
             );

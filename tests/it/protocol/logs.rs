@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{Entity, EntityKey, Job};
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::{Entity, EntityKey, Job};
 use futures::future::join_all;
 use serde_json::json;
 

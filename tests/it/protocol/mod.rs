@@ -43,8 +43,8 @@ mod views;
 mod wide;
 mod world;
 
-use evenkeel::model::Job;
-use evenkeel_simulation::company::Shape;
+use evenkeel_account::company::Shape;
+use evenkeel_model::Job;
 use scenarios::{Scenario, all};
 use serde_json::json;
 use sweep::Sweep;

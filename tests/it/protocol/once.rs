@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::stack::Grouping;
-use evenkeel::catalog::Catalog;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{Entity, EntityKey, Job};
-use evenkeel::ports::{ErrorClass, TableOperation};
-use evenkeel::reconcile::{Delivery, Failure, FailureClass, Outcome};
-use evenkeel_simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel_account::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel_engine::{Delivery, Failure, FailureClass, Outcome};
+use evenkeel_layers::stack::Grouping;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{Entity, EntityKey, Job};
+use evenkeel_storage::{ErrorClass, TableOperation};
 use serde_json::json;
 
 use crate::protocol::oracle;

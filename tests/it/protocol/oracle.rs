@@ -1,7 +1,7 @@
 //! What must hold in the end, by the simulation's oracle: a second, simple implementation of what is derived.
 
-use evenkeel::model::job::Primary;
-use evenkeel_simulation::company::TABLES;
+use evenkeel_account::company::TABLES;
+use evenkeel_model::job::Primary;
 use evenkeel_simulation::oracle::{Tables, judge};
 
 use crate::protocol::world::{Lab, table};

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, odata};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::{FailureClass, Outcome};
+use evenkeel_engine::{FailureClass, Outcome};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{ContainerName, EdmValue, Entity, EntityKey, odata};
+use evenkeel_storage::{IfMatch, TableOperation};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ fn number(entity: &Properties) -> Option<i64> {
     }
 }
 
-fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel::catalog::Catalog {
+fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel_model::catalog::Catalog {
     let mut toml = "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n[archives.former]\nsource = \"One\"\nto = { kind = \"table\", table = \"Former\" }\n".to_owned();
     for name in ["One", "Two", "Former"] {
         write!(toml, "[tables.{name}]\nwide = {wide}\n").unwrap();

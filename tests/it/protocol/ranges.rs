@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
-use evenkeel::catalog::{
+use evenkeel_engine::{FailureClass, Outcome, footprint};
+use evenkeel_model::catalog::{
     Catalog, Denormalize, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, Source,
     TableRef, View, ViewKind,
 };
-use evenkeel::model::condition::Condition;
-use evenkeel::model::job::Primary;
-use evenkeel::model::settled::Settled;
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{ErrorClass, IfMatch, TableOperation};
-use evenkeel::reconcile::{FailureClass, Outcome, footprint};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::job::Primary;
+use evenkeel_model::settled::Settled;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, Entity, EntityKey, Job, ViewName};
+use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

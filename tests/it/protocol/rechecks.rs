@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel::model::item::Owner;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, EntityKey, ItemAddress, Job, ViewName, odata};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{Execute as _, Failure, FailureClass, Recheck, Work};
-use evenkeel_simulation::company::{Shape, catalog};
+use evenkeel_account::company::{Shape, catalog};
+use evenkeel_engine::footprint::FOOTPRINTS;
+use evenkeel_engine::{Execute as _, Failure, FailureClass, Recheck, Work};
+use evenkeel_model::item::Owner;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{AccountName, EntityKey, ItemAddress, Job, ViewName, odata};
 use futures::future::join_all;
 use serde_json::json;
 

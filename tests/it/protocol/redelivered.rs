@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use evenkeel::reconcile::{Outcome, footprint};
-use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE, Shape};
+use evenkeel_account::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE, Shape};
+use evenkeel_engine::{Outcome, footprint};
 use serde_json::{Value, json};
 
 use crate::protocol::oracle;

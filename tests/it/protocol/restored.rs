@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel::catalog::{Archive, Catalog};
-use evenkeel::model::job::Primary;
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{FilePlace, TableOperation};
-use evenkeel::reconcile::Outcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::catalog::{Archive, Catalog};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName};
+use evenkeel_storage::{FilePlace, TableOperation};
 use futures::future::BoxFuture;
 use serde_json::json;
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use evenkeel::catalog::{Catalog, Retention, TableArchive};
-use evenkeel::model::dated::DatedTables;
-use evenkeel::model::{
-    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName,
-};
-use evenkeel::ports::{FilePlace, TableOperation, all_tables};
-use evenkeel::reconcile::{MemoryBudget, MemoryShare, MemoryUse, Outcome};
-use evenkeel_simulation::company::{CONTAINER, FOLDER};
+use evenkeel_account::company::{CONTAINER, FOLDER};
+use evenkeel_engine::{MemoryBudget, MemoryShare, MemoryUse, Outcome};
+use evenkeel_model::catalog::{Catalog, Retention, TableArchive};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName};
+use evenkeel_storage::{FilePlace, TableOperation, all_tables};
 use serde_json::{Value, json};
 
 use crate::protocol::sweep::Sweep;
@@ -671,7 +669,7 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
         "{}",
         failure.chain()
     );
-    assert_eq!(failure.class, evenkeel::reconcile::FailureClass::Permanent);
+    assert_eq!(failure.class, evenkeel_engine::FailureClass::Permanent);
     assert!(
         all_tables(lab.account.tables.as_ref())
             .await

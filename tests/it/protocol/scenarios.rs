@@ -1,7 +1,7 @@
 //! The jobs that are disturbed, and who meddles with them.
 
-use evenkeel::model::Job;
-use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel_account::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel_model::Job;
 use futures::future::BoxFuture;
 use serde_json::json;
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use evenkeel::adapters::stack::Grouping;
-use evenkeel::catalog::{Catalog, Source};
-use evenkeel::model::job::Primary;
-use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::Outcome;
-use evenkeel::reconcile::footprint::{self, Footprint};
+use evenkeel_engine::Outcome;
+use evenkeel_engine::footprint::{self, Footprint};
+use evenkeel_layers::stack::Grouping;
+use evenkeel_model::catalog::{Catalog, Source};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
+use evenkeel_storage::{IfMatch, TableOperation};
 use futures::future::BoxFuture;
 use futures::poll;
 use serde_json::{Value, json};
@@ -570,7 +570,7 @@ async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
         } else {
             without_found()
         });
-        let gone = evenkeel::model::ViewName::new("found").unwrap();
+        let gone = evenkeel_model::ViewName::new("found").unwrap();
         let source = next
             .table(&TableName::new("Employees").unwrap())
             .unwrap()

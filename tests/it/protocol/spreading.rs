@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::catalog::Catalog;
-use evenkeel::model::job::Primary;
-use evenkeel::model::{ContainerName, EdmValue, EntityKey, Job};
-use evenkeel::ports::Account;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{ContainerName, EdmValue, EntityKey, Job};
+use evenkeel_storage::Account;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -170,10 +170,10 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
             );
         };
         for name in ["ByEmail", "Named", "Figures"] {
-            for row in evenkeel::ports::all_rows(
+            for row in evenkeel_storage::all_rows(
                 tables.as_ref(),
                 &table(name),
-                evenkeel::ports::Query::default(),
+                evenkeel_storage::Query::default(),
             )
             .await
             .unwrap()
@@ -198,7 +198,7 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
             }
         }
         let container = ContainerName::new("lists").unwrap();
-        for blob in evenkeel::ports::all_blobs(blobs.as_ref(), &container, "")
+        for blob in evenkeel_storage::all_blobs(blobs.as_ref(), &container, "")
             .await
             .unwrap()
         {
@@ -501,7 +501,7 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
 async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
     let (rows, by) = (lab.rows("Employees").await, people[0].by);
     let known = [ADA, BEA, RENAMED];
-    let is = |row: &evenkeel::model::Row, person: &Person| {
+    let is = |row: &evenkeel_model::Row, person: &Person| {
         row.entity.key.rk.as_str() == person.rk
             && row.entity.text("LastName") == Some(person.name)
             && row.entity.text("Email") == Some(person.email)

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use evenkeel::catalog::{Catalog, Source};
-use evenkeel::model::job::Primary;
-use evenkeel::model::settled::FINGERPRINT;
-use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::ports::{IfMatch, TableOperation};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{FailureClass, audit_records, audited_primaries};
+use evenkeel_engine::footprint::FOOTPRINTS;
+use evenkeel_engine::{FailureClass, audit_records, audited_primaries};
+use evenkeel_model::catalog::{Catalog, Source};
+use evenkeel_model::job::Primary;
+use evenkeel_model::settled::FINGERPRINT;
+use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::protocol::sweep::Sweep;
@@ -104,7 +104,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     }
     let covers = EntityKey::new("r1", "covers").unwrap();
     let values = || async {
-        let of = |row: Option<evenkeel::model::Row>, name: &str| {
+        let of = |row: Option<evenkeel_model::Row>, name: &str| {
             row.and_then(|row| row.entity.get(name).cloned())
         };
         (
@@ -624,7 +624,7 @@ async fn renamed() -> Lab {
 
 /// Records a view of bookings as gone.
 fn retire(next: &mut Catalog, view: &str) {
-    let source = evenkeel::catalog::TableRef {
+    let source = evenkeel_model::catalog::TableRef {
         account: AccountName::main(),
         table: table("Bookings"),
     };
@@ -777,7 +777,7 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
     }
     lab.do_queued().await;
     for pk in SIGNED {
-        let of = |row: Option<evenkeel::model::Row>, name: &str| {
+        let of = |row: Option<evenkeel_model::Row>, name: &str| {
             row.and_then(|row| row.entity.text(name).map(str::to_owned))
         };
         let manager = of(

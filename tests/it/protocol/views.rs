@@ -1,8 +1,8 @@
 //! Views of one primary, one of which cannot derive its items: it fails alone.
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::reconcile::FailureClass;
+use evenkeel_engine::FailureClass;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use serde_json::json;
 
 use crate::protocol::sweep::Sweep;
@@ -132,7 +132,7 @@ async fn a_property_that_one_view_cannot_take_stops_no_other_view() {
         .tables
         .apply(
             &table("Bookings"),
-            &evenkeel::ports::TableOperation::Insert(booking("Ada", "four")),
+            &evenkeel_storage::TableOperation::Insert(booking("Ada", "four")),
         )
         .await
         .unwrap();
@@ -224,7 +224,7 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             lab.work(&put(&booking("Ada", 4))).await.unwrap();
             if matches!(bad, Job::Sync { .. }) {
                 let written =
-                    evenkeel::ports::TableOperation::InsertOrReplace(booking("Bea", "four"));
+                    evenkeel_storage::TableOperation::InsertOrReplace(booking("Bea", "four"));
                 lab.account
                     .tables
                     .apply(&table("Bookings"), &written)

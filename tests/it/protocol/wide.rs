@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel::model::job::Primary;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
-use evenkeel::ports::TableOperation;
-use evenkeel::reconcile::FailureClass;
-use evenkeel::wide;
+use evenkeel_engine::FailureClass;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, Entity, EntityKey, Job, odata};
+use evenkeel_storage::TableOperation;
+use evenkeel_storage::wide;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

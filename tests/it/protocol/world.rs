@@ -6,30 +6,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use evenkeel::adapters::azure::vault::LocalVault;
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
-use evenkeel::catalog::Catalog;
-use evenkeel::config::{self, Folder, Request};
-use evenkeel::model::KeyBytes;
-use evenkeel::model::claim;
-use evenkeel::model::job::{self, JobRequest, Stamp};
-use evenkeel::model::{
-    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName,
-    document,
-};
-use evenkeel::ports::vault::Vault;
-use evenkeel::ports::{
-    Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores,
-    TableOperation, What,
-};
-use evenkeel::reconcile::{
+use evenkeel_account::company::Placement;
+use evenkeel_account::company::{CONTAINER, FOLDER, Shape, catalog, department};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel_azure::vault::LocalVault;
+use evenkeel_config::{Folder, Request};
+use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute, Failure, FailureClass, ItemChange, MemoryBudget,
     Outcome, Recheck, SealSecret, Waits, Work, footprint,
 };
-use evenkeel::settings::{Backoff, RetryPolicy};
-use evenkeel_simulation::Placement;
-use evenkeel_simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
+use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
+use evenkeel_model::KeyBytes;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::claim;
+use evenkeel_model::job::{self, JobRequest, Stamp};
+use evenkeel_model::settings::{Backoff, RetryPolicy};
+use evenkeel_model::{
+    AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName,
+    document,
+};
+use evenkeel_storage::vault::Vault;
+use evenkeel_storage::{
+    Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores,
+    TableOperation, What,
+};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -688,7 +688,7 @@ impl Lab {
     /// Deletes a row, whosever it is.
     pub(crate) async fn delete_row(&self, name: &str, pk: &str, rk: &str) {
         let key = EntityKey::new(pk, rk).unwrap();
-        let operation = TableOperation::Delete(key, evenkeel::ports::IfMatch::Any);
+        let operation = TableOperation::Delete(key, evenkeel_storage::IfMatch::Any);
         drop(self.account.tables.apply(&table(name), &operation).await);
     }
 
@@ -793,7 +793,7 @@ impl Lab {
                 &queue,
                 &job.to_string(),
                 Duration::ZERO,
-                evenkeel::ports::Ttl::Never,
+                evenkeel_storage::Ttl::Never,
             )
             .await
             .unwrap();
@@ -1053,7 +1053,7 @@ pub(crate) fn declared(text: &str) -> Catalog {
         folder: Folder::Named(folder.path().to_owned()),
         ..Request::default()
     };
-    config::load(&request)
+    evenkeel_config::load(&request)
         .unwrap_or_else(|errors| panic!("{errors}"))
         .catalog
 }

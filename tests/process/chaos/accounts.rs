@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;
@@ -41,7 +41,7 @@ pub(crate) fn job(number: usize, neighbours: usize) -> Value {
     }
 }
 
-type Keyed = BTreeMap<(String, String), evenkeel::model::Row>;
+type Keyed = BTreeMap<(String, String), evenkeel_model::Row>;
 
 /// Whether a job's effect can be seen, items included.
 fn is_done(

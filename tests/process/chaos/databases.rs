@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::EdmValue;
+use evenkeel_model::EdmValue;
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{Site, Summary};

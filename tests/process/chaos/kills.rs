@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::ports::Chance as _;
+use evenkeel_storage::Chance as _;
+use evenkeel_storage::system::SeededChance;
 use serde_json::Value;
 use tempfile::tempdir;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::adapters::retry::Retry;
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
-use evenkeel::ports::{
+use evenkeel_layers::retry::Retry;
+use evenkeel_model::settings::{Backoff, RetryPolicy};
+use evenkeel_model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
+use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::{
     Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query,
     QueueStore, StoreError, TableOperation, TableStore, Ttl,
 };
-use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use evenkeel::model::EdmValue;
+use evenkeel_model::EdmValue;
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;

@@ -420,7 +420,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
         });
     }
     // The key for ringing is good for nothing else.
-    let key = evenkeel::ops::bell_key(&"s3cret-token-of-tests".into());
+    let key = evenkeel_ops::bell_key(&"s3cret-token-of-tests".into());
     let by_key = format!("Authorization: Bearer {key}\r\n");
     assert_eq!(woken("", &by_key).status, 202);
     assert_eq!(

@@ -1,7 +1,7 @@
 //! audit: what hands, other programs and lost jobs have left is found, told and mended.
 
-use evenkeel::model::{Entity, EntityKey, TableName};
-use evenkeel::ports::TableOperation;
+use evenkeel_model::{Entity, EntityKey, TableName};
+use evenkeel_storage::TableOperation;
 use serde_json::{Value, json};
 
 use crate::cli::api::Api;
@@ -51,7 +51,7 @@ fn harm(place: &Place) {
         for (table, operation) in [
             (
                 &copies,
-                TableOperation::Delete(missing, evenkeel::ports::IfMatch::Any),
+                TableOperation::Delete(missing, evenkeel_storage::IfMatch::Any),
             ),
             (&copies, TableOperation::InsertOrReplace(different)),
             (

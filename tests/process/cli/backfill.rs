@@ -1,7 +1,7 @@
 //! backfill: data that is older than its views.
 
-use evenkeel::model::{Entity, EntityKey, TableName};
-use evenkeel::ports::{Account, TableOperation};
+use evenkeel_model::{Entity, EntityKey, TableName};
+use evenkeel_storage::{Account, TableOperation};
 use serde_json::json;
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};

@@ -1,7 +1,7 @@
 //! `evenkeel doctor`: what it finds, what it advises, and that it changes nothing.
 
-use evenkeel::model::TableName;
-use evenkeel::ports::all_tables;
+use evenkeel_model::TableName;
+use evenkeel_storage::all_tables;
 use serde_json::Value;
 
 use crate::cli::place::{Place, json_lines, says, stdout};

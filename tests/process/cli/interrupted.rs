@@ -171,7 +171,7 @@ fn all_but_those_that_another_operator_holds_are_requeued_and_that_is_said() {
     place.put_all("jobs", (0..5).map(|n| format!("no job {n}")));
     place.work();
     place.by_hand(async |store| {
-        let queue = evenkeel::model::QueueName::new("jobs-poison").unwrap();
+        let queue = evenkeel_model::QueueName::new("jobs-poison").unwrap();
         assert_eq!(
             store
                 .queues
@@ -207,7 +207,7 @@ fn a_long_error_is_shortened_in_the_table_and_whole_where_it_is_asked_for() {
     let long = format!("{{\"op\":\"put\",\"table\":\"{}\"}}", "T".repeat(60));
     place.put(
         "jobs",
-        &evenkeel::model::body::encode(
+        &evenkeel_model::body::encode(
             &long.replace("\"put\"", &format!("\"{}\"", "o".repeat(300))),
         ),
     );

@@ -416,7 +416,7 @@ fn messages_of_other_programs_are_read_in_base64_and_plain() {
     place.put("jobs", HIRE);
     place.put(
         "jobs",
-        &evenkeel::model::body::encode(&HIRE.replace("\"7\"", "\"8\"").replace("Jun@", "Ken@")),
+        &evenkeel_model::body::encode(&HIRE.replace("\"7\"", "\"8\"").replace("Jun@", "Ken@")),
     );
     assert_eq!(place.work()["done"], json!(2));
     place

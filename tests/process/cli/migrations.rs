@@ -1,7 +1,7 @@
 //! migrate, and what run does about it.
 
-use evenkeel::model::{Entity, EntityKey, TableName};
-use evenkeel::ports::TableOperation;
+use evenkeel_model::{Entity, EntityKey, TableName};
+use evenkeel_storage::TableOperation;
 use serde_json::json;
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};

@@ -1,6 +1,6 @@
 //! A declared table that is gone, while the worker runs.
 
-use evenkeel::model::TableName;
+use evenkeel_model::TableName;
 
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};

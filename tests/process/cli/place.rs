@@ -161,10 +161,10 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
     }
 
     /// Does something to the store itself, as another program would.
-    pub(crate) fn by_hand<T>(&self, doing: impl AsyncFnOnce(evenkeel::ports::Account) -> T) -> T {
-        use evenkeel::adapters::embedded::EmbeddedStore;
-        use evenkeel::adapters::system::SystemClock;
-        use evenkeel::model::AccountName;
+    pub(crate) fn by_hand<T>(&self, doing: impl AsyncFnOnce(evenkeel_storage::Account) -> T) -> T {
+        use evenkeel_model::AccountName;
+        use evenkeel_sqlite::EmbeddedStore;
+        use evenkeel_storage::system::SystemClock;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -182,8 +182,8 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
 
     /// Puts texts on a queue.
     pub(crate) fn put_all(&self, queue: &str, texts: impl Iterator<Item = String>) {
-        use evenkeel::model::QueueName;
-        use evenkeel::ports::Ttl;
+        use evenkeel_model::QueueName;
+        use evenkeel_storage::Ttl;
         self.by_hand(async |store| {
             let queue = QueueName::new(queue).unwrap();
             store.queues.create_queue(&queue).await.unwrap();

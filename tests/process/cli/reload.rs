@@ -49,7 +49,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
         .replace("name = \"jobs\"", "name = \"jobs\"\nconcurrency = 7");
     std::fs::write(
         &file,
-        format!("{after}\n[log]\nlevel = \"info,evenkeel::worker=debug\"\n{BY_NAME}"),
+        format!("{after}\n[log]\nlevel = \"info,evenkeel_worker=debug\"\n{BY_NAME}"),
     )
     .unwrap();
     daemon.signal("HUP");
@@ -78,7 +78,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     });
     assert_eq!(
         get("/api/v1/log").json()["level"],
-        "evenkeel::worker=debug,info"
+        "evenkeel_worker=debug,info"
     );
     assert_eq!(get("/api/v1/status").json()["view_count"], 2);
     says(

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use evenkeel::model::{Entity, EntityKey, QueueName, Row, TableName};
-use evenkeel::ports::{Query, TableOperation, all_rows};
+use evenkeel_model::{Entity, EntityKey, QueueName, Row, TableName};
+use evenkeel_storage::{Query, TableOperation, all_rows};
 
 use crate::cli::api::ask_at;
 use crate::cli::daemon::{Daemon, FREE_PORT, until};

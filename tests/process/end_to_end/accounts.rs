@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{ContainerName, Entity, EntityKey, QueueName, TableName};
-use evenkeel::ports::{Account, Query, all_blobs, all_rows};
+use evenkeel_model::{ContainerName, Entity, EntityKey, QueueName, TableName};
+use evenkeel_storage::{Account, Query, all_blobs, all_rows};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{Place, QUEUE, Site};

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use evenkeel::model::{Entity, EntityKey, TableName, body};
+use evenkeel_model::{Entity, EntityKey, TableName, body};
 use serde_json::{Value, json};
 
 use crate::end_to_end::oracle::assert_index_complete;

@@ -1,7 +1,7 @@
 //! `evenkeel certify`: every rule on a store that keeps them, chaos that loses nothing, a budget that is kept, and nothing that is left.
 
-use evenkeel::model::prices;
-use evenkeel::ports::all_tables;
+use evenkeel_model::prices;
+use evenkeel_storage::all_tables;
 use serde_json::Value;
 
 use crate::end_to_end::site::{EMPLOYEES, Ended, Site};

@@ -1,6 +1,6 @@
 //! Power cuts, and several workers.
 
-use evenkeel::model::{Entity, EntityKey, Row};
+use evenkeel_model::{Entity, EntityKey, Row};
 use serde_json::{Value, json};
 
 use crate::end_to_end::oracle::{assert_archived, assert_index_complete};

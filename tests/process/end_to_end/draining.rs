@@ -43,8 +43,8 @@ fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
     );
 
     site.put_texts(waiting.iter().map(|message| match &message.text {
-        evenkeel::ports::MessageText::Readable(text) => text.as_str(),
-        evenkeel::ports::MessageText::Unreadable { raw, .. } => raw,
+        evenkeel_storage::MessageText::Readable(text) => text.as_str(),
+        evenkeel_storage::MessageText::Unreadable { raw, .. } => raw,
     }));
     site.run_until_idle(&[]);
     site.assert_all_done();

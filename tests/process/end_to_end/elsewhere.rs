@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{EdmValue, Row};
-use evenkeel::ports::Clock as _;
+use evenkeel_model::{EdmValue, Row};
+use evenkeel_storage::Clock as _;
+use evenkeel_storage::system::SystemClock;
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 

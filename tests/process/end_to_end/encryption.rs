@@ -1,7 +1,7 @@
 //! Encrypted properties, from a submitted job to everything that is derived from it, and what other programs make of them.
 
-use evenkeel::model::{ContainerName, EdmValue, QueueName, Row, body};
-use evenkeel::ports::{MessageText, Query, all_blobs, all_tables};
+use evenkeel_model::{ContainerName, EdmValue, QueueName, Row, body};
+use evenkeel_storage::{MessageText, Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
 use crate::end_to_end::sdk::{node, python};
@@ -419,7 +419,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         ["Ssn", "Salary"].map(|name| {
             row.entity
                 .get(name)
-                .is_some_and(evenkeel::sealing::is_sealed)
+                .is_some_and(evenkeel_storage::sealing::is_sealed)
         })
     };
     let copied = site

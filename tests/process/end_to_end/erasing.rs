@@ -1,8 +1,8 @@
 //! One entity is erased, and a scan of everything that is stored finds nothing of it.
 
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{EdmDateTime, TableName};
-use evenkeel::ports::{Clock as _, IfMatch, Query, TableOperation};
+use evenkeel_model::{EdmDateTime, TableName};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock as _, IfMatch, Query, TableOperation};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

@@ -7,10 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel::model::{
-    ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body,
-};
-use evenkeel::ports::{Account, ErrorClass, TableOperation, Ttl, all_blobs};
+use evenkeel_model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body};
+use evenkeel_storage::{Account, ErrorClass, TableOperation, Ttl, all_blobs};
 use serde_json::{Value, json};
 
 use crate::end_to_end::authority::Authority;
@@ -227,7 +225,7 @@ fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientS
         7 => ClientStep {
             own: vec![(
                 "Employees",
-                TableOperation::Delete(key, evenkeel::ports::IfMatch::Any),
+                TableOperation::Delete(key, evenkeel_storage::IfMatch::Any),
             )],
             jobs: vec![on("sync")],
         },
@@ -270,7 +268,7 @@ fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientS
 }
 
 fn entity(json: &Value) -> Entity {
-    evenkeel::model::odata::decode(json).unwrap()
+    evenkeel_model::odata::decode(json).unwrap()
 }
 
 /// How long the client goes on.
@@ -290,7 +288,7 @@ async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
         assert!(
             done.as_ref()
                 .err()
-                .is_none_or(evenkeel::ports::StoreError::is_missing_item),
+                .is_none_or(evenkeel_storage::StoreError::is_missing_item),
             "{done:?}"
         );
     }

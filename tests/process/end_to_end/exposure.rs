@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use evenkeel::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY};
-use evenkeel::model::{Entity, EntityKey, body};
+use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::{Entity, EntityKey, body};
 use serde_json::{Value, json};
 
 use crate::end_to_end::encryption::{CATALOG, declare, declare_text, put, stored};

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use evenkeel::adapters::system::SystemClock;
 use evenkeel::cli::demo::{GUIDE_EXAMPLES, GuideExample, GuideStep};
-use evenkeel::ports::Clock as _;
+use evenkeel_storage::Clock as _;
+use evenkeel_storage::system::SystemClock;
 use serde::Deserialize;
 use serde_json::Value;
 

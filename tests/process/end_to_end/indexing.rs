@@ -1,6 +1,6 @@
 //! An index at a size at which chance has its say.
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::sdk::{node, python};

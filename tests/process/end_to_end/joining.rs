@@ -1,6 +1,6 @@
 //! Rows of a lookup beside entities of other tables, as `evenkeel lookup --with` prints them.
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{Ended, Site};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, Entity, Row};
+use evenkeel_model::{EdmValue, Entity, Row};
 
 use crate::end_to_end::site::Site;
 

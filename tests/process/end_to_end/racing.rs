@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, Entity, EntityKey, Row, TableName};
-use evenkeel::ports::{ErrorClass, IfMatch, TableOperation};
+use evenkeel_model::{EdmValue, Entity, EntityKey, Row, TableName};
+use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::end_to_end::oracle::assert_index_complete;
@@ -43,7 +43,7 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
     let worker = site.worker(&["--set", "queues.0.concurrency=4"]);
     let acknowledged = site.with(async |account| {
         let employees = TableName::new("Employees").unwrap();
-        let queue = evenkeel::model::QueueName::new(QUEUE).unwrap();
+        let queue = evenkeel_model::QueueName::new(QUEUE).unwrap();
         let mut acknowledged: BTreeMap<u32, i32> = (0..JOBS).map(|n| (n, 0)).collect();
         let mut gone = std::collections::BTreeSet::new();
         for version in 1_i32.. {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::dated::DatedTables;
-use evenkeel::model::{ContainerName, Entity, EntityKey, TableName};
-use evenkeel::ports::{Clock as _, all_tables};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::{ContainerName, Entity, EntityKey, TableName};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock as _, all_tables};
 use jiff::SignedDuration;
 use serde_json::json;
 

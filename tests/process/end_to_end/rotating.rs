@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{QueueName, body};
-use evenkeel::ports::{Clock as _, Ttl};
+use evenkeel_model::{QueueName, body};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock as _, Ttl};
 use serde_json::{Value, json};
 
 use crate::end_to_end::authority::Authority;

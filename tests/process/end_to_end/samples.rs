@@ -1,7 +1,7 @@
 //! What growth costs: the sample kind and the sample operation of docs/extending.md, as their users meet them. Both are a file each (an operation two) and a line,
 //! and in no build but that of tests.
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;

@@ -1,8 +1,8 @@
 //! Shared access signatures for applications: what they open to the official SDK, and what they do not.
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey};
-use evenkeel::ports::BlobUpload;
+use evenkeel_model::{BlobName, ContainerName, Entity, EntityKey};
+use evenkeel_storage::BlobUpload;
 use serde_json::{Value, json};
 
 use crate::end_to_end::sdk::python_with;

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::adapters::azure::{self, AzureAccount};
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
-use evenkeel::ports::{Account, Message, MessageText, Query, TableOperation, Ttl};
+use evenkeel_azure::AzureAccount;
+use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
+use evenkeel_sqlite::EmbeddedStore;
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Account, Message, MessageText, Query, TableOperation, Ttl};
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::Value;
@@ -205,8 +205,10 @@ impl Site {
             Place::Azurite(azurite) if name == "main" => azurite.ports.connect(),
             Place::Azurite(azurite) => {
                 let text = SecretString::from(azurite.ports.connection_string_of(name));
-                azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap())
-                    .unwrap()
+                evenkeel_azure::connect(
+                    &AzureAccount::from_connection_string(called, &text).unwrap(),
+                )
+                .unwrap()
             }
         }
     }
@@ -337,7 +339,7 @@ impl Site {
             loop {
                 let page = match account.tables.query(&table, &query).await {
                     Err(error)
-                        if matches!(error.class, evenkeel::ports::ErrorClass::NotFound(_)) =>
+                        if matches!(error.class, evenkeel_storage::ErrorClass::NotFound(_)) =>
                     {
                         return rows;
                     }

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenkeel::adapters::azure::{self, AzureAccount};
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{AccountName, ContainerName, TableName};
-use evenkeel::ports::{Account, Query, all_blobs, all_rows};
+use evenkeel_azure::AzureAccount;
+use evenkeel_model::{AccountName, ContainerName, TableName};
+use evenkeel_sqlite::EmbeddedStore;
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Account, Query, all_blobs, all_rows};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -182,8 +182,10 @@ impl Spread {
                 (Place::Azurite(_), Some(apart)) if name == APART => apart.ports.connect(),
                 (Place::Azurite(azurite), _) => {
                     let text = SecretString::from(azurite.ports.connection_string_of(name));
-                    azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap())
-                        .unwrap()
+                    evenkeel_azure::connect(
+                        &AzureAccount::from_connection_string(called, &text).unwrap(),
+                    )
+                    .unwrap()
                 }
             };
             action(account).await
@@ -196,7 +198,7 @@ impl Spread {
         for name in names {
             stored.extend(self.with(name, async |account| {
                 let mut items = Vec::new();
-                let there = evenkeel::ports::all_tables(account.tables.as_ref())
+                let there = evenkeel_storage::all_tables(account.tables.as_ref())
                     .await
                     .unwrap();
                 for table in ["ByEmail", "Named", "Figures"] {
@@ -495,7 +497,7 @@ fn a_row_in_an_account_that_the_hash_does_not_say_is_found_by_an_audit_and_by_no
         .into_iter()
         .find(|name| *name != holder(&FURTHER, &mail))
         .unwrap();
-    let insert = evenkeel::ports::TableOperation::Insert(copy);
+    let insert = evenkeel_storage::TableOperation::Insert(copy);
     spread.with(wrong, async |account| {
         account.tables.apply(&table, &insert).await.unwrap()
     });

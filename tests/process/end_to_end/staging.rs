@@ -1,6 +1,6 @@
 //! Large values, staged by the official SDKs.
 
-use evenkeel::model::large::Pointer;
+use evenkeel_model::large::Pointer;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 
-use evenkeel::model::{Entity, EntityKey};
-use evenkeel::ports::all_tables;
+use evenkeel_model::{Entity, EntityKey};
+use evenkeel_storage::all_tables;
 use serde_json::Value;
 
 use crate::end_to_end::site::{EMPLOYEES, Site};

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};

@@ -1,6 +1,6 @@
 //! Entities that are deleted or archived by condition, as a user types it.
 
-use evenkeel::model::{EdmDateTime, Entity, EntityKey, body};
+use evenkeel_model::{EdmDateTime, Entity, EntityKey, body};
 use serde_json::{Value, json};
 
 use crate::end_to_end::oracle::assert_index_complete;

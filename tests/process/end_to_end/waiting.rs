@@ -1,6 +1,6 @@
 //! `evenkeel wait`: whether what one has just written can be found.
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::sdk::{node, python};

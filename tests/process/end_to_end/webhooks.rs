@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;

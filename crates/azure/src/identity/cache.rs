@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::renewal::{Renewal, TokenStep};
 use super::{BearerToken, TokenError};
-use evenkeel_model::ports::{Chance, Clock};
+use evenkeel_storage::{Chance, Clock};
 
 /// Issues tokens.
 #[async_trait]
@@ -65,7 +65,7 @@ impl TokenCache {
     }
 
     /// A token that is valid now. Waits only where there is none.
-    pub(crate) async fn token(&self) -> Result<BearerToken, TokenError> {
+    pub async fn token(&self) -> Result<BearerToken, TokenError> {
         loop {
             match self.shared.step() {
                 TokenStep::Use(token) => return Ok(token),
@@ -81,7 +81,7 @@ impl TokenCache {
 
     /// Another token in place of one that the service refused, where there is a better one to be had.
     /// Requests to other services, which may accept the refused one, go on with it meanwhile.
-    pub(crate) async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
+    pub async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
         self.shared
             .renewal()
@@ -154,7 +154,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededChance, SystemClock};
 
     const HOUR: Duration = Duration::from_hours(1);
 

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::TokenError;
-use evenkeel_model::ports::Chance;
 use evenkeel_model::settings::Application;
+use evenkeel_storage::Chance;
 
 /// How long an assertion is valid, before and after now: as much as clocks may be apart.
 const VALID_SECONDS: i64 = 300;

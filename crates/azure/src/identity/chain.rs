@@ -23,9 +23,9 @@ use super::certificate::Assertion;
 use super::transport::TokenTransport;
 use super::{BearerToken, TokenError};
 use crate::cloud::Cloud;
-use crate::system::{SystemChance, SystemClock};
-use evenkeel_model::ports::{Chance, Clock};
 use evenkeel_model::settings::{EntraCredential, Identity};
+use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::{Chance, Clock};
 
 /// For one credential. Developer tools have no limit of their own, and may wait for somebody's answer.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -45,7 +45,7 @@ pub(super) struct CredentialChain {
 
 impl TokenCache {
     /// Tokens for `scope`; `name` says in logs what they are for. Nothing is requested yet.
-    pub(crate) fn of(
+    pub fn of(
         identity: &Arc<Identity>,
         cloud: &Cloud,
         scope: &'static str,

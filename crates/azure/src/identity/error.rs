@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::http::{HttpAnswer, HttpFault};
-use evenkeel_model::ports::ErrorClass;
+use evenkeel_storage::ErrorClass;
 
 /// Longest message that is passed on, in characters.
 const MESSAGE_CHARS: usize = 300;

@@ -22,7 +22,9 @@ mod certificate;
 mod chain;
 mod error;
 mod renewal;
-pub(crate) mod roles;
+pub mod roles;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -32,7 +34,7 @@ pub use error::TokenError;
 
 /// A token as it is sent: `Bearer …`, which `Debug` does not print.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BearerToken(reqwest::header::HeaderValue);
+pub struct BearerToken(reqwest::header::HeaderValue);
 
 impl BearerToken {
     /// The token that a credential issued.
@@ -44,7 +46,7 @@ impl BearerToken {
     }
 
     /// The value of the header `Authorization`.
-    pub(crate) fn header(&self) -> reqwest::header::HeaderValue {
+    pub fn header(&self) -> reqwest::header::HeaderValue {
         self.0.clone()
     }
 }

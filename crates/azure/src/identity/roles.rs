@@ -1,9 +1,9 @@
 //! What an identity needs, and what a refusal says of it. Source: "Azure built-in roles".
 
-use evenkeel_model::ports::Service;
+use evenkeel_storage::Service;
 
 /// The least built-in role that covers everything that is asked of a service.
-pub(crate) const fn least(service: Service) -> &'static str {
+pub const fn least(service: Service) -> &'static str {
     match service {
         Service::Table => "Storage Table Data Contributor",
         Service::Queue => "Storage Queue Data Contributor",
@@ -13,7 +13,7 @@ pub(crate) const fn least(service: Service) -> &'static str {
 }
 
 /// The message of a refusal by `status`; `on` names the account or service.
-pub(crate) fn refusal(status: u16, role: &str, on: &str) -> String {
+pub fn refusal(status: u16, role: &str, on: &str) -> String {
     match status {
         401 => format!("{on} refused the token: its tenant must be that of the identity"),
         _ => format!(

@@ -15,191 +15,20 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use aws_lc_rs::signature::{RSA_PSS_2048_8192_SHA256, UnparsedPublicKey};
-use azure_core_v1::http::{AsyncRawResponse, Body, HttpClient, Request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
-use jiff::Timestamp;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use stub::{Reply, Stub};
-use url::Url;
 
-use super::TokenCache;
-use super::transport::passed_on;
-use crate::cloud::{Cloud, STORAGE_SCOPE};
+use super::testing::{Authority, SECRET, TestClock, answer, application, by_secret, signed_in};
+use crate::cloud::STORAGE_SCOPE;
 use crate::connect::connect_with;
-use crate::http::{Authentication, HttpAnswer, HttpFault};
-use crate::search::{self, SearchService};
+use crate::http::HttpFault;
 use crate::settings::{AzureAccount, EndpointOverrides};
-use crate::system::{SeededChance, SystemClock};
-use evenkeel_model::model::{
-    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName,
-    TableName,
-};
-use evenkeel_model::ports::{Account, Clock, ErrorClass, StoreError};
-use evenkeel_model::settings::{Application, EntraCredential, Identity, SinkAuth};
-
-const SECRET: &str = "t0p-s3cret";
-
-/// A clock that a test moves; the wall clock may be wrong.
-struct TestClock {
-    /// When the test began: the identity library reads the machine's clock.
-    start: i64,
-    passed: Mutex<Duration>,
-    wrong_by: i64,
-}
-
-impl TestClock {
-    fn pass(&self, time: Duration) {
-        *self.passed.lock().unwrap() += time;
-    }
-
-    fn wall(&self, wrong_by: i64) -> i64 {
-        self.start + wrong_by + i64::try_from(self.monotonic().as_secs()).unwrap()
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_second(self.wall(self.wrong_by)).unwrap()
-    }
-
-    fn monotonic(&self) -> Duration {
-        *self.passed.lock().unwrap()
-    }
-}
-
-/// A request for a token.
-#[derive(Debug, Clone)]
-struct Asked {
-    host: String,
-    path: String,
-    /// The form in its body, and its query.
-    fields: Vec<(String, String)>,
-}
-
-/// Where tokens are issued: `token-1`, `token-2`, …, each valid for an hour and known to the storage service.
-#[derive(Debug)]
-struct Authority {
-    asked: Mutex<Vec<Asked>>,
-    /// In place of a token.
-    refusal: Mutex<Option<Result<HttpAnswer, HttpFault>>>,
-    /// Tokens that the storage service accepts.
-    valid: Arc<Mutex<BTreeSet<String>>>,
-    clock: Arc<TestClock>,
-}
-
-impl std::fmt::Debug for TestClock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TestClock")
-    }
-}
-
-fn answer(status: u16, body: &Value) -> HttpAnswer {
-    HttpAnswer {
-        status,
-        headers: reqwest::header::HeaderMap::new(),
-        body: body.to_string().into(),
-    }
-}
-
-#[async_trait]
-impl HttpClient for Authority {
-    async fn execute_request(&self, request: &Request) -> azure_core_v1::Result<AsyncRawResponse> {
-        let url = request.url();
-        let Body::Bytes(body) = request.body() else {
-            panic!("a streamed body")
-        };
-        let pairs = url::form_urlencoded::parse(body).chain(url.query_pairs());
-        let fields = pairs
-            .map(|(name, value)| (name.into_owned(), value.into_owned()))
-            .collect();
-        let host = url.host_str().unwrap().to_owned();
-        let number = {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push(Asked {
-                host: host.clone(),
-                path: url.path().to_owned(),
-                fields,
-            });
-            asked.len()
-        };
-        let refusal = self.refusal.lock().unwrap().clone();
-        let issued = || {
-            let token = format!("token-{number}");
-            self.valid.lock().unwrap().insert(format!("Bearer {token}"));
-            // Entra ID tells the rest of a token's life, IMDS its end by its own clock.
-            let end = (self.clock.wall(0) + 3_600).to_string();
-            Ok(answer(
-                200,
-                &json!({"token_type": "Bearer", "expires_in": 3_600, "expires_on": end, "resource": "r", "access_token": token}),
-            ))
-        };
-        passed_on(&host, refusal.unwrap_or_else(issued))
-    }
-}
-
-impl Authority {
-    fn requests(&self) -> usize {
-        self.asked.lock().unwrap().len()
-    }
-
-    /// A field of the latest request.
-    fn field(&self, name: &str) -> String {
-        let asked = self.asked.lock().unwrap();
-        asked
-            .last()
-            .unwrap()
-            .fields
-            .iter()
-            .find(|(found, _)| found == name)
-            .map(|(_, value)| value.clone())
-            .unwrap_or_default()
-    }
-
-    fn refuse(&self, refusal: Option<Result<HttpAnswer, HttpFault>>) {
-        *self.refusal.lock().unwrap() = refusal;
-    }
-}
-
-/// An identity, the authority that it asks, and its tokens for an audience.
-fn signed_in(
-    credentials: Vec<EntraCredential>,
-    wrong_by: i64,
-    valid: Arc<Mutex<BTreeSet<String>>>,
-    scope: &'static str,
-) -> (Arc<Identity>, Arc<Authority>, Arc<TokenCache>) {
-    let clock = Arc::new(TestClock {
-        start: SystemClock::new().now().as_second(),
-        passed: Mutex::default(),
-        wrong_by,
-    });
-    let authority = Arc::new(Authority {
-        asked: Mutex::default(),
-        refusal: Mutex::default(),
-        valid,
-        clock: Arc::clone(&clock),
-    });
-    let identity = Arc::new(Identity {
-        credentials,
-        ruled_out: Vec::new(),
-        authority: None,
-    });
-    let cloud = Cloud::or_public(&Url::parse("http://127.0.0.1").unwrap());
-    let chance = Arc::new(SeededChance::new(1));
-    let tokens = TokenCache::over(
-        &identity,
-        cloud,
-        scope,
-        "[accounts.main]".to_owned(),
-        authority.clone(),
-        clock,
-        chance,
-    );
-    (identity, authority, tokens)
-}
+use evenkeel_model::settings::EntraCredential;
+use evenkeel_model::{AccountName, BlobName, ContainerName, EntityKey, QueueName, TableName};
+use evenkeel_storage::{Account, ErrorClass, StoreError};
 
 /// An account that an identity signs in to.
 struct World {
@@ -282,20 +111,6 @@ impl World {
     fn expire(&self) {
         self.authority.valid.lock().unwrap().clear();
     }
-}
-
-fn application() -> Application {
-    Application {
-        tenant: "contoso.example".to_owned(),
-        client: "c1".to_owned(),
-    }
-}
-
-fn by_secret() -> Vec<EntraCredential> {
-    vec![EntraCredential::ClientSecret {
-        application: application(),
-        secret: SecretString::from(SECRET),
-    }]
 }
 
 fn by_machine() -> Vec<EntraCredential> {
@@ -601,53 +416,4 @@ async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() 
         !error.message.contains("client secret"),
         "another identity does not take its place: {error}"
     );
-}
-
-#[tokio::test]
-async fn a_search_sink_sends_tokens_of_its_own_audience_and_names_its_roles() {
-    let refuse = Stub::always(Reply::status(403));
-    let endpoint = Url::parse(&format!("http://127.0.0.1:{}", refuse.port())).unwrap();
-    let (identity, authority, tokens) = signed_in(
-        by_secret(),
-        0,
-        Arc::default(),
-        "https://search.azure.com/.default",
-    );
-    let service = SearchService {
-        sink: AccountName::new("catalog").unwrap(),
-        endpoint,
-        auth: SinkAuth::Entra(identity),
-    };
-    let sink = search::service::connect_with(service, Authentication::Tokens(tokens)).unwrap();
-    let index = CollectionName::new("people").unwrap();
-    for (error, role) in [
-        (
-            sink.get(&index, &DocumentKey::new("a").unwrap())
-                .await
-                .unwrap_err(),
-            "Search Index Data Contributor",
-        ),
-        (
-            sink.fields(&index).await.unwrap_err(),
-            "Search Service Contributor",
-        ),
-    ] {
-        assert_eq!(error.class, ErrorClass::Unauthorised);
-        assert!(
-            error
-                .message
-                .contains(&format!("{role:?} on the search service http://127.0.0.1")),
-            "{error}"
-        );
-    }
-    assert_eq!(
-        authority.field("scope"),
-        "https://search.azure.com/.default"
-    );
-    for request in refuse.requests() {
-        assert_eq!(
-            (request.header("authorization"), request.header("api-key")),
-            (Some("Bearer token-1"), None)
-        );
-    }
 }

@@ -19,6 +19,6 @@ mod slot;
 mod tests;
 
 pub use ring::Keyring;
-pub(crate) use shared_key::AccountKey;
-pub(crate) use signer::{Outgoing, Signer};
-pub(crate) use slot::{KeySlot, MakeSigner};
+pub use shared_key::AccountKey;
+pub use signer::{Outgoing, Signer};
+pub use slot::{KeySlot, MakeSigner};

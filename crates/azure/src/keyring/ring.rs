@@ -7,8 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tracing::warn;
 
 use super::{KeySlot, Signer};
-use crate::system::SystemClock;
-use evenkeel_model::ports::Clock;
+use evenkeel_storage::Clock;
+use evenkeel_storage::system::SystemClock;
 
 /// How often its file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -37,12 +37,12 @@ impl std::fmt::Debug for Keyring {
 
 impl Keyring {
     /// The secret of `of`, `[accounts.main]` for instance.
-    pub(crate) fn new(of: String, slot: KeySlot) -> Arc<Self> {
+    pub fn new(of: String, slot: KeySlot) -> Arc<Self> {
         Self::by(of, slot, Arc::new(SystemClock::new()))
     }
 
     /// A secret that does not change.
-    pub(crate) fn fixed(signer: Signer) -> Arc<Self> {
+    pub fn fixed(signer: Signer) -> Arc<Self> {
         Self::new(
             "the account".to_owned(),
             KeySlot::fixed("the secret", Arc::new(signer)),
@@ -50,7 +50,7 @@ impl Keyring {
     }
 
     /// The signer in use.
-    pub(crate) fn in_use(&self) -> Arc<Signer> {
+    pub fn in_use(&self) -> Arc<Signer> {
         self.slot.signer()
     }
 
@@ -73,19 +73,19 @@ impl Keyring {
     }
 
     /// Whether a text holds the secret, or the one before it.
-    pub(crate) fn is_told_by(&self, text: &str) -> bool {
+    pub fn is_told_by(&self, text: &str) -> bool {
         self.secrets()
             .iter()
             .any(|secret| text.contains(secret.expose_secret()))
     }
 
     /// The texts to hide, of the secret before it too.
-    pub(crate) fn secrets(&self) -> Vec<SecretString> {
+    pub fn secrets(&self) -> Vec<SecretString> {
         self.slot.secrets()
     }
 
     /// The signer in use, after a look at the file where one is due.
-    pub(crate) async fn signer(self: &Arc<Self>) -> Arc<Signer> {
+    pub async fn signer(self: &Arc<Self>) -> Arc<Signer> {
         // Whoever finds the lock taken goes on with the signer that is there.
         if let Ok(mut looked) = self.looked.try_lock()
             && self.clock.monotonic().saturating_sub(*looked) >= LOOK_EVERY
@@ -97,10 +97,7 @@ impl Keyring {
     }
 
     /// Another signer in place of the one that the service refused, where its file has another secret by now.
-    pub(crate) async fn in_place_of(
-        self: &Arc<Self>,
-        refused: &Arc<Signer>,
-    ) -> Option<Arc<Signer>> {
+    pub async fn in_place_of(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
         let mut looked = self.looked.lock().await;
         if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
             *looked = self.clock.monotonic();

@@ -11,7 +11,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use evenkeel_model::ports::Service;
+use evenkeel_storage::Service;
 
 /// The headers that are signed by their values alone, in their order, after the method.
 const SIGNED: [&str; 11] = [
@@ -30,14 +30,16 @@ const SIGNED: [&str; 11] = [
 
 /// An account key or user delegation key, made ready to sign once. `Debug` prints no secret.
 #[derive(Debug, Clone)]
-pub(crate) struct AccountKey {
-    pub(crate) secret: SecretString,
+pub struct AccountKey {
+    /// As it was configured.
+    pub secret: SecretString,
     /// Absent where the secret is not Base64.
     mac: Option<Arc<hmac::Key>>,
 }
 
 impl AccountKey {
-    pub(crate) fn new(secret: SecretString) -> Self {
+    /// From its Base64 text.
+    pub fn new(secret: SecretString) -> Self {
         let decoded = BASE64.decode(secret.expose_secret());
         Self {
             mac: decoded
@@ -48,7 +50,7 @@ impl AccountKey {
     }
 
     /// A text's signature, in Base64. `None` for a key that is not Base64.
-    pub(crate) fn signature(&self, text: &str) -> Option<String> {
+    pub fn signature(&self, text: &str) -> Option<String> {
         self.mac
             .as_ref()
             .map(|key| BASE64.encode(hmac::sign(key, text.as_bytes())))

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::shared_key::AccountKey;
 use crate::http::{HttpAnswer, HttpFault};
 use crate::refusal::Refusal;
-use evenkeel_model::ports::Service;
+use evenkeel_storage::Service;
 
 /// The source of a copy: another request to the account, which the service makes.
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-ms-copy-source");
@@ -25,18 +25,27 @@ const UNAUTHENTICATED: [&str; 5] = [
 
 /// A request before it is signed, or after: no `Debug`, which would print the signature.
 #[derive(Clone)]
-pub(crate) struct Outgoing {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+pub struct Outgoing {
+    /// Its verb.
+    pub method: Method,
+    /// Where it goes.
+    pub url: Url,
+    /// What it says about itself.
+    pub headers: HeaderMap,
+    /// What it carries.
+    pub body: Bytes,
 }
 
 /// A secret in the form in which requests carry it. `Debug` prints no secret.
 #[derive(Debug)]
-pub(crate) enum Signer {
+pub enum Signer {
     /// A storage account's name and key.
-    SharedKey { account: String, key: AccountKey },
+    SharedKey {
+        /// Its name.
+        account: String,
+        /// Its key.
+        key: AccountKey,
+    },
     /// A shared access signature: the query string, without the question mark.
     Sas(SecretString),
     /// An admin key of a search service.
@@ -45,11 +54,7 @@ pub(crate) enum Signer {
 
 impl Signer {
     /// The request as it is sent to `service`.
-    pub(crate) fn sign(
-        &self,
-        service: Service,
-        mut request: Outgoing,
-    ) -> Result<Outgoing, HttpFault> {
+    pub fn sign(&self, service: Service, mut request: Outgoing) -> Result<Outgoing, HttpFault> {
         match self {
             Self::SharedKey { account, key } => {
                 let Outgoing {
@@ -98,7 +103,7 @@ impl Signer {
     }
 
     /// Whether an answer refuses the secret itself, so that nothing was executed, and not a right that it lacks.
-    pub(crate) fn is_refused(&self, answer: &HttpAnswer) -> bool {
+    pub fn is_refused(&self, answer: &HttpAnswer) -> bool {
         match (self, answer.status) {
             (_, 401) | (Self::ApiKey(_), 403) => true,
             (_, 403) => Refusal::of(answer)
@@ -109,7 +114,7 @@ impl Signer {
     }
 
     /// The texts that are hidden wherever they would be shown.
-    pub(crate) fn secrets(&self) -> Vec<SecretString> {
+    pub fn secrets(&self) -> Vec<SecretString> {
         match self {
             Self::SharedKey { key, .. } => vec![key.secret.clone()],
             Self::ApiKey(key) => vec![key.clone()],

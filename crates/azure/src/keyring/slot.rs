@@ -11,11 +11,11 @@ use super::Signer;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
 /// Makes a signer of a secret. The error says why it is none, without it.
-pub(crate) type MakeSigner<E = String> =
+pub type MakeSigner<E = String> =
     Arc<dyn Fn(&SecretString) -> Result<Arc<Signer>, E> + Send + Sync>;
 
 /// The secret of a keyring.
-pub(crate) struct KeySlot {
+pub struct KeySlot {
     /// The key of the configuration, for logs.
     pub(super) setting: &'static str,
     signer: ArcSwap<Signer>,
@@ -41,7 +41,7 @@ type FileMark = (Option<SystemTime>, u64);
 
 impl KeySlot {
     /// A secret of the configuration.
-    pub(crate) fn new<E: ToString + 'static>(
+    pub fn new<E: ToString + 'static>(
         secret: &ConfiguredSecret,
         make: MakeSigner<E>,
     ) -> Result<Self, E> {

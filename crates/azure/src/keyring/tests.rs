@@ -9,8 +9,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
 use super::{KeySlot, Keyring, MakeSigner, Signer};
-use evenkeel_model::ports::Clock;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
+use evenkeel_storage::Clock;
 
 #[derive(Default)]
 struct TestClock(Mutex<Duration>);

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use super::token::Position;
 use evenkeel_model::catalog::{Form, TargetRef, View};
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::item::{Owner, is_derived_within};
-use evenkeel_model::model::{EntityKey, Filter, Row, TableName, limits};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::item::{Owner, is_derived_within};
 use evenkeel_model::patterns::lookup::KeyRange;
-use evenkeel_model::ports::{Account, Continuation, Query, StoreError};
 use evenkeel_model::shared;
-use evenkeel_model::wide;
+use evenkeel_model::{EntityKey, Filter, Row, TableName, limits};
+use evenkeel_storage::wide;
+use evenkeel_storage::{Account, Continuation, Query, StoreError};
 
 /// Most pages of a range without a wanted row.
 pub(super) const PAGES: u64 = 1_000;

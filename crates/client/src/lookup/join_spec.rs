@@ -3,23 +3,23 @@
 use std::fmt;
 use std::str::FromStr;
 
-use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::template::{Escaping, RenderError, Template, TemplateError};
-use evenkeel_model::model::{EdmValue, Entity, EntityKey, TableName};
-use evenkeel_model::sealing::is_sealed;
+use evenkeel_model::large::Pointer;
+use evenkeel_model::template::{Escaping, RenderError, Template, TemplateError};
+use evenkeel_model::{EdmValue, Entity, EntityKey, TableName};
+use evenkeel_storage::sealing::is_sealed;
 
 /// A join of the rows of a lookup to the entities of another table: both of an entity's keys are made of a row's properties,
-/// by [key templates](evenkeel_model::model::template). A template of a row without one of its properties makes no key.
+/// by [key templates](evenkeel_model::template). A template of a row without one of its properties makes no key.
 ///
 /// Written as `Table=PARTITION_KEY/ROW_KEY`; neither key can contain a slash.
 ///
 /// ```
-/// use evenkeel_client::JoinSpec;
+/// use crate::JoinSpec;
 ///
 /// let join: JoinSpec = "Departments={PartitionKey}/{DepartmentId|lower}".parse()?;
 /// assert_eq!(join.table().as_str(), "Departments");
 /// assert!("Departments={PartitionKey}".parse::<JoinSpec>().is_err(), "both keys");
-/// # Ok::<(), evenkeel_client::JoinSpecError>(())
+/// # Ok::<(), crate::JoinSpecError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinSpec {

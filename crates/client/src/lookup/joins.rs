@@ -14,8 +14,8 @@ use super::join_spec::JoinSpec;
 use super::query::{Lookup, LookupResult};
 use crate::ClientError;
 use evenkeel_model::catalog::TargetRef;
-use evenkeel_model::model::template::Escaping;
-use evenkeel_model::model::{EntityKey, Row};
+use evenkeel_model::template::Escaping;
+use evenkeel_model::{EntityKey, Row};
 
 /// Entities of a table read at once.
 const PARALLEL: usize = 16;

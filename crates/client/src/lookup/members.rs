@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::{ClientError, lists};
 use evenkeel_model::catalog::{BlobLists, View};
-use evenkeel_model::model::template::{Template, unescape};
-use evenkeel_model::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
-use evenkeel_model::ports::Account;
+use evenkeel_model::template::{Template, unescape};
+use evenkeel_model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
+use evenkeel_storage::Account;
 
 /// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
 pub(super) fn of_list(

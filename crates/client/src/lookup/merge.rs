@@ -4,9 +4,9 @@ use futures::future::try_join_all;
 
 use super::cursor::{AskedRange, Cursor, Reading};
 use super::token::Position;
-use evenkeel_model::model::Row;
+use evenkeel_model::Row;
 use evenkeel_model::patterns::lookup::KeyRange;
-use evenkeel_model::ports::StoreError;
+use evenkeel_storage::StoreError;
 
 /// The rows found.
 pub(super) struct FoundRows {

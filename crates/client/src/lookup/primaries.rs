@@ -5,9 +5,9 @@ use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use super::query::Lookup;
 use crate::{ClientError, Whole};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::{EntityKey, Row};
-use evenkeel_model::wide;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::{EntityKey, Row};
+use evenkeel_storage::wide;
 
 /// Entities read at once.
 const PARALLEL: usize = 16;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::join_spec::JoinSpec;
 use crate::{Client, ClientError};
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::{Row, TableName, ViewName};
+use evenkeel_model::condition::Condition;
 use evenkeel_model::patterns::lookup::{QueryClass, Term};
+use evenkeel_model::{Row, TableName, ViewName};
 
 /// Most rows where nothing is said.
 const TOP: u32 = 1_000;
@@ -81,8 +81,8 @@ impl Client {
     /// or folder by both keys).
     ///
     /// ```
-    /// # use evenkeel::client::{Client, ClientError};
-    /// # use evenkeel::model::ViewName;
+    /// # use crate::{Client, ClientError};
+    /// # use evenkeel_model::ViewName;
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
     /// // The first twenty with names that begin with K, and their entities.
@@ -209,8 +209,8 @@ impl<'c> Lookup<'c> {
     /// that its template makes no key of, such as a Double.
     ///
     /// ```
-    /// # use evenkeel::client::Client;
-    /// # use evenkeel::model::{TableName, ViewName};
+    /// # use crate::Client;
+    /// # use evenkeel_model::{TableName, ViewName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
     /// let lookup = client.lookup(&by_name, &["PartitionKey=Sales", "LastName^=K"])?.entities();

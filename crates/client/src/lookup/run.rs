@@ -14,17 +14,17 @@ use crate::{ClientError, lists};
 use evenkeel_model::catalog::{
     Archive, ArchiveTarget, Documents, Figure, Form, Members, TableRef, TargetRef, View,
 };
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
-use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::sink;
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{
-    BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits,
-};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, Meaning, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::Owned;
+use evenkeel_model::sink;
+use evenkeel_model::template::Template;
+use evenkeel_model::{
+    BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits,
+};
 
 impl Lookup<'_> {
     /// Asks.

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use super::cursor::{AskedRange, LookupTarget, PAGES, Reading, page_rows};
 use super::merge;
 use super::token::{Position, Token};
-use evenkeel::adapters::embedded::{EmbeddedStore, Options};
-use evenkeel_azure::system::{SeededChance, SystemClock};
 use evenkeel_model::catalog::{
     AccountSet, OnConflict, SecondaryIndex, TableRef, TargetRef, View, ViewKind,
 };
-use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::item::Owner;
-use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{AccountName, Entity, EntityKey, TableName, ViewName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::item::Owner;
+use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, QueryClass};
-use evenkeel_model::ports::{Account, TableOperation};
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, Entity, EntityKey, TableName, ViewName};
+use evenkeel_sqlite::{EmbeddedStore, Options};
+use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::{Account, TableOperation};
 
 fn table(name: &str) -> TableRef {
     TableRef {
@@ -233,8 +233,7 @@ async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
     .await
     .unwrap();
     let last = first.rows.last().unwrap();
-    let delete =
-        TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::IfMatch::Any);
+    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_storage::IfMatch::Any);
     accounts[&AccountName::main()]
         .tables
         .apply(&plan.table.table, &delete)
@@ -319,7 +318,7 @@ async fn several_accounts_are_read_as_one_in_order_and_what_lies_in_the_wrong_on
     assert_eq!(
         asked,
         [&target
-            .at(&evenkeel_model::model::Key::new("K000").unwrap())
+            .at(&evenkeel_model::Key::new("K000").unwrap())
             .account],
         "one partition, one account"
     );

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::ClientError;
-use evenkeel_model::model::{EntityKey, Member};
 use evenkeel_model::patterns::lookup::Term;
-use evenkeel_model::ports::Continuation;
+use evenkeel_model::{EntityKey, Member};
+use evenkeel_storage::Continuation;
 
 /// Where each range of a lookup stood.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

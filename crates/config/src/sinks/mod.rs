@@ -6,8 +6,8 @@ mod sqlite;
 mod webhook;
 
 use super::section::Section;
-use evenkeel_model::model::AccountName;
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::AccountName;
+use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::{SinkKind, SinkSettings};
 
 /// The declared sinks; nothing in the place of one with a mistake.

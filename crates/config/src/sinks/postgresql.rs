@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::secret::SecretKeys;
 use crate::section::Section;
-use evenkeel_model::model::local::is_local_host;
+use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{PostgresSettings, SinkKind, SqlSettings, SqlTls};
 
 const PASSWORD: SecretKeys = SecretKeys {

@@ -1,8 +1,8 @@
 //! `[encryption]`, and what may be declared of encrypted properties.
 
 use super::*;
-use evenkeel_model::model::{AccountName, EntityKey, TableName};
 use evenkeel_model::settings::KeySource;
+use evenkeel_model::{AccountName, EntityKey, TableName};
 
 const KEYS: &str = "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
 const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";

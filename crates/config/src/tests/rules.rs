@@ -1,7 +1,7 @@
 //! `[rules.NAME]`.
 
 use super::*;
-use evenkeel_model::model::sweep::SweepAction;
+use evenkeel_model::sweep::SweepAction;
 
 const ARCHIVE: &str =
     "[archives.past]\nsource = \"Bookings\"\nto = { kind = \"table\", table = \"PastBookings\" }\n";

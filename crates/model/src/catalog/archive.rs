@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::TableRef;
-use crate::model::document::DocumentPath;
-use crate::model::log::LogPath;
-use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, EntityKey, ViewName};
+use crate::document::DocumentPath;
+use crate::log::LogPath;
+use crate::template::Template;
+use crate::{AccountName, ContainerName, EntityKey, ViewName};
 
 /// A declared archive.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Archive, ArchiveTarget, Catalog, Retention, Rule, TableArchive};
-use crate::model::Key;
+use crate::Key;
 
 impl Catalog {
     /// Archives, retentions and rules, by kind and name. A shared folder is left out: each host may have mounted it elsewhere.
@@ -78,11 +78,11 @@ mod tests {
 
     use super::*;
     use crate::catalog::{FileTarget, TableRef};
-    use crate::model::condition::TimedCondition;
-    use crate::model::dated::DatedTables;
-    use crate::model::document::DocumentPath;
-    use crate::model::sweep::{Sweep, SweepAction};
-    use crate::model::{AccountName, TableName, ViewName};
+    use crate::condition::TimedCondition;
+    use crate::dated::DatedTables;
+    use crate::document::DocumentPath;
+    use crate::sweep::{Sweep, SweepAction};
+    use crate::{AccountName, TableName, ViewName};
 
     fn table(name: &str) -> TableRef {
         TableRef {

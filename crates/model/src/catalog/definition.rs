@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::kinds::{ReadKind, Reported, ViewSection, declared_kinds};
 use super::place::{AccountSet, DatedRef, SourcePlace, TableRef, TargetRef};
 use super::view::{OnConflict, View};
-use crate::model::condition::Condition;
-use crate::model::dated::DatedTables;
-use crate::model::{AccountName, TableName, ViewName};
+use crate::condition::Condition;
+use crate::dated::DatedTables;
 use crate::settings::SinkKind;
+use crate::{AccountName, TableName, ViewName};
 
 /// The keys of a view's section, with their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::model::condition::compare_by_value;
-use crate::model::entity::valid_property_name;
-use crate::model::{EdmDateTime, EdmValue, Entity, Member};
+use crate::condition::compare_by_value;
+use crate::entity::valid_property_name;
+use crate::{EdmDateTime, EdmValue, Entity, Member};
 
 /// How one figure is made of the members' contributions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +200,7 @@ fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::EntityKey;
+    use crate::EntityKey;
 
     fn member(texts: &[&str]) -> Member {
         Member(

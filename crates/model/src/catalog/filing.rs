@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::{Archive, ArchiveTarget, TableRef, View};
-use crate::model::large::{Pointer, ValueFolder};
-use crate::model::names::NameError;
-use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
+use crate::large::{Pointer, ValueFolder};
+use crate::names::NameError;
+use crate::{AccountName, ContainerName, Site, TableName, ViewName};
 
 /// The start of the names of such tables. (No table of theirs exists: footprints lie under these names, and values say by them
 /// whose they are.)

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use super::{Catalog, DatedRef, Retention, View};
-use crate::model::ViewName;
+use crate::ViewName;
 
 /// The tables by date that follow those of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,9 +111,9 @@ fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
 mod tests {
     use super::*;
     use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
-    use crate::model::dated::DatedTables;
-    use crate::model::template::Template;
-    use crate::model::{AccountName, TableName};
+    use crate::dated::DatedTables;
+    use crate::template::Template;
+    use crate::{AccountName, TableName};
     use std::sync::Arc;
     use std::time::Duration;
 

@@ -6,8 +6,8 @@ use super::definition::Definition;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{AccountSet, Place, TargetRef};
-use crate::model::template::{Escaping, Template};
-use crate::model::{AccountName, CollectionName, ColumnType};
+use crate::template::{Escaping, Template};
+use crate::{AccountName, CollectionName, ColumnType};
 
 /// The form of a view's items. Several kinds may share one.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DatedRef, Source, TableRef};
-use crate::model::dated::DatedTables;
-use crate::model::{TableName, ViewName};
+use crate::dated::DatedTables;
+use crate::{TableName, ViewName};
 
 /// The recorded generations of views.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

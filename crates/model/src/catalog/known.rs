@@ -7,7 +7,7 @@ use std::sync::Arc;
 use elsa::sync::FrozenMap;
 
 use super::{TableRef, View};
-use crate::model::TableName;
+use crate::TableName;
 
 /// The tables by date that somebody has named so far, and their views. It only grows, by what a period has at most, so that a
 /// reference to one lives as long as the catalog.

@@ -38,11 +38,11 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::condition::{Condition, TimedCondition};
-use crate::model::document::{self, DocumentError};
-use crate::model::job::{JobSubject, Operation as _};
-use crate::model::template::Template;
-use crate::model::{Entity, EntityKey, Site, TableName, ViewName, settled};
+use crate::condition::{Condition, TimedCondition};
+use crate::document::{self, DocumentError};
+use crate::job::{JobSubject, Operation as _};
+use crate::template::Template;
+use crate::{Entity, EntityKey, Site, TableName, ViewName, settled};
 
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::model::dated::DatedTables;
-use crate::model::{AccountName, Key, TableName, rendezvous};
+use crate::dated::DatedTables;
+use crate::{AccountName, Key, TableName, rendezvous};
 
 /// A table and the account it lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

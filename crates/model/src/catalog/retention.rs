@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{DatedRef, TableRef};
-use crate::model::dated::DatedTables;
-use crate::model::{AccountName, ContainerName, TableName, ViewName};
+use crate::dated::DatedTables;
+use crate::{AccountName, ContainerName, TableName, ViewName};
 
-pub use crate::model::settled::FOOTPRINTS;
+pub use crate::settled::FOOTPRINTS;
 
 /// `[retention.NAME]`: the tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::ViewName;
-use crate::model::sweep::Sweep;
+use crate::ViewName;
+use crate::sweep::Sweep;
 
 /// `[rules.NAME]`: a job by condition that workers send from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]

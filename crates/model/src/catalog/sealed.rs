@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Archive, Catalog, Form, TableRef, View};
-use crate::model::condition::Condition;
-use crate::model::item::Owner;
-use crate::model::job::Primary;
-use crate::model::{Entity, EntityKey, TableName};
+use crate::condition::Condition;
+use crate::item::Owner;
+use crate::job::Primary;
+use crate::{Entity, EntityKey, TableName};
 
 impl Catalog {
     /// The entity that the encrypted values under a key are sealed for where no view has brought them, with where that lies: the entity

@@ -8,9 +8,9 @@ use super::definition::Definition;
 use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
 use super::place::{DatedRef, SourcePlace, TableRef};
-use crate::model::ViewName;
-use crate::model::condition::Condition;
-use crate::model::template::Template;
+use crate::ViewName;
+use crate::condition::Condition;
+use crate::template::Template;
 
 /// A declared kind of derived data.
 #[derive(Debug, Clone)]
@@ -152,14 +152,14 @@ impl View<DatedRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blob_path::BlobPath;
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
         Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
         SecondaryIndex, SqlTable, WebhookEvents,
     };
-    use crate::model::blob_path::BlobPath;
-    use crate::model::dated::DatedTables;
-    use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
+    use crate::dated::DatedTables;
+    use crate::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
 
     fn table(name: &str) -> TableRef {
         TableRef {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::DeriveError;
 use super::derive::Deriving;
 use crate::catalog::{Figure, contributed, figure_properties};
-use crate::model::{EdmValue, Member, limits};
+use crate::{EdmValue, Member, limits};
 
 /// The contribution of a primary to its group.
 pub(super) fn contribution(
@@ -52,9 +52,9 @@ pub(super) fn contribution(
 mod tests {
     use super::*;
     use crate::catalog::{Aggregate, OnConflict, TableRef, View, ViewKind};
-    use crate::model::job::Primary;
-    use crate::model::template::Template;
-    use crate::model::{AccountName, Entity, EntityKey, TableName, ViewName};
+    use crate::job::Primary;
+    use crate::template::Template;
+    use crate::{AccountName, Entity, EntityKey, TableName, ViewName};
 
     #[test]
     fn a_contribution_that_group_and_footprint_have_no_room_for_is_refused() {

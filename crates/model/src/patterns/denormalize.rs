@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::DeriveError;
 use super::derive::Deriving;
-use crate::model::template::Template;
-use crate::model::{EdmValue, Entity, EntityKey};
+use crate::template::Template;
+use crate::{EdmValue, Entity, EntityKey};
 
 /// The properties that a primary has on another entity, where it has some. They are to fit on one with this key.
 pub(super) fn values(

@@ -9,9 +9,9 @@ use super::denormalize;
 use super::derive::Deriving;
 use super::lookup::behind;
 use crate::catalog::{DenormalizeRange, RangeRows, TableRef};
-use crate::model::claim::{Claim, Reach};
-use crate::model::template::{Escaping, Template};
-use crate::model::{Key, limits};
+use crate::claim::{Claim, Reach};
+use crate::template::{Escaping, Template};
+use crate::{Key, limits};
 
 /// Characters of a range's ends are below this: the service orders keys by UTF-16 units and the embedded store by UTF-8, which
 /// is the same where one of two is below it.

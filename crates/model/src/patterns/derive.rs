@@ -10,14 +10,14 @@ use crate::catalog::{
     BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf,
     TableRef, View,
 };
-use crate::model::claim;
-use crate::model::document::PlaceError;
-use crate::model::entity::EntityError;
-use crate::model::job::Primary;
-use crate::model::large::{Pointer, ValueFolder};
-use crate::model::sink::{self, FieldError};
-use crate::model::template::{RenderError, Template};
-use crate::model::{
+use crate::claim;
+use crate::document::PlaceError;
+use crate::entity::EntityError;
+use crate::job::Primary;
+use crate::large::{Pointer, ValueFolder};
+use crate::sink::{self, FieldError};
+use crate::template::{RenderError, Template};
+use crate::{
     AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site,
     ViewName, limits, odata,
 };

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::DeriveError;
 use super::derive::Deriving;
 use crate::catalog::Documents;
-use crate::model::sink::{FieldError, field};
-use crate::model::template::Template;
-use crate::model::{EdmValue, SinkDocument};
+use crate::sink::{FieldError, field};
+use crate::template::Template;
+use crate::{EdmValue, SinkDocument};
 
 /// The document of a primary.
 pub(super) fn document(

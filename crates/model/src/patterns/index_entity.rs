@@ -5,8 +5,8 @@
 
 use super::DeriveError;
 use super::derive::Deriving;
-use crate::model::template::Template;
-use crate::model::{Member, limits};
+use crate::template::Template;
+use crate::{Member, limits};
 
 /// The membership of a primary, where it has one.
 pub(super) fn membership(

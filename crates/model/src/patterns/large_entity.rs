@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use super::derive::Deriving;
 use crate::catalog::LargeEntity;
-use crate::model::large::{self, Pointer, ValueFolder};
-use crate::model::{EdmValue, Entity, limits};
+use crate::large::{self, Pointer, ValueFolder};
+use crate::{EdmValue, Entity, limits};
 
 /// The blobs of a primary, each once. Regardless of the view's present declaration: they are its own as long as it
 /// points to them.
@@ -159,7 +159,7 @@ fn breaks_a_limit(value: &EdmValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, ContainerName, EntityKey};
+    use crate::{AccountName, ContainerName, EntityKey};
 
     const ROOM: usize = limits::ENTITY_BYTES;
 

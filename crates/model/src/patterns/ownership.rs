@@ -8,11 +8,11 @@ use crate::catalog::{
     BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef,
     TargetRef, View,
 };
-use crate::model::claim::{self, Claim};
-use crate::model::job::Primary;
-use crate::model::large::ValueFolder;
-use crate::model::template::{Template, escape};
-use crate::model::{ItemAddress, Member, Part, Site, sink};
+use crate::claim::{self, Claim};
+use crate::job::Primary;
+use crate::large::ValueFolder;
+use crate::template::{Template, escape};
+use crate::{ItemAddress, Member, Part, Site, sink};
 
 /// Relation of an address to a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::derive;
 use crate::catalog::{Catalog, View};
-use crate::model::condition::{Condition, is_comparable};
-use crate::model::nearest::nearest;
-use crate::model::{Entity, ItemAddress, ViewName};
+use crate::condition::{Condition, is_comparable};
+use crate::nearest::nearest;
+use crate::{Entity, ItemAddress, ViewName};
 
 /// Primaries of one table, with the view as it was and as it is for that table.
 #[derive(Debug, Clone, Copy)]
@@ -282,7 +282,7 @@ fn grouped(count: u64) -> String {
 mod tests {
     use super::*;
     use crate::catalog::{Definition, TableRef};
-    use crate::model::{AccountName, EntityKey, TableName};
+    use crate::{AccountName, EntityKey, TableName};
 
     fn orders() -> TableRef {
         TableRef {
@@ -369,7 +369,7 @@ mod tests {
             match n % 4 {
                 0 | 1 => entity.with(
                     "Ended",
-                    crate::model::EdmDateTime::parse("2020-01-01T00:00:00Z").unwrap(),
+                    crate::EdmDateTime::parse("2020-01-01T00:00:00Z").unwrap(),
                 ),
                 2 => entity.with("Ended", "2020-01-01T00:00:00Z"),
                 _ => entity.with("Ended", 1_577_836_800_i64),

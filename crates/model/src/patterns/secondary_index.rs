@@ -5,8 +5,8 @@
 //! another account included. A primary that lacks a property of the key has no copy (a sparse index).
 
 use super::derive::Deriving;
-use crate::model::item::Owner;
-use crate::model::{Entity, EntityKey};
+use crate::item::Owner;
+use crate::{Entity, EntityKey};
 
 /// The copy of a primary.
 pub(super) fn copy(of: &Deriving<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {

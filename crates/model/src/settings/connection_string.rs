@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use url::{Host, Url};
 
-use crate::model::nearest::nearest;
+use crate::nearest::nearest;
 
 /// The names that mean something here.
 const NAMES: [&str; 10] = [

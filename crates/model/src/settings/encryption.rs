@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::Identity;
-use crate::model::KeyBytes;
+use crate::KeyBytes;
 
 /// Key-encryption keys by name. `Debug` prints none of them.
 #[derive(Debug, Clone, Default)]

@@ -12,6 +12,7 @@ mod sas;
 mod secret;
 mod webhook;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::model::allowed::JobAllowance;
-use crate::model::event::EventMappings;
-use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
+use crate::allowed::JobAllowance;
+use crate::event::EventMappings;
+use crate::{AccountName, CatalogOwner, QueueName, TableName};
 
 pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
 pub use connection_string::{ConnectionString, ConnectionStringError};
@@ -59,6 +60,31 @@ pub struct Settings {
     pub encryption: EncryptionSettings,
     /// `[events.*]`
     pub events: Arc<EventMappings>,
+}
+
+impl Default for Settings {
+    /// As the program ships: the embedded store, without queues.
+    fn default() -> Self {
+        Self {
+            accounts: vec![AccountSettings {
+                name: AccountName::main(),
+                kind: AccountKind::Embedded {
+                    path: "data/evenkeel.db".into(),
+                },
+            }],
+            worker: WorkerSettings::default(),
+            sinks: Vec::new(),
+            queues: Vec::new(),
+            http: HttpSettings::open(SocketAddr::from(([127, 0, 0, 1], 9464))),
+            migrate: MigrateSettings::default(),
+            log: LogSettings::default(),
+            traces: TraceSettings::default(),
+            pace: PaceSettings::default(),
+            sas: Vec::new(),
+            encryption: EncryptionSettings::default(),
+            events: Arc::default(),
+        }
+    }
 }
 
 /// `[accounts.NAME]`
@@ -206,6 +232,10 @@ pub struct Endpoints {
     pub blob: Option<String>,
 }
 
+/// The memory of all jobs in flight where nothing is configured: a process that is limited to 256 MiB stays within them, the program's
+/// own 30 included. The example deployment allows 512.
+pub const DEFAULT_MEMORY: u64 = 128 << 20;
+
 /// `[worker]`
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
@@ -230,6 +260,39 @@ pub struct WorkerSettings {
     pub storage_retry: RetryPolicy,
     /// Bytes that all jobs in flight may hold in memory together.
     pub memory: u64,
+}
+
+impl Default for WorkerSettings {
+    /// As the program ships. A test of the configuration compares these with `config/default.toml`.
+    fn default() -> Self {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_mins(1));
+        Self {
+            lease: minute,
+            max_dequeue_count: 5,
+            retry_delay: Backoff {
+                min: 2 * second,
+                base: 2 * second,
+                max: 10 * minute,
+            },
+            job_timeout: 10 * minute,
+            recheck_after: 26 * minute,
+            give_up_after: Duration::from_hours(6),
+            drain: 25 * second,
+            poll: PollInterval {
+                min: Duration::from_millis(100),
+                max: Duration::from_millis(1_500),
+            },
+            storage_retry: RetryPolicy::growing(
+                Backoff {
+                    min: Duration::from_millis(50),
+                    base: Duration::from_millis(100),
+                    max: 5 * second,
+                },
+                6,
+            ),
+            memory: DEFAULT_MEMORY,
+        }
+    }
 }
 
 /// How often an empty queue is asked.
@@ -296,11 +359,29 @@ pub struct MigrateSettings {
     pub outdated_exit_after: Duration,
 }
 
+impl Default for MigrateSettings {
+    fn default() -> Self {
+        Self {
+            auto: true,
+            owner: CatalogOwner::default(),
+            outdated_exit_after: Duration::from_mins(1),
+        }
+    }
+}
+
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
     /// Log level where neither flags nor the environment set one: a level, or levels by module.
     pub level: String,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+        }
+    }
 }
 
 /// `[traces]`
@@ -314,6 +395,16 @@ pub struct TraceSettings {
     pub sample_percent: u32,
 }
 
+impl Default for TraceSettings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            headers: None,
+            sample_percent: 100,
+        }
+    }
+}
+
 /// `[pace]`
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaceSettings {
@@ -321,6 +412,15 @@ pub struct PaceSettings {
     pub accounts: PacedAccounts,
     /// Their ceilings.
     pub ceilings: PaceCeilings,
+}
+
+impl Default for PaceSettings {
+    fn default() -> Self {
+        Self {
+            accounts: PacedAccounts::Azure,
+            ceilings: PaceCeilings::AZURE,
+        }
+    }
 }
 
 /// Which accounts are paced.

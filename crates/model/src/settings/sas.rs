@@ -5,9 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use crate::model::{
-    AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key,
-};
+use crate::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key};
 
 /// `[sas.NAME]`: what a shared access signature of this name may open.
 #[derive(Debug, Clone, PartialEq, Eq)]

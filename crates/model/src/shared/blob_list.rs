@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::change::apply;
 use super::list::List;
 use super::{ChangeEnd, PartChange};
-use crate::model::{ETag, Member, TableName, ViewName, limits};
+use crate::{ETag, Member, TableName, ViewName, limits};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -233,8 +233,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{AccountName, BlobName, ContainerName, ItemAddress, Part, Site};
     use crate::shared::Edit;
+    use crate::{AccountName, BlobName, ContainerName, ItemAddress, Part, Site};
 
     fn view(name: &str) -> ViewName {
         ViewName::new(name).unwrap()

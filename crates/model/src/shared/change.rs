@@ -6,9 +6,9 @@ use super::list::{self, Description, List};
 use super::properties::Owned;
 use super::{AtSite, Nonsense};
 use crate::catalog::Catalog;
-use crate::model::item::Owner;
-use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName, odata};
+use crate::item::Owner;
+use crate::job::Primary;
+use crate::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName, odata};
 
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -305,8 +305,8 @@ mod tests {
 
     use super::*;
     use crate::catalog::{Aggregate, IndexEntity, OnConflict, TableRef, View, ViewKind};
-    use crate::model::template::Template;
-    use crate::model::{AccountName, EntityKey, Member, TableName};
+    use crate::template::Template;
+    use crate::{AccountName, EntityKey, Member, TableName};
     use proptest::prelude::*;
 
     fn catalog() -> Catalog {

@@ -3,9 +3,9 @@
 use super::Nonsense;
 use super::properties::Owned;
 use crate::catalog::TableRef;
-use crate::model::claim::Claim;
-use crate::model::job::Primary;
-use crate::model::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
+use crate::claim::Claim;
+use crate::job::Primary;
+use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
 /// An entity with the claims on it applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,8 +98,8 @@ pub fn receive(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::claim::Reach;
-    use crate::model::{AccountName, Key, TableName};
+    use crate::claim::Reach;
+    use crate::{AccountName, Key, TableName};
 
     fn claim(rk: &str, from: &str, values: &[(&str, f64)]) -> Claim {
         let reach = Reach {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use super::Nonsense;
 use super::pieces;
 use crate::catalog::{Catalog, Figure, Form, Members, View};
-use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
-use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
+use crate::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
+use crate::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
 const TOKENS: &str = "ek_tokens";
 /// The property that says how many members there are.

@@ -29,8 +29,8 @@ pub use list::{List, is_list_of, list_view, members};
 pub use properties::{Owned, carried_over, disowned, owner_property};
 
 use crate::catalog::{Catalog, Form};
-use crate::model::job::Primary;
-use crate::model::{ETag, Site, ViewName};
+use crate::job::Primary;
+use crate::{ETag, Site, ViewName};
 
 /// A document that differs from evenkeel's own writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::EdmValue;
+use crate::EdmValue;
 
 /// UTF-16 units of one piece: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::Nonsense;
-use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
-use crate::model::item::OWNER_PREFIX;
-use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, EntityKey, Site, TableName, ViewName};
+use crate::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::item::OWNER_PREFIX;
+use crate::job::Primary;
+use crate::{ETag, EdmValue, Entity, EntityKey, Site, TableName, ViewName};
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]

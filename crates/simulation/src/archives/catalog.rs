@@ -7,17 +7,17 @@ use super::{
     ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, LOGS, OLD_ATTEMPTS,
     OLD_ATTEMPTS_FOLDER, PAPERS, RECORDS, SINK, TABLES, TITLES, archive_of,
 };
-use crate::company::{container, table, table_ref, view_name};
-use evenkeel::catalog::{
+use evenkeel_account::company::{container, table, table_ref, view_name};
+use evenkeel_model::catalog::{
     Archive, ArchiveTarget, BlobTarget, Catalog, DatedRef, Documents, FileTarget, LargeEntity,
     LogTarget, OnConflict, Retention, SearchIndex, SecondaryIndex, TableArchive, View, ViewKind,
 };
-use evenkeel::model::condition::Condition;
-use evenkeel::model::dated::DatedTables;
-use evenkeel::model::document::{DEFAULT_PATH, DocumentPath};
-use evenkeel::model::log::LogPath;
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, CollectionName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::document::{DEFAULT_PATH, DocumentPath};
+use evenkeel_model::log::LogPath;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, CollectionName};
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn key(text: &str) -> Template {

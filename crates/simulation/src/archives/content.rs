@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::LARGE_PROPERTY;
-use evenkeel::model::{EdmValue, Entity, EntityKey};
+use evenkeel_model::{EdmValue, Entity, EntityKey};
 
 /// What an entity says, by property; a large value by its hash, wherever it lies.
 pub(super) type Content = BTreeMap<String, String>;

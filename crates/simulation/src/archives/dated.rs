@@ -13,8 +13,8 @@ use super::content::{Content, of_entity, of_json};
 use super::shape::KeptIn;
 use super::{ArchivesShape, OLD_ATTEMPTS, OLD_ATTEMPTS_FOLDER};
 use crate::history::CLIENT;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::{EntityKey, Row};
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_model::{EntityKey, Row};
 
 /// What the names of the tables begin with.
 const PREFIX: &str = "Attempts";

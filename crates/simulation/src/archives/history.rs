@@ -24,10 +24,10 @@ use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
 use crate::ledger::{Author, EntityJob, Expectation, JobCondition, LastWrite, Ledger, SentRequest};
 use crate::warrant::for_whom;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::{EntityKey, Row};
-use evenkeel::ports::FilePlace;
-use evenkeel::reconcile::Outcome;
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_engine::Outcome;
+use evenkeel_model::{EntityKey, Row};
+use evenkeel_storage::FilePlace;
 
 /// How far a worker's clock may be off, once when it dates a copy and once more when another's is compared with that.
 const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);

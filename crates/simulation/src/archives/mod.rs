@@ -21,8 +21,8 @@ mod script;
 mod shape;
 
 use super::fault_plan::{FaultScope, JOBS};
-use evenkeel::model::EntityKey;
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_model::EntityKey;
+use evenkeel_model::settled::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
 pub(super) use dated::period_of;

@@ -20,8 +20,8 @@ use crate::items::{
 };
 use crate::oracle::{Judgement, Tables, compare, footprints};
 use crate::world::FinalState;
-use evenkeel::model::{EdmValue, EntityKey, Row};
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EdmValue, EntityKey, Row};
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 

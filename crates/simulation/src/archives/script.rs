@@ -13,7 +13,7 @@ use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen,
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
 use crate::ledger::{EntityJob, JobCondition};
-use evenkeel::model::{Entity, EntityKey, odata};
+use evenkeel_model::{Entity, EntityKey, odata};
 
 const TITLES: [&str; 3] = ["Index", "Ledger", ""];
 const VALUES: [&str; 4] = [
@@ -71,8 +71,8 @@ fn attempt(rk: &str, user: &str) -> Entity {
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
-fn constant(text: &str) -> evenkeel::model::Key {
-    evenkeel::model::Key::new(text).expect("a key")
+fn constant(text: &str) -> evenkeel_model::Key {
+    evenkeel_model::Key::new(text).expect("a key")
 }
 
 /// What is there before anything happens: attempts in the tables that are over soon.

@@ -30,15 +30,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::planted::{Bug, MutationGuard};
-use evenkeel::ports::Clock as _;
+use evenkeel_model::planted::{Bug, MutationGuard};
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{
     Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World,
     run, shrink,
 };
+use evenkeel_storage::Clock as _;
+use evenkeel_storage::system::SystemClock;
 use mimalloc::MiMalloc;
 
 #[global_allocator]

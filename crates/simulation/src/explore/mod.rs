@@ -10,7 +10,7 @@
 //!
 //! # What is real
 //!
-//! [`Engine::execute`](evenkeel::reconcile::Engine), with everything that it does for a job or a second look. A run is a
+//! [`Engine::execute`](evenkeel_engine::Engine), with everything that it does for a job or a second look. A run is a
 //! function of the answers that it gets (no clock moves and no chance is drawn while it runs), so that what it asks
 //! next is found once for each sequence of answers, by running it from its beginning with exactly these, and is then
 //! remembered. Not real: the worker around it. A message is delivered, hidden, shown and deleted as the service

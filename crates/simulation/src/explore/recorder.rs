@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use evenkeel::model::{AccountName, ETag, EntityKey, Key, QueueName, Row, TableName};
-use evenkeel::ports::{
+use evenkeel_model::{AccountName, ETag, EntityKey, Key, QueueName, Row, TableName};
+use evenkeel_storage::{
     Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, SentMessage,
     Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };

@@ -12,16 +12,16 @@ use jiff::Timestamp;
 use super::moment;
 use super::recorder::{RequestRecorder, StoreRequest};
 use super::tiny::{ItemOp, Registry, RequestAnswer, RowStates, Rows};
-use crate::company::queue;
-use evenkeel::adapters::sim::{NoFaults, SimWorld};
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::catalog::Catalog;
-use evenkeel::model::AccountName;
-use evenkeel::model::job::{Primary, Stamp};
-use evenkeel::ports::{Clock, Stores};
-use evenkeel::reconcile::{
+use evenkeel_account::company::queue;
+use evenkeel_account::{NoFaults, SimWorld};
+use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute as _, FailureClass, SealSecret, Work,
 };
+use evenkeel_model::AccountName;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::{Primary, Stamp};
+use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::{Clock, Stores};
 
 /// Most requests that one run has under way at once.
 pub(super) const AT_ONCE: usize = 4;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::state::Budget;
-use evenkeel::model::{Entity, EntityKey, Job, job};
-use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel_model::{Entity, EntityKey, Job, job};
+use evenkeel_storage::{IfMatch, TableOperation};
 
 /// One search: a client's steps, and how much may go wrong.
 #[derive(Debug, Clone, Copy)]

@@ -11,12 +11,12 @@ use super::state::{
     How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read,
 };
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
-use crate::company::{Shape, catalog, table};
 use crate::oracle;
-use evenkeel::adapters::system::SeededChance;
-use evenkeel::model::job::Primary;
-use evenkeel::ports::Chance as _;
-use evenkeel::reconcile::Work;
+use evenkeel_account::company::{Shape, catalog, table};
+use evenkeel_engine::Work;
+use evenkeel_model::job::Primary;
+use evenkeel_storage::Chance as _;
+use evenkeel_storage::system::SeededChance;
 
 /// Second looks that ask for second looks must end: an era is half an hour.
 const LAST_ERA: u8 = 12;

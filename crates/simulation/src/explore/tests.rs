@@ -1,5 +1,5 @@
 use super::*;
-use evenkeel::planted::{Bug, MutationGuard};
+use evenkeel_model::planted::{Bug, MutationGuard};
 
 /// Executions of each search in an ordinary test: `simulate --explore` goes to their ends.
 const MOST: u64 = 3_000;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use super::recorder::{StoreReply, StoreRequest};
 use crate::items::{ItemPlace, held, listed};
-use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
-use evenkeel::ports::{ErrorClass, IfMatch, Missing, TableOperation};
-use evenkeel::reconcile::Recheck;
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_engine::Recheck;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
+use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
 /// Most rows there can be.
 pub(super) const ROWS: usize = 6;
@@ -163,7 +163,7 @@ impl Registry {
     }
 
     fn bit(&mut self, table: &str, key: &EntityKey) -> Rows {
-        1 << self.row(&super::super::company::table(table), key)
+        1 << self.row(&evenkeel_account::company::table(table), key)
     }
 
     /// The rows that a second look looks at.

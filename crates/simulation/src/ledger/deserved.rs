@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::{EntityJob, Expectation, Ledger};
 use crate::history::History;
 use crate::oracle::escaped;
-use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
-use evenkeel::reconcile::Recheck;
+use evenkeel_account::{REFUSED, ROW_REFUSED};
+use evenkeel_engine::Recheck;
 
 /// What no key is taken by in these worlds.
 const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "the list of view"];

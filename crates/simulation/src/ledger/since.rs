@@ -107,8 +107,8 @@ mod tests {
 
     use super::*;
     use crate::listed::MessageContent;
-    use evenkeel::model::EntityKey;
-    use evenkeel::ports::Ttl;
+    use evenkeel_model::EntityKey;
+    use evenkeel_storage::Ttl;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TABLES, TEAM};
-use crate::company::{ARCHIVE, container, table, table_ref, view_name};
-use crate::sealed::SSN;
-use evenkeel::catalog::{
+use evenkeel_account::company::SSN;
+use evenkeel_account::company::{ARCHIVE, container, table, table_ref, view_name};
+use evenkeel_model::blob_path::BlobPath;
+use evenkeel_model::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, Denormalize, DenormalizeRange,
     IndexEntity, LargeEntity, OnConflict, RangeRows, View, ViewKind,
 };
-use evenkeel::model::blob_path::BlobPath;
-use evenkeel::model::condition::Condition;
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, ContainerName};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, ContainerName};
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn key(text: &str) -> Template {

@@ -19,9 +19,9 @@ mod script;
 mod shape;
 
 use super::fault_plan::{FaultScope, JOBS};
-use evenkeel::model::claim::CLAIMS;
-use evenkeel::model::large::STAGING;
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_model::claim::CLAIMS;
+use evenkeel_model::large::STAGING;
+use evenkeel_model::settled::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
 pub(super) use oracle::{Excused, judge};

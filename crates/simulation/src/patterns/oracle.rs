@@ -15,10 +15,10 @@ use crate::items::{
 };
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
-use evenkeel::model::large::STAGING;
-use evenkeel::model::{EdmValue, Entity, EntityKey, Row};
-use evenkeel::ports::Blob;
-use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel_model::large::STAGING;
+use evenkeel_model::settled::FOOTPRINTS;
+use evenkeel_model::{EdmValue, Entity, EntityKey, Row};
+use evenkeel_storage::Blob;
 
 /// What is no fault of the program's.
 pub(crate) struct Excused<'a> {

@@ -12,8 +12,9 @@ use crate::client::{
 };
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
-use crate::sealed::{self, SSN};
-use evenkeel::model::{BlobName, Entity, EntityKey, odata};
+use crate::sealed;
+use evenkeel_account::company::SSN;
+use evenkeel_model::{BlobName, Entity, EntityKey, odata};
 
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
@@ -55,7 +56,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
                     .into_iter()
                     .filter_map(|name| Some((name, entity.text(name)?.to_owned())))
                     .collect();
-                if let Some(evenkeel::model::EdmValue::Int64(version)) = entity.get(VERSION) {
+                if let Some(evenkeel_model::EdmValue::Int64(version)) = entity.get(VERSION) {
                     said.insert(
                         *version,
                         ExpectedValues {

@@ -2,8 +2,8 @@
 
 use crate::client::EMPLOYEES;
 use crate::fault_plan::{Draw, chance};
-use crate::placement::Placement;
-use evenkeel::model::{Entity, EntityKey};
+use evenkeel_account::company::Placement;
+use evenkeel_model::{Entity, EntityKey};
 
 /// Which of the views there are, and how they are.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::EntityKey;
+use evenkeel_model::EntityKey;
 
 /// A copy, and the primary that it says it is of.
 pub(super) type SeenCopy = (&'static str, EntityKey, EntityKey);

@@ -7,13 +7,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::copies::{SeenCopies, SeenCopy};
 use super::{CompanyReaders, MOST, PART, fair};
-use crate::company::{table, view_name};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
 use crate::items::Properties;
-use evenkeel::client::LookupResult;
-use evenkeel::model::{EdmValue, EntityKey, Row};
+use evenkeel_account::company::{table, view_name};
+use evenkeel_client::LookupResult;
+use evenkeel_model::{EdmValue, EntityKey, Row};
 
 /// A view of employees whose copies are looked up by one row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{AT_ONCE, MOST, PART, fair};
-use crate::company::table_ref;
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
 use crate::stage::Stage;
-use evenkeel::client::Client;
-use evenkeel::model::EntityKey;
+use evenkeel_account::company::table_ref;
+use evenkeel_client::Client;
+use evenkeel_model::EntityKey;
 
 /// The readers of moved employees.
 pub(in super::super) struct MoveReaders {

@@ -9,14 +9,14 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{MOST, PART, fair};
-use crate::company::table;
 use crate::fault_plan::Draw;
 use crate::history::{SOURCE, is_primary};
 use crate::patterns::{PatternsShape, TEAM};
 use crate::sim_accounts::SimulatedAccounts;
 use crate::stage::Stage;
-use evenkeel::client::Client;
-use evenkeel::model::{EntityKey, Row};
+use evenkeel_account::company::table;
+use evenkeel_client::Client;
+use evenkeel_model::{EntityKey, Row};
 
 /// The readers of teams.
 pub(in super::super) struct TeamReaders {

@@ -11,15 +11,15 @@ use super::timeline::ConfigNotice;
 use crate::fleet::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
 use crate::scene::Scene;
 use crate::stage;
-use evenkeel::catalog::Catalog;
-use evenkeel::migrations::MigrationError;
-use evenkeel::model::CatalogOwner;
-use evenkeel::rollout::{self, Current, Means, Watch, receive_by};
-use evenkeel::settings::{
+use evenkeel_model::CatalogOwner;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::{
     EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings,
     PacedAccounts, Settings, TraceSettings,
 };
-use evenkeel::worker::{Mode, RunReport};
+use evenkeel_rollout::migrations::MigrationError;
+use evenkeel_rollout::{Current, Means, Watch, receive_by};
+use evenkeel_worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
 pub(crate) struct ReleaseWorker {
@@ -80,7 +80,8 @@ impl WorkerFleet {
         let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
         let migrator = self.migrator(&setup.stores, term.release)?;
         let time_and_chance = (setup.clock.as_ref(), setup.chance.as_ref());
-        let ready = rollout::persistently(&migrator, &settings.migrate, time_and_chance, |_| {});
+        let ready =
+            evenkeel_rollout::persistently(&migrator, &settings.migrate, time_and_chance, |_| {});
         let Some(prepared) = shutdown.run_until_cancelled(ready).await else {
             return Ok(RunReport::default());
         };
@@ -172,7 +173,8 @@ impl WorkerFleet {
                         stage::name(setup.caller)
                     )
                 });
-                let taken = Box::pin(rollout::grow(watch, &releases.catalogs[release])).await;
+                let taken =
+                    Box::pin(evenkeel_rollout::grow(watch, &releases.catalogs[release])).await;
                 if !taken {
                     self.stage.see(Scene::NotTakenUp);
                 }

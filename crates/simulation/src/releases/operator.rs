@@ -14,10 +14,10 @@ use crate::run::Play;
 use crate::scene::Scene;
 use crate::sim_accounts::FaultPolicies;
 use crate::stage::OPERATOR;
-use evenkeel::adapters::sim::FaultPolicy;
-use evenkeel::catalog::Catalog;
-use evenkeel::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
-use evenkeel::ports::Stores;
+use evenkeel_account::FaultPolicy;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_rollout::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
+use evenkeel_storage::Stores;
 
 /// After so many tries the operator waits for the end of the faults.
 const TRIES: u64 = 40;
@@ -127,7 +127,7 @@ impl WorkerFleet {
                 done = self.up(to, Consent::Replacement, &policies) => match done {
                     Ok(()) => true,
                     Err(error) => {
-                        self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel::model::cause::chain(&error)));
+                        self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel_model::cause::chain(&error)));
                         false
                     }
                 },

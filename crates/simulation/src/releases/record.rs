@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::stage::WORKERS;
-use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::{EdmValue, Entity};
+use evenkeel_account::{Execution, ObservedChange};
+use evenkeel_model::{EdmValue, Entity};
 
 /// The record, as far as it is known.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use super::timeline::ConfigNotice;
 use crate::client::{ClientAction, ClientStep, DEPARTMENTS};
 use crate::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
 use crate::hosts::{HostSpell, HostTrouble};
-use evenkeel::catalog::Catalog;
+use evenkeel_model::catalog::Catalog;
 
 /// The record of the catalog.
 const RECORD: FaultScope = FaultScope::Partition("EvenkeelMigrations", "catalog");

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::fault_plan::{Draw, chance};
-use crate::placement::Placement;
-use crate::sim_accounts::{self, abroad};
+use crate::patterns;
 use crate::world::Setting;
-use crate::{company, patterns};
-use evenkeel::catalog::{
+use evenkeel_account::company;
+use evenkeel_account::company::Placement;
+use evenkeel_account::company::abroad;
+use evenkeel_model::catalog::{
     Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeEntity, TableRef, TargetRef, View,
 };
 
@@ -274,8 +275,9 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
 
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
-    let home =
-        |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
+    let home = |table: &mut TableRef| {
+        table.account = evenkeel_account::company::account_of(table.table.as_str());
+    };
     let target =
         |target: &mut TargetRef| target.accounts = placement.accounts(target.table.as_str());
     for (name, table) in std::mem::take(&mut catalog.tables) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ReleasesShape;
 use crate::client::ClientStep;
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
-use evenkeel::catalog::Catalog;
+use evenkeel_model::catalog::Catalog;
 
 /// The most hosts.
 const HOSTS: usize = 3;

@@ -8,8 +8,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::Story;
-use crate::model::{ContainerName, Entity, EntityKey, TableName, large};
-use crate::ports::TableOperation;
+use evenkeel_model::{ContainerName, Entity, EntityKey, TableName, large};
+use evenkeel_storage::TableOperation;
 
 /// Bytes of a portrait: too many for a property, and for a message.
 const PORTRAIT_BYTES: usize = 200_000;

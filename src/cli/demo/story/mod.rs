@@ -12,9 +12,9 @@ use super::stage::{DemoStage, employees};
 use crate::cli::output::printable;
 use crate::cli::verify::verify;
 use crate::cli::{Exit, Format, Output, Tone};
-use crate::model::job::Primary;
-use crate::model::{EdmValue, EntityKey, body};
-use crate::ports::MessageText;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, EntityKey, body};
+use evenkeel_storage::MessageText;
 
 /// Tells the story. [`Exit::Failed`] where something is not as it should be.
 pub async fn tell(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {

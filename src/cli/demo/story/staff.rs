@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Story;
 use crate::cli::demo::people::{self, Person};
-use crate::model::{ETag, Entity, EntityKey, odata};
+use evenkeel_model::{ETag, Entity, EntityKey, odata};
 
 impl Story<'_> {
     pub(super) async fn hires(&mut self) -> anyhow::Result<()> {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use evenkeel::adapters::sql;
-use evenkeel::ports::{DocumentWrite, ErrorClass};
-use evenkeel::settings::{ConfiguredSecret, PostgresSettings, SqlSettings, SqlTls};
+use evenkeel_model::settings::{ConfiguredSecret, PostgresSettings, SqlSettings, SqlTls};
+use evenkeel_sinks::sql;
+use evenkeel_storage::{DocumentWrite, ErrorClass};
 use secrecy::SecretString;
 
 use super::{at_key, columns, ends, fresh, name, people, write};
@@ -88,7 +88,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
         };
         assert_eq!(
             error.withheld,
-            Some(evenkeel::ports::Withheld::Unprepared),
+            Some(evenkeel_storage::Withheld::Unprepared),
             "{lost}: {error}"
         );
         assert!(
@@ -310,12 +310,12 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, password) = (folder.path().join("ca.pem"), folder.path().join("password"));
     std::fs::write(&ca, authority.cert.pem()).unwrap();
-    let read: evenkeel::settings::ReadSecret = |path| {
+    let read: evenkeel_model::settings::ReadSecret = |path| {
         std::fs::read_to_string(path)
             .map(SecretString::from)
             .map_err(|error| error.to_string())
     };
-    let file = Some(evenkeel::settings::SecretFile {
+    let file = Some(evenkeel_model::settings::SecretFile {
         path: password.clone(),
         read,
     });

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use evenkeel::adapters::stack::{Grouping, decorate};
-use evenkeel::config::{self, Folder};
-use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
-use evenkeel::ports::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
-use evenkeel::reconcile::{Engine, EngineParts};
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{PoisonFilter, PoisonQueue};
-use evenkeel::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel_config::Folder;
+use evenkeel_engine::{Engine, EngineParts};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_layers::stack::{Grouping, decorate};
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{AccountName, Key, QueueName, TableName, body};
+use evenkeel_storage::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
+use evenkeel_worker::poison::{PoisonFilter, PoisonQueue};
+use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -93,11 +93,11 @@ impl World {
             format!("[worker]\nmax_dequeue_count = 1\n{EMPLOYEES}"),
         )
         .unwrap();
-        let request = config::Request {
+        let request = evenkeel_config::Request {
             folder: Folder::Named(folder.path().to_owned()),
-            ..config::Request::default()
+            ..evenkeel_config::Request::default()
         };
-        let loaded = config::load(&request).unwrap();
+        let loaded = evenkeel_config::load(&request).unwrap();
         let (main, catalog, settings) = (
             AccountName::main(),
             Arc::new(loaded.catalog),

@@ -9,7 +9,7 @@ use crate::catalog::figure::Figure;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "aggregate"`: an entity for each group, with figures of its members.
 #[derive(Debug, Clone)]

@@ -2,13 +2,13 @@
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
+use crate::blob_path::BlobPath;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::AccountSet;
 use crate::catalog::view::OnConflict;
-use crate::model::blob_path::BlobPath;
-use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName};
+use crate::template::Template;
+use crate::{AccountName, ContainerName};
 
 /// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]

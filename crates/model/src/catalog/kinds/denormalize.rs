@@ -8,7 +8,7 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "denormalize"`: properties of a primary, kept on an entity that exists for other reasons.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a partition, or of a range of
 /// its row keys.

@@ -6,7 +6,7 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
-use crate::model::large::STAGING;
-use crate::model::units::parse_size;
-use crate::model::{AccountName, ContainerName};
+use crate::large::STAGING;
+use crate::units::parse_size;
+use crate::{AccountName, ContainerName};
 
 /// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at most one such view, and every
 /// primary of the table is in it.

@@ -6,7 +6,7 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged, in another table.
 #[derive(Debug, Clone)]

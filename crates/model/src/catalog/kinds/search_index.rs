@@ -7,9 +7,9 @@ use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
-use crate::model::{CollectionName, limits};
 use crate::settings::SinkKind;
+use crate::template::Template;
+use crate::{CollectionName, limits};
 
 /// `kind = "search_index"`: a document of a search service for each primary. A property by itself keeps its type; any other template
 /// is a text.

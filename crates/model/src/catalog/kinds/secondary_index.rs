@@ -6,7 +6,7 @@ use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::template::Template;
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
 #[derive(Debug, Clone)]

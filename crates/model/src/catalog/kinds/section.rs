@@ -9,10 +9,10 @@ use std::fmt::Display;
 use super::ViewKind;
 use crate::catalog::place::{AccountSet, TableRef};
 use crate::catalog::view::OnConflict;
-use crate::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
-use crate::model::template::Template;
-use crate::model::{AccountName, ViewName};
+use crate::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
 use crate::settings::SinkKind;
+use crate::template::Template;
+use crate::{AccountName, ViewName};
 
 /// A mistake that has been reported.
 #[derive(Debug, Clone, Copy)]

@@ -7,9 +7,9 @@ use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
-use crate::model::{CollectionName, ColumnType};
 use crate::settings::SinkKind;
+use crate::template::Template;
+use crate::{CollectionName, ColumnType};
 
 /// `kind = "sql_table"`: a row of a table in a database for each primary. Every field has a type.
 #[derive(Debug, Clone)]

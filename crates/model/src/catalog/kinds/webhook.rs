@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::Kind;
 use super::search_index::fields;
 use super::section::{DeclaredKind, ViewSection};
+use crate::CollectionName;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
-use crate::model::CollectionName;
 use crate::settings::SinkKind;
 
 /// `kind = "webhook"`: a document for each primary that a receiver is told of when it changes.

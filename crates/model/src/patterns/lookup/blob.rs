@@ -4,10 +4,10 @@ use super::error::LookupError;
 use super::plan::described;
 use super::range::KeyField;
 use super::term::{Term, TermOp, Values, with_each};
+use crate::BlobName;
 use crate::catalog::{BlobLists, View};
-use crate::model::BlobName;
-use crate::model::document::PlaceError;
-use crate::model::template::Escaping;
+use crate::document::PlaceError;
+use crate::template::Escaping;
 
 /// Most names of one lookup.
 const MAX_NAMES: usize = 100;

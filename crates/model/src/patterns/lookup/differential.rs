@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::tests::{Order, bytewise, finds, view_of};
 use super::{Term, TermOp, plan};
 use crate::catalog::View;
-use crate::model::condition::compare_by_value;
-use crate::model::key::service_order;
-use crate::model::template::{Escaping, Template, escape};
-use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey};
+use crate::condition::compare_by_value;
+use crate::key::service_order;
+use crate::template::{Escaping, Template, escape};
+use crate::{EdmDateTime, EdmValue, Entity, EntityKey};
 
 /// Texts without quotes, and the value of another type that each spells.
 fn spellings() -> Vec<(String, Option<EdmValue>)> {

@@ -11,9 +11,9 @@ use super::range::{KeyField, TextBounds};
 use super::span::{KeyCheck, KeyRange, Span};
 use super::term::{Term, TermOp, Values, with_each};
 use crate::catalog::{RowForm, TargetRef, View};
-use crate::model::key::sorts_before_everywhere;
-use crate::model::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
-use crate::model::{AccountName, Key};
+use crate::key::sorts_before_everywhere;
+use crate::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
+use crate::{AccountName, Key};
 
 /// Most requests of one lookup.
 const MAX_RANGES: usize = 1_000;

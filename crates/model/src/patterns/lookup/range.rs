@@ -1,10 +1,10 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{
+use crate::template::{
     DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks,
     is_decimal,
 };
-use crate::model::{EdmDateTime, EdmValue};
+use crate::{EdmDateTime, EdmValue};
 
 use super::moment_bound::MomentBound;
 use super::prefix::{Prefix, lower_case_spellings};

@@ -2,8 +2,8 @@
 
 use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
-use crate::model::key::forbidden_in_key;
-use crate::model::{AccountName, Comparison, EntityKey, Filter, Key};
+use crate::key::forbidden_in_key;
+use crate::{AccountName, Comparison, EntityKey, Filter, Key};
 
 /// A span of partition keys or of row keys.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::model::template::Number;
-use crate::model::{EdmDateTime, EdmValue};
+use crate::template::Number;
+use crate::{EdmDateTime, EdmValue};
 
 /// The text itself, and each value of another type that it spells. Doubles are left out: `sortable` alone makes keys of them, and
 /// reads the text itself.

@@ -6,9 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::spelling;
-use crate::model::EdmValue;
-use crate::model::condition::quoted_text;
-use crate::model::entity::{in_property_name, valid_property_name};
+use crate::EdmValue;
+use crate::condition::quoted_text;
+use crate::entity::{in_property_name, valid_property_name};
 
 /// How a property is restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::catalog::{Denormalize, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
-use crate::model::key::service_order;
-use crate::model::template::Template;
-use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
+use crate::key::service_order;
+use crate::template::Template;
+use crate::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
 
 fn view(partition_key: &str, row_key: &str) -> View {
     view_of(

@@ -1,0 +1,403 @@
+//! What a simulated account takes, and how long its answers need: Azure's published targets, as token buckets.
+//!
+//! A request is refused with 503 `ServerBusy` while the bucket of its partition, queue, blob or account is empty. What it weighs is often
+//! known only once it was executed (the rows that a scan came by, the messages that were got), so a bucket may fall below empty, and then
+//! stays empty for longer. Refused requests weigh nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fault_policy::OperationInfo;
+use evenkeel_model::{BlobName, ContainerName, Key, QueueName, TableName};
+use evenkeel_storage::{Chance, What};
+
+/// What a full bucket holds: what it takes in this time.
+const BURST: Duration = Duration::from_millis(250);
+/// The slowest answer, as a multiple of the median.
+const SLOWEST: f64 = 40.0;
+
+/// What a simulated account takes per second, and how long its answers need.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ServiceLimits {
+    /// Entities of one partition: a transaction of 100 is 100, a query the rows that it came by.
+    pub partition: f64,
+    /// Messages of one queue: put, got (each of those that one request gets), updated, deleted.
+    pub queue: f64,
+    /// Requests to one blob.
+    pub blob: f64,
+    /// Requests to the account.
+    pub account: f64,
+    /// All partitions of a new table lie on one server and share what one partition takes; after each such time they share twice as much. Where
+    /// absent, each has a server of its own from the beginning.
+    pub spreads: Option<Duration>,
+    /// How long half of the answers take at most.
+    pub median: Duration,
+    /// How long 99% of the answers take at most.
+    pub p99: Duration,
+}
+
+impl ServiceLimits {
+    /// Azure's published targets, and the latencies of a machine in the same region.
+    pub const AZURE: Self = Self {
+        partition: 2_000.0,
+        queue: 2_000.0,
+        blob: 500.0,
+        account: 20_000.0,
+        spreads: None,
+        median: Duration::from_millis(5),
+        p99: Duration::from_millis(30),
+    };
+}
+
+/// What was asked of a limited account so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServiceLoad {
+    /// Requests, refused ones among them.
+    pub requests: u64,
+    /// Those refused with 503.
+    pub refused: u64,
+    /// Messages of the busiest queue.
+    pub queue: u64,
+    /// Entities of the busiest partition.
+    pub partition: u64,
+}
+
+/// Rows that a query came by, by partition.
+#[derive(Debug, Default)]
+pub(super) struct Scanned(Vec<(Key, u32)>);
+
+impl Scanned {
+    /// It came by a row of a partition.
+    pub(super) fn row(&mut self, pk: &Key) {
+        match self.0.last_mut() {
+            Some((last, rows)) if last == pk => *rows += 1,
+            _ => self.0.push((pk.clone(), 1)),
+        }
+    }
+}
+
+/// What a request turned out to weigh.
+#[derive(Debug)]
+pub(super) enum Weight {
+    Scanned(Scanned),
+    Messages(usize),
+}
+
+/// What is limited.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum LimitedPlace {
+    Account,
+    /// All partitions of a new table.
+    Table(String),
+    Partition(String, Key),
+    Queue(QueueName),
+    Blob(ContainerName, BlobName),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    born: Duration,
+    at: Duration,
+    level: f64,
+    /// All that it was asked for.
+    taken: u64,
+}
+
+impl Bucket {
+    const fn full(rate: f64, now: Duration) -> Self {
+        Self {
+            born: now,
+            at: now,
+            level: rate * BURST.as_secs_f64(),
+            taken: 0,
+        }
+    }
+
+    fn fill(&mut self, rate: f64, now: Duration) {
+        let filled = rate.mul_add(now.saturating_sub(self.at).as_secs_f64(), self.level);
+        (self.level, self.at) = (filled.min(rate * BURST.as_secs_f64()), now);
+    }
+}
+
+/// The buckets of an account.
+pub(super) struct Limiter {
+    limits: ServiceLimits,
+    chance: Arc<dyn Chance>,
+    buckets: BTreeMap<LimitedPlace, Bucket>,
+    load: ServiceLoad,
+}
+
+impl Limiter {
+    pub(super) fn new(limits: ServiceLimits, chance: Arc<dyn Chance>) -> Self {
+        Self {
+            limits,
+            chance,
+            buckets: BTreeMap::new(),
+            load: ServiceLoad::default(),
+        }
+    }
+
+    pub(super) fn load(&self) -> ServiceLoad {
+        let busiest = |kind: fn(&LimitedPlace) -> bool| {
+            self.buckets
+                .iter()
+                .filter(|(scope, _)| kind(scope))
+                .map(|(_, bucket)| bucket.taken)
+                .max()
+        };
+        let queue = busiest(|scope| matches!(scope, LimitedPlace::Queue(_))).unwrap_or_default();
+        let partition =
+            busiest(|scope| matches!(scope, LimitedPlace::Partition(..))).unwrap_or_default();
+        ServiceLoad {
+            queue,
+            partition,
+            ..self.load
+        }
+    }
+
+    /// How long an answer takes: the quantile of a log-logistic distribution, which two of them determine.
+    pub(super) fn latency(&self) -> Duration {
+        let ServiceLimits { median, p99, .. } = self.limits;
+        let shape = (p99.as_secs_f64() / median.as_secs_f64()).ln() / 99_f64.ln();
+        let rank = self.chance.unit();
+        median.mul_f64((rank / (1.0 - rank)).powf(shape).min(SLOWEST))
+    }
+
+    /// Whether a request is executed.
+    pub(super) fn admit(&mut self, what: &What, now: Duration) -> bool {
+        self.load.requests += 1;
+        let admitted = self
+            .scopes(what)
+            .into_iter()
+            .all(|scope| self.bucket(scope, now).level >= 1.0);
+        self.load.refused += u64::from(!admitted);
+        admitted
+    }
+
+    /// A request was executed, and turned out to weigh so much.
+    pub(super) fn charge(&mut self, info: &OperationInfo, weight: Option<Weight>, now: Duration) {
+        let named = u32::try_from(info.rows.len().max(1)).unwrap_or(u32::MAX);
+        match (&info.what, weight) {
+            (
+                What::Table(table) | What::Partition(table, _),
+                Some(Weight::Scanned(Scanned(rows))),
+            ) if !rows.is_empty() => {
+                for (pk, rows) in rows {
+                    self.take(&What::Partition(table.clone(), pk), rows, now);
+                }
+            }
+            (what, Some(Weight::Messages(messages))) => self.take(
+                what,
+                u32::try_from(messages.max(1)).unwrap_or(u32::MAX),
+                now,
+            ),
+            (what, _) => self.take(what, named, now),
+        }
+        self.bucket(LimitedPlace::Account, now).level -= 1.0;
+    }
+
+    fn take(&mut self, what: &What, weight: u32, now: Duration) {
+        for scope in self
+            .scopes(what)
+            .into_iter()
+            .filter(|scope| *scope != LimitedPlace::Account)
+        {
+            let bucket = self.bucket(scope, now);
+            bucket.level -= f64::from(weight);
+            bucket.taken += u64::from(weight);
+        }
+    }
+
+    fn scopes(&self, what: &What) -> Vec<LimitedPlace> {
+        let spreads = self.limits.spreads.is_some();
+        let table = |table: &TableName| table.canonical().into_owned();
+        let of_table = |name: &TableName| spreads.then(|| LimitedPlace::Table(table(name)));
+        let (whole, own) = match what {
+            What::Partition(name, pk) => (
+                of_table(name),
+                Some(LimitedPlace::Partition(table(name), pk.clone())),
+            ),
+            What::Entity(name, key) => (
+                of_table(name),
+                Some(LimitedPlace::Partition(table(name), key.pk.clone())),
+            ),
+            What::Table(name) => (of_table(name), None),
+            What::Queue(queue) | What::Message(queue, _) => {
+                (None, Some(LimitedPlace::Queue(queue.clone())))
+            }
+            What::Blob(container, blob) => (
+                None,
+                Some(LimitedPlace::Blob(container.clone(), blob.clone())),
+            ),
+            What::Service(_)
+            | What::Container(_)
+            | What::File(..)
+            | What::Collection(_)
+            | What::Document(..) => (None, None),
+        };
+        [Some(LimitedPlace::Account), whole, own]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// A bucket, filled up to now.
+    fn bucket(&mut self, scope: LimitedPlace, now: Duration) -> &mut Bucket {
+        let ServiceLimits {
+            partition,
+            queue,
+            blob,
+            account,
+            spreads,
+            ..
+        } = self.limits;
+        let constant = match scope {
+            LimitedPlace::Account => account,
+            LimitedPlace::Table(_) | LimitedPlace::Partition(..) => partition,
+            LimitedPlace::Queue(_) => queue,
+            LimitedPlace::Blob(..) => blob,
+        };
+        let doubles = spreads.filter(|_| matches!(scope, LimitedPlace::Table(_)));
+        let bucket = self
+            .buckets
+            .entry(scope)
+            .or_insert_with(|| Bucket::full(constant, now));
+        let age = now.saturating_sub(bucket.born).as_secs_f64();
+        let rate = doubles.map_or(constant, |doubles| {
+            (constant * (age / doubles.as_secs_f64()).exp2()).min(1e9)
+        });
+        bucket.fill(rate, now);
+        bucket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::EntityKey;
+    use evenkeel_storage::system::SeededChance;
+
+    fn limiter(limits: ServiceLimits) -> Limiter {
+        Limiter::new(limits, Arc::new(SeededChance::new(1)))
+    }
+
+    fn entity(pk: &str) -> What {
+        What::Entity(
+            TableName::new("Employees").unwrap(),
+            EntityKey::new(pk, "r").unwrap(),
+        )
+    }
+
+    fn info(what: What, rows: usize) -> OperationInfo {
+        let rows = (0..rows)
+            .map(|row| EntityKey::new("p", row.to_string()).unwrap())
+            .collect();
+        OperationInfo {
+            number: 0,
+            name: "",
+            what,
+            writes: false,
+            rows,
+        }
+    }
+
+    /// How many are executed in ten seconds, of as many as are asked for in them.
+    fn executed(
+        limiter: &mut Limiter,
+        what: &What,
+        rows: usize,
+        weight: impl Fn() -> Option<Weight>,
+    ) -> u32 {
+        let mut executed = 0;
+        for number in 0..100_000_u32 {
+            let now = Duration::from_micros(u64::from(number) * 100);
+            if limiter.admit(what, now) {
+                executed += 1;
+                limiter.charge(&info(what.clone(), rows), weight(), now);
+            }
+        }
+        executed
+    }
+
+    #[test]
+    fn partitions_queues_and_the_account_take_what_is_published() {
+        let queue = What::Queue(QueueName::new("jobs").unwrap());
+        let blob = What::Blob(
+            ContainerName::new("photos").unwrap(),
+            BlobName::new("one").unwrap(),
+        );
+        let scan = || {
+            let mut scanned = Scanned::default();
+            (0..50).for_each(|_| scanned.row(&Key::new("p").unwrap()));
+            Some(Weight::Scanned(scanned))
+        };
+        // Over ten seconds, and what a full bucket holds.
+        let partition =
+            What::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
+        let azure = || limiter(ServiceLimits::AZURE);
+        let narrow = ServiceLimits {
+            account: 1_000.0,
+            ..ServiceLimits::AZURE
+        };
+        let found = [
+            (executed(&mut azure(), &entity("p"), 0, || None), 20_500),
+            (executed(&mut azure(), &partition, 100, || None), 205),
+            (executed(&mut azure(), &partition, 0, scan), 410),
+            (
+                executed(&mut azure(), &queue, 0, || Some(Weight::Messages(32))),
+                641,
+            ),
+            (executed(&mut azure(), &blob, 0, || None), 5_125),
+            (
+                executed(&mut limiter(narrow), &entity("p"), 0, || None),
+                10_250,
+            ),
+        ];
+        assert!(
+            found
+                .iter()
+                .all(|(executed, expected)| executed.abs_diff(*expected) <= 1),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn partitions_of_a_new_table_share_what_one_takes_until_they_are_spread() {
+        let mut limiter = limiter(ServiceLimits {
+            spreads: Some(Duration::from_secs(5)),
+            ..ServiceLimits::AZURE
+        });
+        let partitions: Vec<What> = (0..10).map(|pk| entity(&pk.to_string())).collect();
+        let mut executed = [0_u32; 10];
+        for number in 0..100_000_usize {
+            let now = Duration::from_micros(number as u64 * 100);
+            let what = &partitions[number % 10];
+            if limiter.admit(what, now) {
+                limiter.charge(&info(what.clone(), 0), None, now);
+                executed[number / 10_000] += 1;
+            }
+        }
+        assert!(
+            (1_900..2_700).contains(&executed[0]) && (6_500..8_000).contains(&executed[9]),
+            "{executed:?}"
+        );
+    }
+
+    #[test]
+    fn half_of_the_answers_take_the_median_and_one_in_a_hundred_the_p99() {
+        let limiter = limiter(ServiceLimits::AZURE);
+        let mut took: Vec<Duration> = (0..10_000).map(|_| limiter.latency()).collect();
+        took.sort_unstable();
+        assert!(
+            (4.7..5.3).contains(&(took[5_000].as_secs_f64() * 1e3)),
+            "{:?}",
+            took[5_000]
+        );
+        assert!(
+            (26.0..34.0).contains(&(took[9_900].as_secs_f64() * 1e3)),
+            "{:?}",
+            took[9_900]
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! Contenders: primaries that want the key of an item that another primary has.
+//!
+//! They are kept in the footprint of the primary that has the key, or may get it by a late takeover. Its
+//! footprint is written, at its ETag, by every pass that lets an item go: so a contender that was added while the footprint listed the item
+//! is seen by that pass, and one that comes later finds the item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of
+//! the contender, which does no harm.
+
+use serde::{Deserialize, Serialize};
+
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EntityKey, ItemAddress, TableName};
+
+/// Most contenders of one primary's items: each costs a sync when its key is given up.
+const MOST: usize = 32;
+/// Upper limit on the bytes of the list: half the capacity of one property.
+const MOST_BYTES: usize = 16 << 10;
+
+/// The contenders of one primary's items, the longest waiting first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Contenders(Vec<(ItemAddress, Primary)>);
+
+/// An item, and the table and key of a contender.
+#[derive(Serialize, Deserialize)]
+struct WireContender(ItemAddress, TableName, String, String);
+
+impl Contenders {
+    /// Adds a contender; `false` where it is there already. Where there are too many, the longest waiting leave.
+    pub fn add(&mut self, item: &ItemAddress, primary: &Primary) -> bool {
+        if self
+            .0
+            .iter()
+            .any(|(address, contender)| address == item && contender == primary)
+        {
+            return false;
+        }
+        self.0.push((item.clone(), primary.clone()));
+        while self.0.len() > MOST || self.text().len() > MOST_BYTES {
+            self.0.remove(0);
+        }
+        true
+    }
+
+    /// Each contender with the item of the wanted key.
+    pub fn iter(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
+        self.0.iter().map(|(item, primary)| (item, primary))
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps some of them.
+    pub fn retain(&mut self, kept: impl Fn(&ItemAddress, &Primary) -> bool) {
+        self.0.retain(|(item, primary)| kept(item, primary));
+    }
+
+    /// From now on another item of the same primary has the key.
+    pub fn moved(&mut self, from: &ItemAddress, to: &ItemAddress) {
+        self.0
+            .iter_mut()
+            .filter(|(address, _)| address == from)
+            .for_each(|(address, _)| address.clone_from(to));
+    }
+
+    /// As a property's text.
+    pub fn text(&self) -> String {
+        let wire = |(item, Primary { table, key }): &(ItemAddress, Primary)| {
+            WireContender(
+                item.clone(),
+                table.clone(),
+                key.pk.to_string(),
+                key.rk.to_string(),
+            )
+        };
+        // Strings always serialise.
+        serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Reads a property's text. Text that is not a list of contenders names none: that costs a sync, and no footprint
+    /// is unreadable for it.
+    pub fn read(text: &str) -> Self {
+        let mut contenders = Self::default();
+        for WireContender(item, table, pk, rk) in
+            serde_json::from_str::<Vec<WireContender>>(text).unwrap_or_default()
+        {
+            if let Ok(key) = EntityKey::new(pk, rk) {
+                contenders.add(&item, &Primary { table, key });
+            }
+        }
+        contenders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::{AccountName, ViewName};
+    use proptest::prelude::*;
+
+    fn item(rk: &str) -> ItemAddress {
+        let (view, table) = (
+            ViewName::new("by_email").unwrap(),
+            TableName::new("ByEmail").unwrap(),
+        );
+        ItemAddress::row(
+            view,
+            AccountName::main(),
+            table,
+            EntityKey::new("p", rk).unwrap(),
+        )
+    }
+
+    fn primary(rk: &str) -> Primary {
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sales", rk).unwrap(),
+        }
+    }
+
+    #[test]
+    fn each_is_there_once_and_the_longest_waiting_leave_when_there_are_too_many() {
+        let mut contenders = Contenders::default();
+        assert!(
+            contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7"))
+        );
+        (0..MOST).for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
+        assert_eq!(contenders.iter().count(), MOST);
+        assert!(contenders.iter().all(|(at, _)| *at == item("b")));
+        (0..MOST).for_each(|n| {
+            assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))));
+        });
+        assert!(contenders.text().len() <= MOST_BYTES && !contenders.is_empty());
+        assert_eq!(Contenders::read(&contenders.text()), contenders);
+    }
+
+    #[test]
+    fn the_item_of_another_view_takes_the_contenders_of_the_key_along() {
+        let mut contenders = Contenders::default();
+        contenders.add(&item("a"), &primary("7"));
+        contenders.moved(&item("a"), &item("b"));
+        assert_eq!(
+            contenders.iter().collect::<Vec<_>>(),
+            [(&item("b"), &primary("7"))]
+        );
+        contenders.retain(|at, _| *at == item("a"));
+        assert!(contenders.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_property_says_it_names_few(text in ".{0,200}", names in proptest::collection::vec("[^/\\\\#?\\x00-\\x1f]{0,600}", 0..80)) {
+            prop_assert!(Contenders::read(&text).is_empty());
+            let forged: Vec<_> = names.iter().map(|name| serde_json::json!([item("a"), "Employees", name, "r"])).collect();
+            let read = Contenders::read(&serde_json::to_string(&forged).unwrap());
+            prop_assert!(read.iter().count() <= MOST && read.text().len() <= MOST_BYTES);
+        }
+    }
+}

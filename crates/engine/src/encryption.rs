@@ -1,0 +1,641 @@
+//! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+
+use serde_json::{Map, Value};
+
+use super::Recheck;
+use super::engine::Engine;
+use super::execute::{Failure, FailureClass};
+use super::failure::{GONE, permanent, storage};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::event::ForeignEvent;
+use evenkeel_model::job::{self, Batch, JobRequest, Primary, Put, PutMode, RECHECK, kept_object};
+use evenkeel_model::large::{self, Pointer};
+use evenkeel_model::template::Template;
+use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
+use evenkeel_storage::sealing::{
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, outlined,
+    plain_entities, seal_entity, withheld_text, withhold,
+};
+use evenkeel_storage::vault::VaultError;
+
+/// Why a value is not sealed, or not sealed anew.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum SealError {
+    #[error(
+        "{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client"
+    )]
+    Staged { property: String, table: TableName },
+    #[error(
+        "{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one"
+    )]
+    Hash { property: String, table: TableName },
+    #[error(
+        "\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order"
+    )]
+    Ordered { property: String, table: TableName },
+    #[error(
+        "{property:?} has {characters} characters once it is sealed; a property takes at most 32,768 (64 KiB): keep it in a blob by a large_entity view, or shorten it"
+    )]
+    TooLong { property: String, characters: usize },
+    #[error(
+        "{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]"
+    )]
+    Uncovered {
+        property: String,
+        from: TableName,
+        to: TableName,
+    },
+    #[error(
+        "{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key"
+    )]
+    InBlob { property: String },
+    #[error(
+        "{0} has sealed values and no data key: its key was erased, or the values belong to another entity"
+    )]
+    Erased(Primary),
+}
+
+/// An entity with its encrypted properties sealed.
+pub(super) struct SealedEntity {
+    pub(super) entity: Entity,
+    /// The data key, where it had no sealed values before.
+    pub(super) first: Option<FirstKey>,
+}
+
+impl Engine {
+    /// The encrypted properties of a table.
+    fn encrypted(&self, table: &TableRef) -> Option<&BTreeSet<String>> {
+        self.catalog.encrypted.get(table)
+    }
+
+    fn data_keys(&self, table: &TableRef) -> Result<DataKeys<'_>, Failure> {
+        let vault = self
+            .stores
+            .vault()
+            .map_err(|error| permanent("finding the key-encryption keys", error))?;
+        Ok(DataKeys {
+            tables: self.account(table)?.tables.as_ref(),
+            vault,
+        })
+    }
+
+    /// The version of an entity's data key, where its table encrypts.
+    pub(super) async fn data_key_version(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+    ) -> Result<Option<ETag>, Failure> {
+        if self.encrypted(table).is_none() {
+            return Ok(None);
+        }
+        let version = self.data_keys(table)?.version(home).await;
+        version.map_err(|error| failed(format!("finding the data key of {home}"), error))
+    }
+
+    /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
+    pub(super) async fn erase_data_key(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        version: ETag,
+    ) -> Result<bool, Failure> {
+        let erased = self.data_keys(table)?.erase(home, version).await;
+        erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
+    }
+
+    /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
+    pub(super) async fn sealed_put(
+        &self,
+        put: &Put,
+        stored: Option<&Entity>,
+    ) -> Result<Option<SealedEntity>, Failure> {
+        let table = self.table(&put.table)?;
+        let Some(encrypted) = self.encrypted(table) else {
+            return Ok(None);
+        };
+        let home = Primary {
+            table: table.table.clone(),
+            key: put.entity.key.clone(),
+        };
+        let refused = |error| Err(permanent(format!("putting {home}"), error));
+        if let Some(property) = put
+            .staged_values
+            .keys()
+            .find(|property| encrypted.contains(*property))
+        {
+            return refused(SealError::Staged {
+                property: property.clone(),
+                table: home.table.clone(),
+            });
+        }
+        let alone = |(name, template): &(&String, &Template)| {
+            put.entity.get(name).is_some()
+                && !template
+                    .properties()
+                    .iter()
+                    .any(|property| put.entity.get(property).is_some())
+        };
+        if let Some((property, _)) = self
+            .catalog
+            .hashed
+            .get(table)
+            .into_iter()
+            .flatten()
+            .find(alone)
+        {
+            return refused(SealError::Hash {
+                property: property.clone(),
+                table: home.table.clone(),
+            });
+        }
+        if let Some(property) = &put.condition.newer_by {
+            self.refuse_sealed_order(table, &home, property)?;
+        }
+        let mut entity = Cow::Borrowed(&put.entity);
+        let mut seals = true;
+        if let Some(when) = self.catalog.encrypted_when.get(table) {
+            let kept = stored.filter(|_| put.mode == PutMode::Merge);
+            let merged = kept.map(|stored| stored.clone().merged(&put.entity));
+            seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
+            // The condition may hold by this job: values that lay in clear are sealed with it.
+            for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
+                if seals
+                    && encrypted.contains(name)
+                    && !is_sealed(value)
+                    && !put.entity.properties.contains_key(name)
+                {
+                    entity
+                        .to_mut()
+                        .properties
+                        .insert(name.clone(), value.clone());
+                }
+            }
+        }
+        let in_use = stored.is_some_and(|stored| {
+            encrypted
+                .iter()
+                .any(|property| stored.get(property).is_some_and(lies_sealed))
+        });
+        self.with_encrypted(table, (&home, in_use), &entity, |_| seals)
+            .await
+    }
+
+    /// Refuses a comparison by an encrypted property.
+    pub(super) fn refuse_sealed_order(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        property: &str,
+    ) -> Result<(), Failure> {
+        if self
+            .encrypted(table)
+            .is_none_or(|encrypted| !encrypted.contains(property))
+        {
+            return Ok(());
+        }
+        let error = SealError::Ordered {
+            property: property.to_owned(),
+            table: home.table.clone(),
+        };
+        Err(permanent(format!("comparing {home}"), error))
+    }
+
+    /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
+    /// key from then on.
+    pub(super) async fn keeps_data_key(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        first: &FirstKey,
+    ) -> Result<bool, Failure> {
+        let kept = self.data_keys(table)?.keeps(home, first).await;
+        kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
+    }
+
+    /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
+    /// where there are none.
+    pub(super) async fn sealed_again(
+        &self,
+        put: &Put,
+        stored: &Entity,
+    ) -> Result<Option<Entity>, Failure> {
+        let table = self.table(&put.table)?;
+        let home = Primary {
+            table: table.table.clone(),
+            key: put.entity.key.clone(),
+        };
+        let marked = self
+            .encrypted(table)
+            .into_iter()
+            .flatten()
+            .filter(|property| stored.get(property).is_some_and(lies_sealed));
+        let marked: BTreeMap<String, EdmValue> = marked
+            .filter_map(|property| put.entity.properties.get_key_value(property))
+            .map(owned)
+            .collect();
+        if marked.is_empty() {
+            return Ok(None);
+        }
+        let step = || format!("encrypting properties of {home}");
+        let keys = self.data_keys(table)?;
+        let key = match keys
+            .renew(&home)
+            .await
+            .map_err(|error| failed(step(), error))?
+        {
+            Some(renewed) => renewed.key,
+            None => keys
+                .find_or_draw(&home)
+                .await
+                .map_err(|error| failed(step(), error))?,
+        };
+        let mut sealed = Entity {
+            key: home.key.clone(),
+            properties: marked.clone(),
+        };
+        seal_entity(&key, &home, marked.keys(), &mut sealed)
+            .map_err(|error| permanent(step(), error))?;
+        Ok(not_of(&key, &home, stored, sealed))
+    }
+
+    /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
+    /// meanwhile. `None` where there are none.
+    pub(super) fn sealed_otherwise(
+        &self,
+        table: &TableRef,
+        key: &DataKey,
+        stored: &Entity,
+        copy: &Entity,
+    ) -> Option<Entity> {
+        let home = Primary {
+            table: table.table.clone(),
+            key: copy.key.clone(),
+        };
+        let marked = self.encrypted(table).into_iter().flatten();
+        let sealed = marked
+            .filter_map(|property| copy.properties.get_key_value(property))
+            .map(owned)
+            .collect();
+        not_of(
+            key,
+            &home,
+            stored,
+            Entity {
+                key: home.key.clone(),
+                properties: sealed,
+            },
+        )
+    }
+
+    /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
+    /// sealed already has to open, and stays sealed. Where no data key is `in_use`, since the entity has no sealed values yet, it has none most
+    /// likely.
+    async fn with_encrypted(
+        &self,
+        table: &TableRef,
+        (home, in_use): (&Primary, bool),
+        entity: &Entity,
+        seals: impl Fn(&str) -> bool + Send,
+    ) -> Result<Option<SealedEntity>, Failure> {
+        let mut marked: BTreeMap<&String, &EdmValue> = BTreeMap::new();
+        for property in self.encrypted(table).into_iter().flatten() {
+            marked.extend(entity.properties.get_key_value(property));
+        }
+        if marked.is_empty() {
+            return Ok(None);
+        }
+        let step = || format!("encrypting properties of {home}");
+        let (sealed, clear): (BTreeMap<_, _>, _) = marked
+            .into_iter()
+            .partition(|(name, value)| seals(name) || is_sealed(value));
+        let mut plain = Entity {
+            key: home.key.clone(),
+            properties: clear.into_iter().map(owned).collect(),
+        };
+        let (mut entity, mut first) = (entity.clone(), None);
+        if !sealed.is_empty() {
+            let keys = self.data_keys(table)?;
+            let key = if in_use {
+                keys.find_or_draw(home).await
+            } else {
+                keys.draw_or_renew(home)
+                    .await
+                    .map(|found| first.insert(found).key.clone())
+            };
+            let key = key.map_err(|error| failed(step(), error))?;
+            let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity)
+                .map_err(|error| permanent(step(), error))?;
+            plain.properties.extend(opened.properties);
+        }
+        if let Some(hashed) = self.catalog.hashed.get(table) {
+            entity
+                .properties
+                .extend(hashes(&self.hash_key(table).await?, hashed, &plain));
+        }
+        let spacious = self
+            .catalog
+            .large_values_of(table)
+            .map(|(_, large)| &large.properties);
+        for property in sealed
+            .into_keys()
+            .filter(|property| spacious.is_none_or(|large| !large.contains(*property)))
+        {
+            let characters = entity.text(property).unwrap_or_default().len();
+            if characters > limits::STRING_UTF16_UNITS {
+                return Err(permanent(
+                    step(),
+                    SealError::TooLong {
+                        property: property.clone(),
+                        characters,
+                    },
+                ));
+            }
+        }
+        Ok(Some(SealedEntity { entity, first }))
+    }
+
+    /// The key of a table's hashes, read once in a process: it is drawn once and stays.
+    async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
+        // Held for plain assignments, which cannot panic halfway.
+        let known = || {
+            self.hash_keys
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(key) = known().get(table) {
+            return Ok(key.clone());
+        }
+        let step = || format!("finding the key of the hashes of {table}");
+        let key = self
+            .data_keys(table)?
+            .of_hashes(&table.table)
+            .await
+            .map_err(|error| failed(step(), error))?;
+        known().insert(table.clone(), key.clone());
+        Ok(key)
+    }
+
+    /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
+    pub(super) async fn sealed_anew(
+        &self,
+        (source, from): (&TableRef, &Entity),
+        (target, to): (&TableRef, &EntityKey),
+        entity: Entity,
+    ) -> Result<SealedEntity, Failure> {
+        let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
+        let home = Primary {
+            table: target.table.clone(),
+            key: to.clone(),
+        };
+        let all = self.catalog.seals(
+            target,
+            &Entity {
+                key: to.clone(),
+                properties: opened.properties.clone(),
+            },
+        );
+        let sealed = self
+            .with_encrypted(target, (&home, false), &opened, |name| {
+                all || were_sealed.contains(name)
+            })
+            .await?;
+        Ok(sealed.unwrap_or(SealedEntity {
+            entity: opened,
+            first: None,
+        }))
+    }
+
+    /// A row with its sealed values opened, and the names of these.
+    async fn opened(
+        &self,
+        (source, from): (&TableRef, &Entity),
+        target: &TableRef,
+        mut entity: Entity,
+    ) -> Result<(Entity, BTreeSet<&str>), Failure> {
+        let Some((table, home)) = self.catalog.home_of(source, &from.key) else {
+            return Ok((entity, BTreeSet::new()));
+        };
+        let marked = self.encrypted(table).into_iter().flatten();
+        let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
+        let sealed: Vec<&String> = marked
+            .filter(|property| entity.get(property).is_some_and(lies_sealed))
+            .collect();
+        let refused = |error| permanent(format!("moving {home}"), error);
+        for property in &sealed {
+            if entity.get(property).is_some_and(in_blob) {
+                return Err(refused(SealError::InBlob {
+                    property: (*property).clone(),
+                }));
+            }
+            if self
+                .encrypted(target)
+                .is_none_or(|encrypted| !encrypted.contains(*property))
+            {
+                let (from, to) = (home.table.clone(), target.table.clone());
+                return Err(refused(SealError::Uncovered {
+                    property: (*property).clone(),
+                    from,
+                    to,
+                }));
+            }
+        }
+        if sealed.is_empty() {
+            return Ok((entity, BTreeSet::new()));
+        }
+        let key = self.data_key(table, &home).await?;
+        for &property in &sealed {
+            if let Some(value) = entity.properties.get_mut(property) {
+                let opened = key.open(
+                    SealedPlace {
+                        home: &home,
+                        property,
+                    },
+                    value.as_str().unwrap_or_default(),
+                );
+                *value = opened.map_err(|error| permanent(format!("moving {home}"), error))?;
+            }
+        }
+        Ok((entity, sealed.into_iter().map(String::as_str).collect()))
+    }
+
+    async fn data_key(&self, table: &TableRef, home: &Primary) -> Result<DataKey, Failure> {
+        let step = || format!("finding the data key of {home}");
+        let key = self
+            .data_keys(table)?
+            .find(home)
+            .await
+            .map_err(|error| failed(step(), error))?;
+        key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
+    }
+
+    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
+    /// to be had for them, or nobody can tell where they are. `None` where it has none.
+    pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        if self.catalog.encrypted.is_empty() {
+            return Ok(None);
+        }
+        let Ok(mut object) = kept_object(body) else {
+            return Ok(Some(withheld_text(body)));
+        };
+        let Some(unknown) = fields_unknown(&object) else {
+            return Ok(Some(Value::Object(outlined(object)).to_string()));
+        };
+        let plain = plain_entities(&object, &self.catalog);
+        for entity in &plain {
+            let key = self
+                .data_keys(&entity.table)?
+                .find_or_draw(&entity.home)
+                .await;
+            let step = || format!("encrypting the body of a message about {}", entity.home);
+            entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
+        }
+        let withheld = withhold(&mut object, &unknown, &self.catalog);
+        Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
+    }
+}
+
+/// The fields of a message that no job of its operation has; `None` where it is neither a job nor a recheck nor an event.
+fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
+    if let Some(event) = ForeignEvent::of(object) {
+        return event.is_ok().then(Vec::new);
+    }
+    if object.get("op").and_then(Value::as_str) == Some(RECHECK) {
+        let mut rechecks = object.clone();
+        let several = matches!(Batch::of_rechecks(&mut rechecks), Ok(Some(_)));
+        return (several || Recheck::of_object(rechecks).is_ok()).then(Vec::new);
+    }
+    match job::decode_request(object.clone()).ok()? {
+        JobRequest::Job(envelope) => Some(envelope.unknown_fields),
+        JobRequest::Batch(batch) => batch.sample().ok().map(|sample| sample.unknown_fields),
+    }
+}
+
+/// Whether a stored value of an encrypted property is sealed: a text, or in a blob.
+fn lies_sealed(value: &EdmValue) -> bool {
+    is_sealed(value) || Pointer::of(value).is_some()
+}
+
+/// The properties of an entity that its `stored` form has sealed by another key; `None` where there are none.
+fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
+    let differs = |property: &str, anew: &EdmValue| {
+        stored
+            .get(property)
+            .is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
+    };
+    sealed
+        .properties
+        .retain(|property, anew| differs(property, anew));
+    (!sealed.properties.is_empty()).then_some(sealed)
+}
+
+/// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.
+fn is_of(
+    key: &DataKey,
+    home: &Primary,
+    property: &str,
+    stored: &EdmValue,
+    anew: &EdmValue,
+) -> bool {
+    match Pointer::of(stored) {
+        Some(pointer) => anew
+            .as_str()
+            .is_some_and(|anew| large::hash(anew.as_bytes()) == pointer.sha256),
+        None => stored
+            .as_str()
+            .is_some_and(|stored| key.open(SealedPlace { home, property }, stored).is_ok()),
+    }
+}
+
+fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
+    (name.clone(), value.clone())
+}
+
+/// The end of a job with a data key that is not to be had.
+fn failed(step: String, error: DataKeyError) -> Failure {
+    match error {
+        DataKeyError::Store(error) => storage(step, error),
+        // Every job fails alike: it must not poison a backlog.
+        DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
+            FailureClass::Withheld {
+                retry_after: Some(GONE),
+            },
+            step,
+            error,
+        ),
+        DataKeyError::Vault {
+            source: VaultError::Away { .. },
+            ..
+        } => Failure::new(FailureClass::Transient { retry_after: None }, step, error),
+        DataKeyError::Vault { .. } | DataKeyError::Malformed { .. } => permanent(step, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_no_job_reads_is_told_of_a_message_about_one_primary_and_of_one_about_many() {
+        for (subject, about) in [("rk", json!("1")), ("rks", json!(["1", "2"]))] {
+            let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", subject: about, "color": "red"});
+            assert_eq!(
+                fields_unknown(message.as_object().unwrap()),
+                Some(vec!["color".to_owned()]),
+                "{subject}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {
+        let (vault, problem) = (
+            "https://contoso.vault.azure.net/keys/evenkeel".to_owned(),
+            "no reason".to_owned(),
+        );
+        let class = |source| {
+            failed(
+                "encrypting".to_owned(),
+                DataKeyError::Vault {
+                    owner: "[]".to_owned(),
+                    source,
+                },
+            )
+            .class
+        };
+        let waits = [
+            VaultError::UnknownKey {
+                key_id: "k".to_owned(),
+                known: "none".to_owned(),
+            },
+            VaultError::Forbidden {
+                vault: vault.clone(),
+                problem: problem.clone(),
+            },
+            VaultError::Rejected {
+                vault: vault.clone(),
+                problem: problem.clone(),
+            },
+        ];
+        for source in waits {
+            assert_eq!(
+                class(source),
+                FailureClass::Withheld {
+                    retry_after: Some(GONE)
+                }
+            );
+        }
+        assert_eq!(
+            class(VaultError::Away { vault, problem }),
+            FailureClass::Transient { retry_after: None }
+        );
+        assert_eq!(
+            class(VaultError::Refused("k".to_owned())),
+            FailureClass::Permanent
+        );
+    }
+}

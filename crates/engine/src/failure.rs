@@ -1,0 +1,197 @@
+//! From store errors to the reactions open to a worker.
+
+use std::time::Duration;
+
+use super::execute::{Failure, FailureClass};
+use evenkeel_model::large::STAGING;
+use evenkeel_storage::{ErrorClass, Missing, Service, StoreError, What};
+
+/// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
+pub(super) const ROUNDS: u32 = 5;
+
+/// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
+pub(super) const GONE: Duration = Duration::from_secs(10);
+
+/// Maps a storage error that the protocol has no answer to.
+pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
+    if error.withheld.is_some() {
+        return Failure::new(
+            FailureClass::Withheld {
+                retry_after: error.class.retry_after(),
+            },
+            step,
+            error,
+        );
+    }
+    let class = match error.class {
+        // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
+        // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
+        ErrorClass::NotFound(Missing::Container)
+            if error.subject.what.service() != Service::Search && !is_staging(&error) =>
+        {
+            FailureClass::Withheld {
+                retry_after: Some(GONE),
+            }
+        }
+        // An index that does not exist, a refused request and a limit stay as they are until an operator acts.
+        ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => {
+            FailureClass::Permanent
+        }
+        ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => {
+            FailureClass::Transient { retry_after }
+        }
+        // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
+        // A race lost unexpectedly: the next run sees the present state.
+        ErrorClass::Refused
+        | ErrorClass::Ambiguous
+        | ErrorClass::Unauthorised
+        | ErrorClass::NotFound(Missing::Item)
+        | ErrorClass::Conflict
+        | ErrorClass::Precondition
+        | ErrorClass::LeaseLost => FailureClass::Transient { retry_after: None },
+    };
+    let step = step.into();
+    if error.class == ErrorClass::NotFound(Missing::Container) {
+        let thing = match error.subject.what.service() {
+            Service::Table => "table",
+            Service::Queue => "queue",
+            Service::Blob if is_staging(&error) => {
+                let step = format!(
+                    "{step}: the container does not exist; who sends jobs with staged blobs makes it"
+                );
+                return Failure::new(class, step, error);
+            }
+            Service::Blob => "container",
+            Service::Search => {
+                let step = format!(
+                    "{step}: the index does not exist; it is yours to create, with the fields that its views name"
+                );
+                return Failure::new(class, step, error);
+            }
+        };
+        let step = format!(
+            "{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s"
+        );
+        return Failure::new(class, step, error);
+    }
+    Failure::new(class, step, error)
+}
+
+/// Whether an error is about the container of staged blobs, which none declares: what was to be in it is missing for its job alone.
+fn is_staging(error: &StoreError) -> bool {
+    matches!(&error.subject.what, What::Container(container) | What::Blob(container, _) if container.as_str() == STAGING)
+}
+
+/// A failure that persists until an operator acts.
+pub(super) fn permanent(
+    step: impl Into<String>,
+    cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Failure {
+    Failure::new(FailureClass::Permanent, step, cause)
+}
+
+/// The first of several failures, put down to the views of all.
+pub(super) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
+    let Some(mut first) = first else { return next };
+    let new = next
+        .views
+        .into_iter()
+        .filter(|view| !first.views.contains(view))
+        .collect::<Vec<_>>();
+    first.views.extend(new);
+    first
+}
+
+/// Another writer was faster each time.
+#[derive(Debug, thiserror::Error)]
+#[error("another writer changed the data in each of {0} rounds; the job is tried again later")]
+struct LostRace(u32);
+
+/// The race was lost in every round.
+pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        step,
+        LostRace(rounds),
+    )
+}
+
+/// Whether a race was lost in every round.
+pub(super) fn is_lost_race(failure: &Failure) -> bool {
+    failure.cause.is::<LostRace>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::{
+        AccountName, BlobName, CollectionName, ContainerName, QueueName, TableName,
+    };
+    use evenkeel_storage::{Subject, Withheld};
+
+    #[test]
+    fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
+        let of = |what| {
+            let subject = Subject {
+                account: AccountName::main(),
+                what,
+            };
+            storage(
+                "writing",
+                StoreError::new(
+                    ErrorClass::NotFound(Missing::Container),
+                    "Insert Entity",
+                    subject,
+                    "it does not exist",
+                ),
+            )
+        };
+        let declared = [
+            What::Table(TableName::new("ByEmail").unwrap()),
+            What::Container(ContainerName::new("archive").unwrap()),
+            What::Queue(QueueName::new("jobs-recheck").unwrap()),
+        ];
+        for what in declared {
+            let failure = of(what);
+            assert_eq!(
+                failure.class,
+                FailureClass::Withheld {
+                    retry_after: Some(GONE)
+                }
+            );
+            assert!(
+                failure.step.contains("work waits for it"),
+                "{}",
+                failure.step
+            );
+        }
+        let staged = of(What::Blob(
+            ContainerName::new(STAGING).unwrap(),
+            BlobName::new("a").unwrap(),
+        ));
+        assert_eq!(
+            staged.class,
+            FailureClass::Permanent,
+            "a job whose sender has staged nothing would be tried for ever"
+        );
+        let index = What::Collection(CollectionName::new("people").unwrap());
+        assert_eq!(of(index.clone()).class, FailureClass::Permanent);
+        // Of a database it is `migrate up` that makes it, and a column of it.
+        for class in [
+            ErrorClass::NotFound(Missing::Container),
+            ErrorClass::Permanent,
+        ] {
+            let subject = Subject {
+                account: AccountName::main(),
+                what: index.clone(),
+            };
+            let mut error =
+                StoreError::new(class, "Write Rows", subject, "run `evenkeel migrate up`");
+            error.withheld = Some(Withheld::Unprepared);
+            assert_eq!(
+                storage("writing", error).class,
+                FailureClass::Withheld { retry_after: None }
+            );
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Items that are whole blobs: large values.
+
+use async_trait::async_trait;
+
+use super::{ItemOperation, LookContext, WholeItem, WriteContext};
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::look::{self, Look};
+use crate::scope::Scope;
+use crate::steps::Write;
+use evenkeel_model::item::{self, source_text};
+use evenkeel_model::patterns::Content;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{AccountName, BlobName, ContainerName, ETag, ItemAddress};
+use evenkeel_storage::{BlobCondition, BlobUpload, StoreError};
+
+pub(super) struct ValueBlob<'a> {
+    pub(super) account: &'a AccountName,
+    pub(super) container: &'a ContainerName,
+    pub(super) name: &'a BlobName,
+}
+
+#[async_trait]
+impl WholeItem for ValueBlob<'_> {
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Vec<Look>, Failure> {
+        let found = from
+            .scope
+            .target(self.account)?
+            .blobs
+            .properties(self.container, self.name)
+            .await;
+        let found = found.map_err(|error| {
+            storage(
+                format!("looking at {}/{}", self.container, self.name),
+                error,
+            )
+        })?;
+        Ok(vec![
+            look::look_at_blob(&from.scope.primary, found);
+            addresses.len()
+        ])
+    }
+
+    /// Makes a blob where none is, gives the one that is known a new version, or deletes it at its version. A write returns
+    /// the new ETag.
+    async fn request(
+        &self,
+        by: &WriteContext<'_, '_>,
+        operation: ItemOperation<'_>,
+    ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+        let blobs = &by.scope.target(self.account)?.blobs;
+        let write = match operation {
+            ItemOperation::Drop(_, etag) => {
+                return Ok(blobs
+                    .delete(self.container, self.name, Some(etag))
+                    .await
+                    .map(|_| None));
+            }
+            ItemOperation::Write(write) => write,
+        };
+        if !matches!(write.content, Content::Value(_)) {
+            return Err(permanent(
+                format!("writing {}", write.address),
+                "what its view derives is no blob",
+            ));
+        }
+        let metadata = item::metadata(&source_text(&by.scope.primary), &write.address.view);
+        if let Some(etag) = &write.over {
+            // Its content is given by its name. A new version makes a pending drop of the old one fail its condition.
+            return Ok(blobs
+                .set_metadata(self.container, self.name, &metadata, etag)
+                .await
+                .map(Some));
+        }
+        let condition = if planted(Bug::UnconditionalWrite) {
+            BlobCondition::None
+        } else {
+            BlobCondition::Absent
+        };
+        let upload = BlobUpload {
+            condition,
+            metadata,
+            ..BlobUpload::default()
+        };
+        Ok(by
+            .values
+            .upload(
+                by.scope,
+                &write.address,
+                (self.container, self.name),
+                upload,
+            )
+            .await?
+            .map(Some))
+    }
+
+    /// A blob is not read again: a different ETag means another write.
+    async fn differs(
+        &self,
+        _: &Scope<'_>,
+        write: &Write,
+        listed: Option<&ETag>,
+    ) -> Result<bool, Failure> {
+        Ok(write.over.as_ref() != listed)
+    }
+}

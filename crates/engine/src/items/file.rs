@@ -1,0 +1,88 @@
+//! Items that are files: large values beside the document of their entity, in a folder that every worker shares.
+//!
+//! A file says nothing of its owner. It is an entity's own where its name is: in the folder of the entity's archive, beside the
+//! entity's document. No other file is looked at, written or removed, and no folder is made for one.
+
+use async_trait::async_trait;
+
+use super::{ItemOperation, LookContext, WholeItem, WriteContext};
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::look::Look;
+use crate::scope::Scope;
+use crate::steps::Write;
+use crate::value::own_files;
+use evenkeel_model::patterns::Content;
+use evenkeel_model::{ETag, ItemAddress};
+use evenkeel_storage::{FilePlace, StoreError};
+
+pub(super) struct ValueFile {
+    pub(super) place: FilePlace,
+}
+
+#[async_trait]
+impl WholeItem for ValueFile {
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Vec<Look>, Failure> {
+        let found = own_files(from.scope, &self.place)?.find(&self.place).await;
+        let found = found.map_err(|error| {
+            storage(
+                format!("looking at {}/{}", self.place.dir, self.place.name),
+                error,
+            )
+        })?;
+        Ok(vec![
+            found.map_or(Look::Absent, |found| Look::Ours(
+                found.mark
+            ));
+            addresses.len()
+        ])
+    }
+
+    /// Makes a file where none is, gives the one that is known a new mark, or removes it at its mark. A write returns the new mark.
+    async fn request(
+        &self,
+        by: &WriteContext<'_, '_>,
+        operation: ItemOperation<'_>,
+    ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+        let (files, place) = (own_files(by.scope, &self.place)?, &self.place);
+        let write = match operation {
+            ItemOperation::Drop(_, mark) => {
+                let removed = files.remove(place, mark).await;
+                if matches!(removed, Ok(true)) {
+                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "file deleted: its entity has another value");
+                }
+                return Ok(removed.map(|_| None));
+            }
+            ItemOperation::Write(write) => write,
+        };
+        if !matches!(write.content, Content::Value(_)) {
+            return Err(permanent(
+                format!("writing {}", write.address),
+                "what its view derives is no file",
+            ));
+        }
+        if let Some(mark) = &write.over {
+            // Its content is given by its name. A new mark makes a pending drop of it fail its condition.
+            return Ok(files.renew(place, mark).await.map(Some));
+        }
+        Ok(by
+            .values
+            .bring_into_file(by.scope, &write.address, place)
+            .await?
+            .map(Some))
+    }
+
+    /// A file is not read again: a different mark means another write.
+    async fn differs(
+        &self,
+        _: &Scope<'_>,
+        write: &Write,
+        listed: Option<&ETag>,
+    ) -> Result<bool, Failure> {
+        Ok(write.over.as_ref() != listed)
+    }
+}

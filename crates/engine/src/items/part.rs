@@ -1,0 +1,189 @@
+//! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::{ItemFailure, ItemOperation, ItemStore, LookContext, Looked, WriteContext};
+use crate::execute::{Action, Failure};
+use crate::failure::{permanent, storage};
+use crate::look;
+use crate::scope::Scope;
+use crate::shared::{Answer, SharedEntity};
+use crate::steps::Write;
+use evenkeel_model::patterns::Content;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared::{self, AtSite, PartChange, Said};
+use evenkeel_model::{AccountName, ETag, ItemAddress, Part, Site};
+
+pub(super) struct PartStore<'a> {
+    pub(super) account: &'a AccountName,
+    pub(super) site: &'a Site,
+}
+
+/// The document at a site, which items are parts of.
+pub(crate) fn document<'e>(
+    scope: &Scope<'e>,
+    account: &AccountName,
+    site: &Site,
+) -> Result<SharedEntity<'e>, Failure> {
+    let (target, engine) = (scope.target(account)?, scope.engine);
+    let (account, site, catalog, memory) = (
+        account.clone(),
+        site.clone(),
+        &engine.catalog,
+        &engine.memory,
+    );
+    Ok(SharedEntity {
+        account,
+        site,
+        target,
+        catalog,
+        memory,
+    })
+}
+
+/// The change of a document that writes or drops a part of it.
+pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
+    let write = match operation {
+        ItemOperation::Write(write) => {
+            let random = if planted(Bug::PropertyTokensRepeat) {
+                0
+            } else {
+                scope.engine.chance.next_u64()
+            };
+            shared::Edit::Put {
+                over: write.over.clone(),
+                token: write.content.token(random),
+            }
+        }
+        ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
+    };
+    let said = |evicts, values| Said {
+        primary: scope.primary.clone(),
+        evicts,
+        values,
+    };
+    let says = match operation {
+        ItemOperation::Write(Write {
+            content: Content::Properties(values),
+            evicts,
+            ..
+        }) => Some(said(evicts.clone(), values.clone())),
+        ItemOperation::Drop(
+            ItemAddress {
+                part: Some(Part::Properties),
+                ..
+            },
+            _,
+        ) => Some(said(None, BTreeMap::new())),
+        ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
+    };
+    PartChange {
+        address: operation.address().clone(),
+        write,
+        says,
+    }
+}
+
+#[async_trait]
+impl ItemStore for PartStore<'_> {
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Looked, Failure> {
+        let sight = document(from.scope, self.account, self.site)?
+            .look(addresses)
+            .await?;
+        let mut looked = Looked::default();
+        let list = sight.list_view();
+        for address in addresses.iter().copied() {
+            let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
+            let found = sight.find(address).map_err(nonsense)?;
+            if sight.behind && matches!(found, AtSite::Part(_)) {
+                looked.behind.push(address.clone());
+            }
+            looked.said.extend(
+                sight
+                    .said(address)
+                    .map_err(nonsense)?
+                    .map(|said| (address.clone(), said)),
+            );
+            let holder = (sight.owner.as_ref(), list.as_ref());
+            looked.looks.push((
+                address.clone(),
+                look::look_into(address, &from.scope.primary, found, holder),
+            ));
+        }
+        Ok(looked)
+    }
+
+    async fn apply(
+        &self,
+        by: &WriteContext<'_, '_>,
+        operations: &[ItemOperation<'_>],
+    ) -> Vec<Result<Option<ETag>, ItemFailure>> {
+        let document = match document(by.scope, self.account, self.site) {
+            Ok(document) => document,
+            Err(failure) => return vec![Err(ItemFailure::Failed(failure))],
+        };
+        let changes: Vec<PartChange> = operations
+            .iter()
+            .map(|operation| change(by.scope, *operation))
+            .collect();
+        let tokens: Vec<Option<ETag>> = changes
+            .iter()
+            .map(|change| change.write.token().cloned())
+            .collect();
+        let answers = by.scope.engine.turns.change(&document, changes).await;
+        let ended =
+            operations
+                .iter()
+                .zip(tokens)
+                .zip(answers)
+                .map(|((operation, token), answer)| match answer {
+                    Answer::Done => Ok(token),
+                    Answer::Lost => Err(ItemFailure::Lost {
+                        may_still_create: false,
+                    }),
+                    Answer::Unanswered => {
+                        let creates = matches!(operation.action(), Action::Create);
+                        Err(ItemFailure::Lost {
+                            may_still_create: creates && !planted(Bug::UnansweredPartForgotten),
+                        })
+                    }
+                    Answer::Failed(shared) => Err(ItemFailure::Failed(
+                        shared
+                            .failure()
+                            .of_views([operation.address().view.clone()]),
+                    )),
+                });
+        ended.collect()
+    }
+
+    async fn differs(
+        &self,
+        scope: &Scope<'_>,
+        write: &Write,
+        _: Option<&ETag>,
+    ) -> Result<bool, Failure> {
+        // A member is there: that is all there is to it.
+        let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row())
+        else {
+            return Ok(false);
+        };
+        let row = scope
+            .target(self.account)?
+            .tables
+            .get(table, key, None)
+            .await;
+        let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
+        let Some(found) = row.map(|row| row.entity.properties) else {
+            return Ok(true);
+        };
+        Ok(wanted
+            .iter()
+            .any(|(name, value)| found.get(name) != Some(value)))
+    }
+}

@@ -1,0 +1,112 @@
+//! Items that are rows.
+
+use async_trait::async_trait;
+
+use super::{ItemOperation, LookContext, WholeItem, WriteContext};
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::look::{self, Look};
+use crate::scope::Scope;
+use crate::steps::Write;
+use evenkeel_model::patterns::Content;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{AccountName, ETag, EntityKey, ItemAddress, TableName, item};
+use evenkeel_storage::{IfMatch, StoreError, TableOperation};
+
+pub(super) struct RowStore<'a> {
+    pub(super) account: &'a AccountName,
+    pub(super) table: &'a TableName,
+    pub(super) key: &'a EntityKey,
+}
+
+/// The conditional operation on a row; `None` where the item is a part of one, or no row.
+pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> {
+    match operation {
+        ItemOperation::Write(write) => {
+            let Content::Row(entity) = &write.content else {
+                return None;
+            };
+            Some(match &write.over {
+                _ if planted(Bug::UnconditionalWrite) => {
+                    TableOperation::InsertOrReplace(entity.clone())
+                }
+                Some(etag) => {
+                    TableOperation::Replace(entity.clone(), IfMatch::Matches(etag.clone()))
+                }
+                None => TableOperation::Insert(entity.clone()),
+            })
+        }
+        ItemOperation::Drop(address, etag) if address.part.is_none() => {
+            let (_, key) = address.site.row()?;
+            Some(TableOperation::Delete(
+                key.clone(),
+                IfMatch::Matches(etag.clone()),
+            ))
+        }
+        ItemOperation::Drop(..) => None,
+    }
+}
+
+#[async_trait]
+impl WholeItem for RowStore<'_> {
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Vec<Look>, Failure> {
+        // Of a row that is an item as a whole, only the owner.
+        let own = [
+            item::SOURCE_PROPERTY.to_owned(),
+            item::VIEW_PROPERTY.to_owned(),
+        ];
+        let row = from
+            .scope
+            .target(self.account)?
+            .tables
+            .get(self.table, self.key, Some(&own))
+            .await;
+        let row =
+            row.map_err(|error| storage(format!("looking at {}{}", self.table, self.key), error))?;
+        Ok(addresses
+            .iter()
+            .map(|address| look::look(address, &from.scope.primary, row.clone()))
+            .collect())
+    }
+
+    async fn request(
+        &self,
+        by: &WriteContext<'_, '_>,
+        item: ItemOperation<'_>,
+    ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+        let Some(operation) = operation(item) else {
+            return Err(permanent(
+                format!("writing {}", item.address()),
+                "what its view derives is no row",
+            ));
+        };
+        Ok(by
+            .scope
+            .target(self.account)?
+            .tables
+            .apply(self.table, &operation)
+            .await)
+    }
+
+    async fn differs(
+        &self,
+        scope: &Scope<'_>,
+        write: &Write,
+        _: Option<&ETag>,
+    ) -> Result<bool, Failure> {
+        let Content::Row(wanted) = &write.content else {
+            return Ok(false);
+        };
+        let row = scope
+            .target(self.account)?
+            .tables
+            .get(self.table, self.key, None)
+            .await;
+        let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
+        Ok(row.is_none_or(|row| row.entity.properties != wanted.properties))
+    }
+}

@@ -1,0 +1,124 @@
+//! Items that are documents of a sink: written, dropped and looked at without conditions.
+//!
+//! A sink keeps the write that arrives last, so the guarantees of conditions elsewhere come from the footprint: every
+//! write is announced in it, an update too, and a document that an old request may still change is written or dropped
+//! once more when it no longer can (`docs/decisions/0022-sinks.md`). A writer here holds no older state of the primary
+//! than the footprint's last announcement: another pass that holds one fails to announce. A sink that keeps the announcement's version
+//! refuses older writes, and the run looks again.
+
+use async_trait::async_trait;
+
+use super::{ItemOperation, LookContext, WholeItem, WriteContext};
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::look::Look;
+use crate::scope::Scope;
+use crate::steps::Write;
+use evenkeel_model::patterns::Content;
+use evenkeel_model::{AccountName, CollectionName, DocumentKey, ETag, ItemAddress, SinkDocument};
+use evenkeel_storage::{DocumentWrite, Sink, StoreError};
+
+pub(super) struct Indexed<'a> {
+    pub(super) sink: &'a AccountName,
+    pub(super) collection: &'a CollectionName,
+    pub(super) key: &'a DocumentKey,
+}
+
+impl Indexed<'_> {
+    fn sink<'e>(&self, scope: &Scope<'e>) -> Result<&'e dyn Sink, Failure> {
+        let found = scope.engine.stores.sink(self.sink);
+        found.map_err(|error| {
+            permanent(
+                format!("finding the sink of documents of {}", scope.primary),
+                error,
+            )
+        })
+    }
+}
+
+#[async_trait]
+impl WholeItem for Indexed<'_> {
+    const CONDITIONAL: bool = false;
+
+    /// Under an announced write the content read would prove nothing: the index is not asked. (A comparison asks nevertheless.)
+    async fn look(
+        &self,
+        from: &LookContext<'_, '_>,
+        addresses: &[&ItemAddress],
+    ) -> Result<Vec<Look>, Failure> {
+        let announced = |address: &ItemAddress| {
+            from.footprint
+                .items
+                .get(address)
+                .is_some_and(|entry| entry.changing)
+        };
+        let doubtful = addresses
+            .iter()
+            .any(|address| announced(address) || from.touched.contains(*address));
+        if doubtful && from.scope.delivery.is_some() {
+            return Ok(vec![Look::Unsure; addresses.len()]);
+        }
+        let Self {
+            sink,
+            collection,
+            key,
+        } = self;
+        let step = || {
+            format!(
+                "looking at document {key} in {collection} of the sink {sink}, derived from {}",
+                from.scope.primary
+            )
+        };
+        let found = self
+            .sink(from.scope)?
+            .get(collection, key)
+            .await
+            .map_err(|error| storage(step(), error))?;
+        Ok(vec![
+            found.map_or(Look::Absent, Look::Says);
+            addresses.len()
+        ])
+    }
+
+    /// Writes a document with its expected content, or deletes it. A write returns the hash of its content.
+    async fn request(
+        &self,
+        by: &WriteContext<'_, '_>,
+        operation: ItemOperation<'_>,
+    ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+        let document = match operation {
+            ItemOperation::Drop(..) => None,
+            ItemOperation::Write(Write {
+                content: Content::Document(document),
+                ..
+            }) => Some(document.clone()),
+            ItemOperation::Write(write) => {
+                return Err(permanent(
+                    format!("writing {}", write.address),
+                    "what its view derives is no document",
+                ));
+            }
+        };
+        let token = document.as_ref().map(SinkDocument::token);
+        let (version, deadline) = (by.doubt.version(), by.doubt.deadline(by.scope.engine));
+        let write = DocumentWrite {
+            key: self.key.clone(),
+            document,
+            version,
+            deadline,
+        };
+        let written = self
+            .sink(by.scope)?
+            .write(self.collection, std::slice::from_ref(&write))
+            .await;
+        // A sink answers for each write.
+        Ok(written
+            .and_then(|written| written.into_iter().next().unwrap_or(Ok(())))
+            .map(|()| token))
+    }
+
+    /// It was read when it was looked at.
+    async fn differs(&self, _: &Scope<'_>, _: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
+        Ok(false)
+    }
+}

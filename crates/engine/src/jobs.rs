@@ -1,0 +1,240 @@
+//! The jobs: each operation's run, by passes over its primaries.
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+
+use super::conflicts;
+use super::dated;
+use super::document::ArchiveDocument;
+use super::engine::{Engine, LONGEST_CHAIN, Unknown};
+use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+use super::failure::{first_of, permanent};
+use super::memory::MemoryShare;
+use super::nesting::{Nesting, Ring, SyncedOn};
+use super::queueing::look_again;
+use super::reconciler::Reconciler;
+use super::report::{PlanReport, report};
+use super::scope::Scope;
+use super::second_look;
+use super::steps::Plan;
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ItemAddress, Job};
+
+/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// How an operation is carried out.
+pub(super) trait RunJob {
+    /// Runs a job to its end, or a part of it.
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure>;
+}
+
+#[async_trait]
+impl Execute for Engine {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        self.permit(work, delivery)?;
+        let ended = self.bring_to_an_end(work, delivery).await;
+        let wrote_nothing = match &ended {
+            Ok(Outcome::Skipped { .. }) => true,
+            Err(failure) => failure.class == FailureClass::Permanent,
+            Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
+            Ok(Outcome::Advanced { .. }) => false,
+        };
+        if let Work::Job(job) = work
+            && wrote_nothing
+            && delivery.dequeue_count > 1
+        {
+            let told = ended.as_ref().err().and_then(conflicts::digest);
+            self.look_again(job, told.as_deref(), delivery).await?;
+        }
+        ended
+    }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        match work {
+            // One that was refused has sent no request.
+            Work::Job(job)
+                if planted(Bug::GivenUpUnchecked) || self.permit_job(job, delivery).is_err() =>
+            {
+                Ok(())
+            }
+            Work::Job(job) => self.look_again(job, None, delivery).await,
+            // One that never ends would be queued and given up again and again.
+            Work::Recheck(_) => Ok(()),
+        }
+    }
+
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.sealed_body(body).await
+    }
+}
+
+impl Engine {
+    /// How a job ends that met a table that is not there.
+    async fn bring_to_an_end(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        match self.run(work, delivery).await {
+            Err(failure) => dated::judge(self, work, failure).await,
+            ended => ended,
+        }
+    }
+
+    async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let job = match work {
+            Work::Recheck(recheck) => {
+                return second_look::run(
+                    self.pass_over(&recheck.primary, Some(delivery))?,
+                    recheck,
+                    delivery,
+                )
+                .await
+                .map(Outcome::Done);
+            }
+            Work::Job(job) if job.key().is_some() => {
+                return self.run_job(job, &*self.keyed(delivery).await?).await;
+            }
+            Work::Job(job) => job,
+        };
+        let _page = self
+            .memory
+            .take_aside(MemoryShare::Bodies, PAGE_BYTES)
+            .await;
+        let outcome = self
+            .run_job(&self.believed(job, delivery).await?, delivery)
+            .await?;
+        self.sealed(job, outcome, delivery).await
+    }
+
+    async fn run_job(&self, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
+        evenkeel_model::each_operation!(job, job => Box::pin(job.run(self, delivery)).await)
+    }
+
+    /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
+    /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
+    /// job may be about are looked at again when such requests can no longer arrive.
+    async fn look_again(
+        &self,
+        job: &Job,
+        told: Option<&str>,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
+        for primary in self.primaries_of(job) {
+            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The plan of reconciling a primary now.
+    pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
+        match report(self.pass_over(primary, None)?).await {
+            Ok(report) => Ok(report),
+            Err(failure) => Err(dated::explained(self, &primary.table, failure).await),
+        }
+    }
+
+    /// A pass over one primary on behalf of a delivery.
+    pub(super) fn pass<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: &'e Delivery,
+    ) -> Result<Reconciler<'e>, Failure> {
+        self.table(&primary.table)?;
+        self.pass_over(primary, Some(delivery))
+    }
+
+    /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
+    pub(super) fn pass_over<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: Option<&'e Delivery>,
+    ) -> Result<Reconciler<'e>, Failure> {
+        let Some(filing) = self.catalog.filings.get(&primary.table) else {
+            let source = self.table(&primary.table)?;
+            self.check_key(source, &primary.key)?;
+            let primary = Primary {
+                table: source.table.clone(),
+                key: primary.key.clone(),
+            };
+            return Ok(Reconciler::new(self, source, primary, delivery));
+        };
+        let document = ArchiveDocument::filed(self, self.archive(&filing.archive)?, &primary.key)?;
+        let primary = Primary {
+            table: filing.table.table.clone(),
+            key: primary.key.clone(),
+        };
+        let mut reconciler = Reconciler::new(self, &filing.table, primary, delivery);
+        reconciler.pass.scope.folder = document.folder();
+        reconciler.pass.scope.document = Some(document);
+        Ok(reconciler)
+    }
+
+    /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
+    pub(super) async fn sync_on(
+        &self,
+        scope: &Scope<'_>,
+        plan: &Plan,
+    ) -> Result<SyncedOn, Failure> {
+        if plan.changed().next().is_some() {
+            // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
+            self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary))
+                .await?;
+        }
+        let (nesting, mut failed, mut failure, mut ring) = (
+            Nesting::new(&scope.primary, scope.outer),
+            Vec::new(),
+            None,
+            None,
+        );
+        for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
+            let Some(derived) = scope.derived_primary(address) else {
+                continue;
+            };
+            match self.nested(&derived, None, scope.delivery, &nesting).await {
+                // All but the first of them are in step.
+                Err(error) if Ring::is_all(&error) => ring = Some(error),
+                Err(error) if error.class == FailureClass::Permanent => {
+                    failed.push(address.clone());
+                    failure = Some(first_of(failure, error));
+                }
+                ended => drop(ended?),
+            }
+        }
+        Ok(SyncedOn {
+            failed,
+            failure: failure.or(ring),
+        })
+    }
+
+    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and that its footprint may
+    /// not list. Where its own pass is open there, that is a failure for good.
+    pub(super) fn nested<'a>(
+        &'a self,
+        primary: &'a Primary,
+        met: Option<ItemAddress>,
+        delivery: Option<&'a Delivery>,
+        outer: &'a Nesting<'a>,
+    ) -> BoxFuture<'a, Result<Summary, Failure>> {
+        Box::pin(async move {
+            let source = self.table(&primary.table)?;
+            let primary = Primary {
+                table: source.table.clone(),
+                key: primary.key.clone(),
+            };
+            if let Some(ring) = outer.ring(&primary) {
+                return Err(permanent(format!("reconciling {primary}"), ring));
+            }
+            if outer.depth() > LONGEST_CHAIN {
+                return Err(permanent(
+                    "reconciling a chain of views",
+                    Unknown::Chain(primary),
+                ));
+            }
+            let mut reconciler = Reconciler::new(self, source, primary, delivery);
+            reconciler.pass.scope.outer = Some(outer);
+            reconciler.pass.met.touched.extend(met);
+            reconciler.reconcile().await
+        })
+    }
+}

@@ -1,0 +1,309 @@
+//! One pass over one primary: see, decide, announce, write, close. `reconciler` begins another where a race was lost.
+//!
+//! ```text
+//!   observe   footprint → looks → primary        always in this order
+//!   plan      (pure)
+//!   announce  the footprint, at its ETag         before anything is created or dropped
+//!   apply     the primary, where it changes; then a look at items that stay on entities of others (`confirm`);
+//!             items written, then dropped, each conditional
+//!   close     the footprint, at its ETag
+//! ```
+//!
+//! The footprint is read before the primary, so a later successful write of it never rests on an older
+//! state of the primary. A write that fails its condition sends the pass back to `observe`, with a look at
+//! the items it touched. A pass dropped anywhere leaves its unfinished changes marked in the footprint for the next one.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::change::{Advance, Change, Commit};
+use super::commit::{self, RunState};
+use super::confirm;
+use super::conflicts::{self, KeysMet};
+use super::doubt::Doubt;
+use super::execute::{Failure, Summary};
+use super::items::{self, ItemOperation, WriteContext};
+use super::observation::Observation;
+use super::queueing::queue_recheck;
+use super::scope::{Scope, Wanted};
+use super::sent_at::SentAt;
+use super::situation::{Presence, Situation};
+use super::steps::Plan;
+use super::value::RunValues;
+use super::{carries, footprints, plan, primary, record};
+use evenkeel_model::job::Looks;
+use evenkeel_model::{ETag, ItemAddress};
+
+/// One pass.
+pub(super) struct Pass<'e> {
+    pub(super) scope: Scope<'e>,
+    /// The large values that it brings.
+    pub(super) values: RunValues,
+    pub(super) doubt: Doubt,
+    pub(super) met: KeysMet,
+    /// Which items are looked at besides those that it has met.
+    pub(super) looks: Looks,
+    pub(super) summary: Summary,
+}
+
+impl<'e> Pass<'e> {
+    pub(super) fn new(scope: Scope<'e>) -> Self {
+        let (values, doubt, met) = (RunValues::default(), Doubt::default(), KeysMet::default());
+        Self {
+            scope,
+            values,
+            doubt,
+            met,
+            looks: Looks::Doubtful,
+            summary: Summary::default(),
+        }
+    }
+
+    /// One round: from an observation, and a change of the primary where there is one, to a closed footprint.
+    pub(super) async fn advance(
+        &mut self,
+        seen: &Observation,
+        change: Option<&Change>,
+    ) -> Result<Advance, Failure> {
+        let lost = Ok(Advance::Ended(Commit::Lost));
+        if change.is_none() && seen.is_derived() && seen.etag.is_none() {
+            return Ok(Advance::Ended(Commit::Closed));
+        }
+        let own = change
+            .map(|change| primary::operations(&self.scope, &seen.rows, change))
+            .transpose()?;
+        let (entity, mut state) = match change {
+            Some(change) => (
+                change.result(),
+                change
+                    .result()
+                    .map_or(Presence::Absent, |_| Presence::Present(None)),
+            ),
+            None => (seen.row.as_ref().map(|row| &row.entity), Presence::of(seen)),
+        };
+        let wanted = self.scope.derive(entity)?;
+        let plan = plan::decided(
+            &self.scope,
+            (&self.values, &self.doubt),
+            seen,
+            &wanted,
+            state.clone(),
+        )?;
+        if plan.settled && change.is_none() {
+            return self
+                .settled(seen, &wanted)
+                .await
+                .map(|()| Advance::Ended(Commit::Closed));
+        }
+        let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, seen, plan).await? else {
+            return lost;
+        };
+        if change.is_some()
+            && let Some(end) =
+                commit::hindered(&self.scope, &mut self.met.touched, seen, &plan, &wanted)?
+        {
+            return Ok(end);
+        }
+        let Some(etag) = self.announce(seen, &plan).await? else {
+            return lost;
+        };
+        let (mut written, mut rest) = (BTreeMap::new(), Cow::Borrowed(&plan));
+        if let Some(change) = change.zip(own) {
+            let (scope, values, run) = self.run();
+            match commit::write(scope, values, run, change, &plan).await? {
+                Ok(committed) => {
+                    (state, written, rest) = (
+                        committed.state,
+                        committed.written,
+                        Cow::Owned(committed.rest),
+                    );
+                }
+                Err(end) => return Ok(Advance::Ended(end)),
+            }
+        }
+        let stays =
+            confirm::confirmed(&self.scope, &mut self.met.touched, seen, &plan, &wanted).await?;
+        let applied = if stays {
+            self.apply(&rest, written).await
+        } else {
+            Ok(None)
+        };
+        let closed = match applied {
+            Ok(Some(written)) => {
+                self.close(seen, &wanted, state, &plan, etag, &written)
+                    .await
+            }
+            lost => lost.map(|_| false),
+        };
+        if !matches!(closed, Ok(true)) {
+            self.met.look_again_at(&plan);
+        }
+        let closed = closed?;
+        Ok(Advance::Ended(match change {
+            Some(change) if closed => commit::closed(&self.scope, change),
+            Some(_) => Commit::Committed,
+            None if closed => Commit::Closed,
+            None => Commit::Lost,
+        }))
+    }
+
+    /// The state of this run that writes change, beside the rest of it.
+    pub(super) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
+        let Self {
+            scope,
+            values,
+            doubt,
+            met,
+            summary,
+            ..
+        } = self;
+        (
+            scope,
+            values,
+            RunState {
+                doubt,
+                touched: &mut met.touched,
+                changes: &mut summary.changes,
+            },
+        )
+    }
+
+    /// Queues what a settled footprint still needs.
+    async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
+        if self.looks == Looks::Everything {
+            carries::queue(
+                &self.scope,
+                wanted.items.keys(),
+                &seen.footprint.carries,
+                true,
+            )
+            .await?;
+        }
+        if self.doubt.rechecks_the_settled() {
+            queue_recheck(&self.scope, &[], None).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
+    /// another pass was faster.
+    pub(super) async fn announce(
+        &mut self,
+        seen: &Observation,
+        plan: &Plan,
+    ) -> Result<Option<Option<ETag>>, Failure> {
+        // Before anything is announced, so that the waiting time counts against no deadline.
+        self.values.take_slot(&self.scope).await;
+        let Some(footprint) = &plan.announce else {
+            return Ok(Some(seen.etag.clone()));
+        };
+        footprints::refuse_unclosable(&self.scope, seen, plan)?;
+        let sent = SentAt::now(self.scope.engine.clock.as_ref());
+        let etag = footprints::write(
+            &self.scope,
+            &mut self.doubt,
+            footprint,
+            seen.etag.as_ref(),
+            "announcing changes in",
+        )
+        .await?;
+        if let Some(etag) = &etag {
+            self.doubt.announced(seen, footprint, etag.clone(), sent);
+        }
+        Ok(etag.map(Some))
+    }
+
+    /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
+    /// not in the plan any more. Nothing where a race was lost.
+    async fn apply(
+        &mut self,
+        plan: &Plan,
+        done: BTreeMap<ItemAddress, ETag>,
+    ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+        let open = ItemOperation::of(plan)
+            .into_iter()
+            .filter(|operation| !done.contains_key(operation.address()))
+            .collect();
+        let (scope, values, mut run) = self.run();
+        let ended = items::apply_in_order(
+            WriteContext {
+                scope,
+                values,
+                doubt: run.doubt,
+            },
+            open,
+        )
+        .await;
+        Ok(
+            commit::noted(ended, &mut run)?
+                .map(|written| done.into_iter().chain(written).collect()),
+        )
+    }
+
+    /// Syncs the primaries that it has derived, queues rechecks, and closes the footprint; whether nothing is left to do.
+    async fn close(
+        &mut self,
+        seen: &Observation,
+        wanted: &Wanted,
+        state: Presence,
+        plan: &Plan,
+        etag: Option<ETag>,
+        written: &BTreeMap<ItemAddress, ETag>,
+    ) -> Result<bool, Failure> {
+        let scope = &self.scope;
+        let on = scope.engine.sync_on(scope, plan).await?;
+        // Before the footprint is closed: until then the next pass does so again.
+        let again = self.looks == Looks::Everything;
+        let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
+        carries::queue(
+            scope,
+            plan.changed().chain(wanted.items.keys().filter(|_| again)),
+            marked,
+            again,
+        )
+        .await?;
+        // With primaries left to sync it is no tombstone.
+        let absent = state == Presence::Absent && on.failed.is_empty();
+        let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
+        let mut close = record::close(&situation, plan, written);
+        if absent || plan.disturbed || !close.again.is_empty() {
+            // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
+            // disturbed this one may have been about to write the primary, which may still happen long after the end of
+            // its job.
+            let told = conflicts::told(scope, plan, wanted);
+            let (spared, again): (Vec<ItemAddress>, Vec<ItemAddress>) =
+                std::mem::take(&mut close.again)
+                    .into_iter()
+                    .partition(|address| plan.spared.contains(address));
+            if spared.is_empty() || plan.disturbed || !again.is_empty() {
+                self.doubt
+                    .rechecks
+                    .queue(scope, &again, told.as_deref())
+                    .await?;
+            }
+            if !spared.is_empty() {
+                let until = close.footprint.tainted_until.unwrap_or(situation.now);
+                self.doubt
+                    .rechecks
+                    .queue_spared(scope, &spared, until, told.as_deref())
+                    .await?;
+            }
+        }
+        conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
+        close.leave_to_the_next(on.failed);
+        if !footprints::close(
+            scope,
+            &mut self.doubt,
+            &close.footprint,
+            (seen, plan),
+            etag.as_ref(),
+        )
+        .await?
+        {
+            return Ok(false);
+        }
+        self.met.lost_no_race = true;
+        conflicts::left_over(&self.scope, plan, wanted, on.failure)
+    }
+}

@@ -1,0 +1,216 @@
+//! Tables to create and to drop: pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use evenkeel_model::catalog::{Followers, Retention, TableRef};
+use evenkeel_model::{AccountName, TableName};
+
+/// How long after its period has ended a table that follows none is left over for sure, however short its retention: until then a worker
+/// with a slow clock may be about to create the one that it is to follow.
+const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
+
+/// The tables that there are, by account.
+pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
+
+/// The changes to the tables of a retention.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RetentionPlan {
+    /// Tables to create: each with those that follow it, in this order.
+    pub create: Vec<Vec<TableRef>>,
+    /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
+    pub drop: BTreeSet<TableName>,
+}
+
+/// Decides, from the tables that are there.
+pub(super) fn plan(
+    retention: &Retention,
+    followers: &Followers,
+    there: &There,
+    now: Timestamp,
+) -> RetentionPlan {
+    let exists = |table: &TableRef| {
+        there
+            .get(&table.account)
+            .is_some_and(|there| there.contains(&table.table))
+    };
+    let source = retention.source();
+    let own: BTreeSet<TableRef> = tables(there, &retention.account)
+        .filter_map(|name| source.table(name))
+        .collect();
+    let (over, kept): (Vec<_>, Vec<_>) = own
+        .into_iter()
+        .partition(|table| retention.is_over(&table.table, now));
+    let mut plan = RetentionPlan {
+        create: Vec::new(),
+        drop: over.into_iter().map(|table| table.table).collect(),
+    };
+    let wanted = retention
+        .wanted(now)
+        .into_iter()
+        .filter_map(|name| source.table(&name));
+    for table in wanted.chain(kept).collect::<BTreeSet<_>>() {
+        let Some((begins, _)) = source.tables.period(&table.table) else {
+            continue;
+        };
+        let all = followers
+            .wanted()
+            .map(|follower| follower.at(begins))
+            .chain([table]);
+        let missing: Vec<TableRef> = all.filter(|table| !exists(table)).collect();
+        plan.create.extend((!missing.is_empty()).then_some(missing));
+    }
+    for follower in followers.all() {
+        for (begins, ends) in
+            tables(there, &follower.account).filter_map(|name| follower.tables.period(name))
+        {
+            let followed = source.at(begins);
+            let is_over = retention.is_over(&followed.table, now)
+                && ends
+                    .saturating_add(SURELY_OVER)
+                    .is_ok_and(|over| over <= now);
+            if is_over && !exists(&followed) {
+                plan.drop.insert(followed.table);
+            }
+        }
+    }
+    plan
+}
+
+fn tables<'t>(there: &'t There, account: &AccountName) -> impl Iterator<Item = &'t TableName> {
+    there.get(account).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::ViewName;
+    use evenkeel_model::catalog::DatedRef;
+    use evenkeel_model::dated::DatedTables;
+    use std::time::Duration;
+
+    fn dated(pattern: &str) -> DatedRef {
+        DatedRef {
+            account: AccountName::main(),
+            tables: DatedTables::parse(pattern).unwrap(),
+        }
+    }
+
+    fn retention() -> Retention {
+        Retention {
+            name: ViewName::new("logins").unwrap(),
+            account: AccountName::main(),
+            tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+            keep: Duration::from_hours(24),
+            ahead: 2,
+            archive_to: None,
+        }
+    }
+
+    fn planned(followers: &Followers, there: &[&str]) -> (Vec<String>, Vec<String>) {
+        let there = there
+            .iter()
+            .map(|name| TableName::new(*name).unwrap())
+            .collect();
+        let now = "2026-11-20T06:00:00Z".parse().unwrap();
+        let plan = plan(
+            &retention(),
+            followers,
+            &[(AccountName::main(), there)].into(),
+            now,
+        );
+        (
+            plan.create
+                .iter()
+                .flatten()
+                .map(ToString::to_string)
+                .collect(),
+            plan.drop.iter().map(ToString::to_string).collect(),
+        )
+    }
+
+    #[test]
+    fn what_is_missing_is_created_and_only_what_the_pattern_has_and_is_over_is_dropped() {
+        let there = [
+            "Employees",
+            "Logins",
+            "Logins20261117",
+            "logins20261118",
+            "Logins20261119",
+            "Logins20261120",
+            "LoginsOld20200101",
+        ];
+        let (create, drop) = planned(&Followers::default(), &there);
+        assert_eq!(create, ["Logins20261121", "Logins20261122"]);
+        assert_eq!(drop, ["Logins20261117", "Logins20261118"]);
+    }
+
+    #[test]
+    fn what_follows_a_table_is_created_before_it_and_for_each_that_is_kept() {
+        let followers = Followers {
+            targets: [dated("ByUser%Y%m%d")].into(),
+            former: [dated("Old%Y%m%d")].into(),
+            footprints: Some(dated("Prints%Y%m%d")),
+        };
+        let there = [
+            "Logins20261117",
+            "Logins20261119",
+            "Prints20261119",
+            "Logins20261120",
+            "ByUser20261120",
+            "Prints20261120",
+            "ByUser20261122",
+        ];
+        let (create, drop) = planned(&followers, &there);
+        let expected = [
+            "ByUser20261119",
+            "ByUser20261121",
+            "Prints20261121",
+            "Logins20261121",
+            "Prints20261122",
+            "Logins20261122",
+        ];
+        assert_eq!(
+            create, expected,
+            "nothing for what is over, and no view writes into Old any more"
+        );
+        assert_eq!(drop, ["Logins20261117"]);
+    }
+
+    #[test]
+    fn what_follows_a_table_that_is_gone_is_dropped_when_its_time_is_surely_over() {
+        let followers = Followers {
+            targets: [dated("ByUser%Y%m%d")].into(),
+            former: [dated("Old%Y%m%d")].into(),
+            footprints: None,
+        };
+        let there = [
+            "ByUser20261110",
+            "Old20261111",
+            "ByUser20261120",
+            "Logins20261120",
+            "ByUser20261125",
+            "Logins20261121",
+            "Logins20261122",
+        ];
+        let (create, drop) = planned(&followers, &there);
+        assert_eq!(create, ["ByUser20261121", "ByUser20261122"]);
+        assert_eq!(drop, ["Logins20261110", "Logins20261111"]);
+    }
+
+    #[test]
+    fn what_follows_a_table_that_was_dropped_by_hand_stays_as_long_as_a_drop_of_it_is_refused() {
+        let followers = Followers {
+            targets: [dated("ByUser%Y%m%d")].into(),
+            former: BTreeSet::new(),
+            footprints: None,
+        };
+        assert!(!retention().is_over(
+            &TableName::new("Logins20261119").unwrap(),
+            "2026-11-20T06:00:00Z".parse().unwrap()
+        ));
+        let (_, drop) = planned(&followers, &["ByUser20261118", "ByUser20261119"]);
+        assert_eq!(drop, ["Logins20261118"]);
+    }
+}

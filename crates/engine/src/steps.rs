@@ -1,0 +1,160 @@
+//! The steps of a plan.
+
+use super::footprint::Footprint;
+use evenkeel_model::item::Owner;
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns::{Content, Item};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, ItemAddress, ViewName};
+
+/// The plan of a pass.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each holds of a plan or not, whatever else does"
+)]
+pub(super) struct Plan {
+    /// Every item is as it should be in this state.
+    pub(super) in_step: bool,
+    /// Nothing to do, not even to close.
+    pub(super) settled: bool,
+    /// An old write may be under way, as the situation had it.
+    pub(super) disturbed: bool,
+    /// The footprint to write before any item is touched.
+    pub(super) announce: Option<Footprint>,
+    /// Items to write.
+    pub(super) writes: Vec<Write>,
+    /// Items to delete, each at its ETag or token.
+    pub(super) drops: Vec<(ItemAddress, ETag)>,
+    /// Items that are gone, or another owner's, and leave the footprint.
+    pub(super) forget: Vec<ItemAddress>,
+    /// Large values that another run may be about to point to: they leave the footprint, and are looked at again.
+    pub(super) spared: Vec<ItemAddress>,
+    /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
+    pub(super) kept: Vec<(ItemAddress, ETag)>,
+    /// Properties on entities of others that are to stay as the footprint lists them, or to wait on, and that were not looked at.
+    pub(super) unseen: Vec<ItemAddress>,
+    /// Wanted keys with another holder.
+    pub(super) taken: Vec<KeyConflict>,
+    /// Wanted properties of entities that do not exist.
+    pub(super) waiting: Vec<ItemAddress>,
+    /// Items that are not listed as yet are left to the next round: the footprint does not hold them beside those that go in this one.
+    pub(super) deferred: bool,
+}
+
+/// One item to write.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Write {
+    /// Where.
+    pub(super) address: ItemAddress,
+    /// Content to write.
+    pub(super) content: Content,
+    /// The generation of its view.
+    pub(super) generation: u32,
+    /// Replace at this ETag or token; insert where there is none.
+    pub(super) over: Option<ETag>,
+    /// The item of another view of this primary that this one replaces in its row.
+    pub(super) replaces: Option<ItemAddress>,
+    /// The holder of the key, from whom it is taken over.
+    pub(super) evicts: Option<Primary>,
+}
+
+/// A wanted key with another holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyConflict {
+    /// The key.
+    pub(super) address: ItemAddress,
+    /// The holder; `None` where evenkeel did not write the row, and of a list.
+    pub(super) owner: Option<Owner>,
+    /// The view of the list that is there.
+    pub(super) list: Option<ViewName>,
+}
+
+impl KeyConflict {
+    /// The other holder's item that was met.
+    pub(super) fn met(&self) -> Option<ItemAddress> {
+        self.owner
+            .as_ref()
+            .map(|owner| self.address.met(&owner.view))
+    }
+}
+
+impl Plan {
+    /// Every item that it writes or drops.
+    pub(super) fn touched(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.writes
+            .iter()
+            .map(|write| &write.address)
+            .chain(self.drops.iter().map(|(address, _)| address))
+    }
+
+    /// Every item that it writes, drops or forgets.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.touched().chain(&self.forget)
+    }
+
+    /// A plan without anything in it yet.
+    pub(super) const fn nothing() -> Self {
+        Self {
+            in_step: false,
+            settled: false,
+            disturbed: false,
+            announce: None,
+            writes: Vec::new(),
+            drops: Vec::new(),
+            forget: Vec::new(),
+            spared: Vec::new(),
+            kept: Vec::new(),
+            unseen: Vec::new(),
+            taken: Vec::new(),
+            waiting: Vec::new(),
+            deferred: false,
+        }
+    }
+
+    /// Whether a key held by another owner was an item of this very primary, under another view or of another kind,
+    /// that this plan drops: then it is free once it is carried out.
+    pub(super) fn frees(&self, taken: &KeyConflict) -> bool {
+        taken
+            .met()
+            .is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met))
+    }
+
+    /// Whether it frees every key held by another owner.
+    pub(super) fn frees_what_was_taken(&self) -> bool {
+        self.taken.iter().all(|taken| self.frees(taken))
+    }
+}
+
+impl Write {
+    /// The write of an item at an ETag or token, or its insert.
+    pub(super) fn of(address: ItemAddress, item: Item, over: Option<ETag>) -> Self {
+        let Item {
+            content,
+            generation,
+            ..
+        } = item;
+        Self {
+            address,
+            content,
+            generation,
+            over,
+            replaces: None,
+            evicts: None,
+        }
+    }
+
+    /// Whether the item comes to be by it: inserted, or in the place of another primary's or view's. Who looked before has found nothing to
+    /// drop.
+    pub(super) const fn creates(&self) -> bool {
+        self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
+    }
+
+    /// Whether it makes something that was not there, or writes an item without a version or one that stays where it says the same: such
+    /// changes are announced.
+    pub(super) fn is_announced(&self) -> bool {
+        self.creates()
+            || !self.address.site.is_conditional()
+            || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
+    }
+}

@@ -1,0 +1,248 @@
+//! The layer that asks the breakers before it sends, and records the results with them.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
+use jiff::Timestamp;
+use metrics::gauge;
+
+use super::breaker::{Admission, Breaker, Transition};
+use crate::layer::{Evidence, Layer, Request, ThrottleScope};
+use evenkeel_model::{AccountName, ContainerName, QueueName};
+use evenkeel_storage::{
+    Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth, Withheld,
+};
+use evenkeel_telemetry::names;
+
+/// The `code` of the error of a request that was not sent because its service's circuit is open.
+pub const CIRCUIT_OPEN: &str = "CircuitOpen";
+
+/// A queue and a container that need not exist: that they do not is an answer.
+const PROBED: &str = "evenkeel-probe";
+/// How long a probe may take. A service that needs longer for the cheapest question does not answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Target of probes.
+enum Probed {
+    Account(Account),
+    /// None: an event asks a receiver to act on it, and a database that answers a question may take no write.
+    Sink,
+}
+
+impl Probed {
+    /// The services that it has.
+    const fn services(&self) -> &'static [Service] {
+        match self {
+            Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
+            Self::Sink => &[Service::Search],
+        }
+    }
+}
+
+/// The circuits of the three services of one account, or of a sink.
+pub struct Circuit {
+    account: AccountName,
+    clock: Arc<dyn Clock>,
+    inner: Probed,
+    names: Names,
+    tables: Mutex<BreakerState>,
+    queues: Mutex<BreakerState>,
+    blobs: Mutex<BreakerState>,
+    search: Mutex<BreakerState>,
+}
+
+/// Names that probes ask for.
+struct Names {
+    queue: QueueName,
+    container: ContainerName,
+}
+
+#[expect(clippy::expect_used, reason = "a constant")]
+fn names_of_probes() -> Names {
+    Names {
+        queue: QueueName::new(PROBED).expect("a queue name"),
+        container: ContainerName::new(PROBED).expect("a container name"),
+    }
+}
+
+#[derive(Default)]
+struct BreakerState {
+    breaker: Breaker,
+    since: Timestamp,
+    reason: String,
+}
+
+impl Circuit {
+    /// Closed circuits around `inner`, which probes go to directly.
+    pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
+        Self::around(account, Probed::Account(inner), clock)
+    }
+
+    /// A closed circuit around a sink: nobody probes it, and it [lapses](Self::lapse).
+    pub fn of_sink(name: &AccountName, clock: Arc<dyn Clock>) -> Self {
+        Self::around(name, Probed::Sink, clock)
+    }
+
+    fn around(account: &AccountName, inner: Probed, clock: Arc<dyn Clock>) -> Self {
+        let circuit = Self {
+            account: account.clone(),
+            clock,
+            inner,
+            names: names_of_probes(),
+            tables: Mutex::default(),
+            queues: Mutex::default(),
+            blobs: Mutex::default(),
+            search: Mutex::default(),
+        };
+        for service in circuit.inner.services() {
+            circuit.show(*service, 0.0);
+        }
+        circuit
+    }
+
+    fn state(&self, service: Service) -> MutexGuard<'_, BreakerState> {
+        let state = match service {
+            Service::Table => &self.tables,
+            Service::Queue => &self.queues,
+            Service::Blob => &self.blobs,
+            Service::Search => &self.search,
+        };
+        state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, service: Service, open: f64) {
+        gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
+    }
+
+    fn record(
+        &self,
+        service: Service,
+        scope: impl FnOnce() -> ThrottleScope,
+        error: Option<&StoreError>,
+    ) {
+        let mut state = self.state(service);
+        let transition = state
+            .breaker
+            .record(Evidence::of(error), scope, self.clock.monotonic());
+        if let (Some(error), true) = (error, state.breaker.is_open()) {
+            state.reason = error.to_string();
+        }
+        match transition {
+            None => {}
+            Some(Transition::Opened) => {
+                state.since = self.clock.now();
+                self.show(service, 1.0);
+                tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
+                    "the store does not answer: nothing is asked of it until it does");
+            }
+            Some(Transition::Closed) => {
+                self.show(service, 0.0);
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since, "the store answers again");
+            }
+        }
+    }
+
+    /// Closes circuits that nobody has asked of for long, so that none tells for good of a service that may be back.
+    pub fn lapse(&self) {
+        for service in self.inner.services() {
+            let mut state = self.state(*service);
+            if state.breaker.lapse(self.clock.monotonic()) {
+                self.show(*service, 0.0);
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since,
+                    "nothing was asked of the store for long: whether it answers again is not known");
+            }
+        }
+    }
+
+    async fn ask(&self, service: Service) {
+        if !self.state(service).breaker.is_open() {
+            return;
+        }
+        let question: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
+            (Service::Table, Probed::Account(account)) => {
+                account.tables.list_tables(None).map_ok(drop).boxed()
+            }
+            (Service::Queue, Probed::Account(account)) => account
+                .queues
+                .approximate_count(&self.names.queue)
+                .map_ok(drop)
+                .boxed(),
+            (Service::Blob, Probed::Account(account)) => account
+                .blobs
+                .list(&self.names.container, "", None)
+                .map_ok(drop)
+                .boxed(),
+            (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
+        };
+        // Without an answer the circuit stays as it is: there is nothing to record.
+        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
+            self.record(
+                service,
+                || ThrottleScope::Service(service),
+                result.as_ref().err(),
+            );
+        }
+    }
+}
+
+impl Layer for Circuit {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let service = request.op.service();
+        let admission = self.state(service).breaker.admit(self.clock.monotonic());
+        if let Admission::Withheld(next_trial) = admission {
+            let message = format!(
+                "not sent: the {} service does not answer ({})",
+                service.name(),
+                self.state(service).reason
+            );
+            let class = ErrorClass::Transient {
+                retry_after: Some(next_trial),
+            };
+            let error = StoreError::new(
+                class,
+                request.op.operation(),
+                request.target.subject(&self.account),
+                message,
+            );
+            return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
+        }
+        let result = send.await;
+        self.record(service, || request.target.scope(), request.error(&result));
+        result
+    }
+}
+
+#[async_trait]
+impl StoreHealth for Circuit {
+    fn open_circuits(&self) -> Vec<OpenCircuit> {
+        let open = |service: &Service| {
+            let service = *service;
+            let state = self.state(service);
+            let circuit = || OpenCircuit {
+                account: self.account.clone(),
+                service,
+                since: state.since,
+                reason: state.reason.clone(),
+            };
+            state.breaker.is_open().then(circuit)
+        };
+        self.inner.services().iter().filter_map(open).collect()
+    }
+
+    async fn probe(&self) {
+        join_all(
+            self.inner
+                .services()
+                .iter()
+                .map(|service| self.ask(*service)),
+        )
+        .await;
+    }
+}

@@ -1,0 +1,206 @@
+//! Batches in flight: each is a task of its own, so that a caller that is dropped, or is not polled, delays no other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+use super::queue::{PartitionQueue, PendingRequest};
+use evenkeel_model::{Key, TableName};
+
+/// After this long others no longer wait for a batch: it hangs on a connection that will time out, and the
+/// partition may be well. (A full transaction takes some 50 ms.)
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A partition of a table.
+pub(super) type Place = (TableName, Key);
+
+/// Sends a batch of requests, and answers each.
+pub(super) trait BatchExecutor: Send + Sync + 'static {
+    /// A pending request.
+    type Request: PendingRequest;
+
+    /// Sends a batch. Ends early where no caller waits for it any more.
+    fn execute(&self, place: &Place, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+}
+
+/// The queues of one account's partitions, and their batches in flight.
+pub(super) struct Batching<C: BatchExecutor> {
+    executor: Arc<C>,
+    queues: Mutex<BTreeMap<Place, PartitionQueue<C::Request>>>,
+    /// Dropped with the batching, and then aborted.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl<C: BatchExecutor> Batching<C> {
+    pub(super) fn new(executor: C) -> Arc<Self> {
+        Arc::new(Self {
+            executor: Arc::new(executor),
+            queues: Mutex::default(),
+            tasks: Mutex::default(),
+        })
+    }
+
+    pub(super) fn executor(&self) -> &C {
+        &self.executor
+    }
+
+    /// Adds a pending request.
+    pub(super) fn join(self: &Arc<Self>, place: Place, request: C::Request) {
+        let may_start = {
+            let mut queues = self.queues();
+            let queue = match queues.get_mut(&place) {
+                Some(queue) => queue,
+                None => queues.entry(place.clone()).or_default(),
+            };
+            queue.join(request);
+            queue.may_start()
+        };
+        if may_start {
+            self.start_batch(place);
+        }
+    }
+
+    /// Starts a batch. It takes its requests after everything that is ready has run: requests added at the same time, as by
+    /// a batch of jobs that begin together, are sent together although nothing was in flight.
+    fn start_batch(self: &Arc<Self>, place: Place) {
+        let batch = InFlightBatch {
+            batching: Arc::downgrade(self),
+            place,
+            state: BatchState::Starting,
+        };
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a departure panicked");
+            }
+        }
+        tasks.spawn(batch.run(Arc::clone(&self.executor)));
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<Place, PartitionQueue<C::Request>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many queues there are: for tests.
+    #[cfg(test)]
+    pub(super) fn queues_in_use(&self) -> usize {
+        self.queues().len()
+    }
+}
+
+/// A batch in flight. However it ends, its queue goes on.
+struct InFlightBatch<C: BatchExecutor> {
+    batching: Weak<Batching<C>>,
+    place: Place,
+    state: BatchState,
+}
+
+enum BatchState {
+    /// To take its requests when it first runs.
+    Starting,
+    /// In flight with these rows.
+    InFlight { rows: Vec<Key>, overdue: bool },
+    /// No request was pending.
+    Idle,
+}
+
+impl<C: BatchExecutor> InFlightBatch<C> {
+    async fn run(mut self, executor: Arc<C>) {
+        // A new task may run before those that are ready already, and their requests are the ones to take.
+        yield_now().await;
+        let batch = self.take_batch();
+        if batch.is_empty() {
+            return;
+        }
+        let place = self.place.clone();
+        let mut sent = std::pin::pin!(executor.execute(&place, batch));
+        tokio::select! {
+            biased;
+            () = &mut sent => return,
+            () = sleep(PATIENCE) => self.overdue(),
+        }
+        sent.await;
+    }
+
+    fn take_batch(&mut self) -> Vec<C::Request> {
+        let Some(batching) = self.batching.upgrade() else {
+            return Vec::new();
+        };
+        let mut queues = batching.queues();
+        let Some(queue) = queues.get_mut(&self.place) else {
+            return Vec::new();
+        };
+        let batch = queue.take_batch();
+        self.state = if batch.is_empty() {
+            BatchState::Idle
+        } else {
+            BatchState::InFlight {
+                rows: batch
+                    .iter()
+                    .flat_map(PendingRequest::rows)
+                    .cloned()
+                    .collect(),
+                overdue: false,
+            }
+        };
+        // More than fit, or of other rows than those that are taken.
+        let may_start = !batch.is_empty() && queue.may_start();
+        if queue.is_empty() {
+            queues.remove(&self.place);
+        }
+        drop(queues);
+        if may_start {
+            batching.start_batch(self.place.clone());
+        }
+        batch
+    }
+
+    fn overdue(&mut self) {
+        let Some(batching) = self.batching.upgrade() else {
+            return;
+        };
+        if let BatchState::InFlight { overdue, .. } = &mut self.state {
+            *overdue = true;
+        }
+        let may_start = batching.queues().get_mut(&self.place).is_some_and(|queue| {
+            queue.overdue();
+            queue.may_start()
+        });
+        if may_start {
+            batching.start_batch(self.place.clone());
+        }
+    }
+}
+
+impl<C: BatchExecutor> Drop for InFlightBatch<C> {
+    fn drop(&mut self) {
+        let Some(batching) = self.batching.upgrade() else {
+            return;
+        };
+        let mut queues = batching.queues();
+        let Some(queue) = queues.get_mut(&self.place) else {
+            return;
+        };
+        let (left, may_start) = match &self.state {
+            BatchState::Idle => (None, false),
+            // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are
+            // answered.
+            BatchState::Starting => (Some(queue.close()), false),
+            BatchState::InFlight { rows, overdue } => {
+                queue.end(rows, *overdue);
+                (None, queue.may_start())
+            }
+        };
+        if queue.is_empty() {
+            queues.remove(&self.place);
+        }
+        drop(queues);
+        drop(left);
+        if may_start {
+            batching.start_batch(self.place.clone());
+        }
+    }
+}

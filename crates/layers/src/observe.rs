@@ -1,0 +1,400 @@
+//! Counts and times the requests that are really sent: the layer closest to the adapter, below retries and below
+//! withheld requests.
+//!
+//! One call of a port is counted as one request. The services bill the same, except for blobs over 16 MiB
+//! (read and written in several requests) and copies that have to be waited for.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, SharedString, counter, histogram};
+use tracing::Instrument as _;
+
+use super::heat::Heat;
+use super::layer::{Layer, Op, Request};
+use evenkeel_model::AccountName;
+use evenkeel_storage::{Clock, ErrorClass, Service, StoreError};
+use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
+use evenkeel_telemetry::trail::{self, Bill, Billed, Step};
+use evenkeel_telemetry::{names, traces};
+
+/// Table, queue, blob, search.
+const SERVICES: usize = 4;
+
+/// Counts and times the requests to one account.
+pub struct Observe {
+    account: SharedString,
+    /// Metrics of successful requests, looked up once: nearly all succeed.
+    well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
+    /// The metric of entities, looked up once.
+    entities: OnceLock<Counter>,
+    clock: Arc<dyn Clock>,
+    counts: Arc<RequestCounts>,
+}
+
+impl Observe {
+    /// Counts into the metrics and into `counts`.
+    pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
+        let well = std::array::from_fn(|_| OnceLock::new());
+        Self {
+            account: SharedString::from_shared(Arc::from(account.as_str())),
+            well,
+            entities: OnceLock::new(),
+            clock,
+            counts,
+        }
+    }
+
+    fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
+        if told.answer == names::OK {
+            let (requests, durations) =
+                self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
+            requests.increment(1);
+            durations.record(took);
+            return;
+        }
+        let status = told.status.map_or_else(
+            || told.answer.into(),
+            |status| SharedString::from(status.to_string()),
+        );
+        let (requests, durations) = self.handles(op, status);
+        requests.increment(1);
+        durations.record(took);
+    }
+
+    /// Entities that a request to tables was about: the unit of an account's target.
+    fn asked_for(&self, entities: usize) {
+        let counter =
+            || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
+        self.entities
+            .get_or_init(counter)
+            .increment(entities as u64);
+    }
+
+    fn handles(&self, op: Op, status: SharedString) -> (Counter, Histogram) {
+        let labels = [
+            metrics::Label::new(names::ACCOUNT, self.account.clone()),
+            metrics::Label::new(names::SERVICE, op.service().name()),
+            metrics::Label::new(names::OP, op.label()),
+            metrics::Label::new(names::STATUS, status),
+        ];
+        (
+            counter!(names::STORAGE_REQUESTS_TOTAL, labels.iter()),
+            histogram!(names::STORAGE_REQUEST_DURATION, labels.iter()),
+        )
+    }
+}
+
+impl Layer for Observe {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.counts.sent(&request);
+        let start = self.clock.monotonic();
+        let mut flight = Flight {
+            observe: self,
+            request,
+            start,
+            told: ReportedResult::CANCELLED,
+            answer: AnswerKind::None,
+        };
+        let span = traces::request(
+            &self.account,
+            flight.request.op.service().name(),
+            flight.request.op.label(),
+            flight.request.target.name(),
+        );
+        let result = send.instrument(span.clone()).await;
+        let error = flight.request.error(&result);
+        (flight.told, flight.answer) = (told(error), answer(error));
+        traces::answered(&span, flight.told.answer, flight.told.status);
+        result
+    }
+}
+
+/// A request on its way. Ends by being dropped, so that a request of a dropped caller is counted too:
+/// the service may well have executed it.
+struct Flight<'a> {
+    observe: &'a Observe,
+    request: Request<'a>,
+    start: Duration,
+    told: ReportedResult,
+    answer: AnswerKind,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let took = self.observe.clock.monotonic().saturating_sub(self.start);
+        let Self {
+            observe,
+            request,
+            told,
+            answer,
+            ..
+        } = self;
+        let op = request.op;
+        observe.ended(op, *told, took);
+        let weight = request.weight();
+        if op.service() == Service::Table {
+            observe.asked_for(weight);
+        }
+        observe.counts.answered(op.service(), *answer, took, weight);
+        observe
+            .counts
+            .heat
+            .note(&request.target, weight, *answer == AnswerKind::Throttled);
+        trail::note(bill(op), || Step {
+            op: op.label(),
+            on: request.target.name().to_owned(),
+            answer: told.answer,
+            status: told.status,
+            took,
+        });
+    }
+}
+
+/// The result, as metrics and trails report it.
+#[derive(Debug, Clone, Copy)]
+struct ReportedResult {
+    /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
+    answer: &'static str,
+    /// The HTTP status of an error.
+    status: Option<u16>,
+}
+
+impl ReportedResult {
+    const CANCELLED: Self = Self {
+        answer: names::CANCELLED,
+        status: None,
+    };
+}
+
+fn told(error: Option<&StoreError>) -> ReportedResult {
+    match error {
+        None => ReportedResult {
+            answer: names::OK,
+            status: None,
+        },
+        Some(error) => ReportedResult {
+            answer: error.class.name(),
+            status: error.status,
+        },
+    }
+}
+
+/// How an operation is billed (Azure: Storage pricing, general purpose v2).
+pub(super) const fn bill(op: Op) -> Bill {
+    match op.service() {
+        Service::Table => Bill::Table,
+        Service::Queue => Bill::Queue,
+        Service::Blob => match op {
+            Op::GetBlob | Op::GetBlobProperties => Bill::BlobRead,
+            Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
+            _ => Bill::BlobWrite,
+        },
+        // A search service costs by the hour (Azure AI Search pricing).
+        Service::Search => Bill::Free,
+    }
+}
+
+/// The result by kind: the metrics have each status.
+fn answer(error: Option<&StoreError>) -> AnswerKind {
+    match error {
+        None => AnswerKind::Done,
+        Some(StoreError {
+            status: Some(429 | 503),
+            ..
+        }) => AnswerKind::Throttled,
+        Some(StoreError {
+            status: Some(400..=499),
+            ..
+        }) => AnswerKind::Refused,
+        Some(StoreError {
+            status: Some(_), ..
+        }) => AnswerKind::Failed,
+        // A store without HTTP has no status: the embedded store.
+        Some(error) => match error.class {
+            ErrorClass::Throttled { .. } => AnswerKind::Throttled,
+            ErrorClass::Transient { .. } => AnswerKind::Failed,
+            ErrorClass::Refused | ErrorClass::Ambiguous => AnswerKind::None,
+            _ => AnswerKind::Refused,
+        },
+    }
+}
+
+/// Kind of answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnswerKind {
+    /// The service executed the request.
+    Done,
+    /// It said no: a conflict, an unmet condition, nothing there (4xx).
+    Refused,
+    /// It asked to slow down (429, 503).
+    Throttled,
+    /// It failed (other 5xx).
+    Failed,
+    /// Nothing: no connection, a timeout, or a dropped caller.
+    None,
+}
+
+impl AnswerKind {
+    /// Every answer, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Done,
+        Self::Refused,
+        Self::Throttled,
+        Self::Failed,
+        Self::None,
+    ];
+}
+
+/// Answers of one service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnswerTally {
+    /// Answers, in the order of [`AnswerKind::ALL`].
+    pub answers: [u64; AnswerKind::ALL.len()],
+    /// How long they took together.
+    pub took: Duration,
+    /// How long they took.
+    pub latencies: Latencies,
+    /// Entities that the requests named or found, or messages; at least one for each request.
+    pub entities: u64,
+}
+
+#[derive(Debug, Default)]
+struct AnswerCounts {
+    answers: [AtomicU64; AnswerKind::ALL.len()],
+    micros: AtomicU64,
+    latencies: LatencyCounts,
+    entities: AtomicU64,
+}
+
+/// Requests by operation. (An array of more than 32 has no default of its own.)
+#[derive(Debug)]
+struct SentCounts([AtomicU64; Op::ALL.len()]);
+
+impl Default for SentCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+/// How many requests were sent to one account, for benchmarks and bills.
+#[derive(Debug, Default)]
+pub struct RequestCounts {
+    requests: SentCounts,
+    entities: AtomicU64,
+    answers: [AnswerCounts; SERVICES],
+    heat: Heat,
+}
+
+impl RequestCounts {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn sent(&self, request: &Request<'_>) {
+        self.requests.0[request.op as usize].fetch_add(1, Ordering::Relaxed);
+        self.entities
+            .fetch_add(request.entities as u64, Ordering::Relaxed);
+    }
+
+    fn answered(&self, service: Service, answer: AnswerKind, took: Duration, entities: usize) {
+        let counts = &self.answers[service as usize];
+        counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
+        counts.micros.fetch_add(
+            u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+        counts.latencies.add(took);
+        counts
+            .entities
+            .fetch_add(entities as u64, Ordering::Relaxed);
+    }
+
+    /// Which partitions and queues were asked for most.
+    pub const fn heat(&self) -> &Heat {
+        &self.heat
+    }
+
+    /// Requests sent so far, by how they are billed.
+    pub fn billed(&self) -> Billed {
+        let mut billed = Billed::default();
+        for op in Op::ALL {
+            billed.add(
+                bill(*op),
+                self.requests.0[*op as usize].load(Ordering::Relaxed),
+            );
+        }
+        billed
+    }
+
+    /// Answers of a service so far. Requests under way are not counted yet.
+    pub fn answers(&self, service: Service) -> AnswerTally {
+        let counts = &self.answers[service as usize];
+        AnswerTally {
+            answers: std::array::from_fn(|answer| counts.answers[answer].load(Ordering::Relaxed)),
+            took: Duration::from_micros(counts.micros.load(Ordering::Relaxed)),
+            latencies: counts.latencies.snapshot(),
+            entities: counts.entities.load(Ordering::Relaxed),
+        }
+    }
+
+    /// All counts so far.
+    pub fn snapshot(&self) -> RequestTally {
+        let requests = Op::ALL
+            .iter()
+            .map(|op| (*op, self.requests.0[*op as usize].load(Ordering::Relaxed)))
+            .filter(|(_, n)| *n > 0);
+        RequestTally {
+            requests: requests.collect(),
+            entities: self.entities.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Requests by operation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestTally {
+    /// Requests by operation; operations that were not used are left out.
+    pub requests: BTreeMap<Op, u64>,
+    /// Entities written, deleted and read by key. Results of queries are not counted.
+    pub entities: u64,
+}
+
+impl RequestTally {
+    /// Storage transactions, as the services bill them: all requests. An entity group transaction is one.
+    pub fn transactions(&self) -> u64 {
+        self.requests.values().sum()
+    }
+
+    /// Requests to one service.
+    pub fn of_service(&self, service: Service) -> u64 {
+        self.requests
+            .iter()
+            .filter(|(op, _)| op.service() == service)
+            .map(|(_, n)| n)
+            .sum()
+    }
+
+    /// The difference to an earlier snapshot.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |op: &Op| earlier.requests.get(op).copied().unwrap_or(0);
+        Self {
+            requests: self
+                .requests
+                .iter()
+                .map(|(op, n)| (*op, n.saturating_sub(before(op))))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+            entities: self.entities.saturating_sub(earlier.entities),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Which scopes are held, and for how long: a state machine without clock or chance of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::layer::ThrottleScope;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::settings::WaitPolicy;
+
+/// The times for which a scope is held, one refused probe after the other, unless the service asks for more.
+const HOLDS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
+/// Most scopes remembered. A scope takes up to about 2 KiB (two long keys), so 20 MiB at worst.
+const CAPACITY: usize = 10_000;
+/// A probe that has no answer after this time makes place for another. It may be lost, and is given up no sooner than any request: a scope
+/// that waited for that would not have the leases of a whole queue renewed.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+/// An unused scope is forgotten this long after its hold ended, and starts at the shortest hold again.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
+
+/// When a probe was sent: which of its scope's it is.
+pub(super) type Sent = Duration;
+
+/// Whether a request may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PaceAdmission {
+    /// Its scope is free.
+    Free,
+    /// Its scope was held, and this request asks whether it is free again.
+    Probe(Sent),
+    /// Not for this long.
+    Held(Duration),
+}
+
+/// Result of a request that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The scope works.
+    Answered,
+    /// It is busy, and asked for this wait where it said so.
+    Throttled(Option<Duration>),
+    /// No answer.
+    Unknown,
+}
+
+/// The scopes that are held.
+#[derive(Debug, Default)]
+pub(super) struct ThrottleHolds {
+    held: BTreeMap<ThrottleScope, ThrottleHold>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ThrottleHold {
+    until: Duration,
+    /// How many holds there were without an answer in between: which of [`HOLDS`] this is.
+    times: u32,
+    /// When its probe was sent, while there is one.
+    probing: Option<Sent>,
+}
+
+impl ThrottleHolds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The scopes that are held at a time, and for how long still.
+    pub(super) fn held(&self, now: Duration) -> Vec<(ThrottleScope, Duration)> {
+        let held = self.held.iter().filter(|(_, hold)| now < hold.until);
+        held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now)))
+            .collect()
+    }
+
+    /// How long a scope is held still, where it is.
+    pub(super) fn remaining(&self, scope: &ThrottleScope, now: Duration) -> Option<Duration> {
+        let hold = self.held.get(scope)?;
+        if now < hold.until {
+            return Some(hold.until.saturating_sub(now));
+        }
+        let probed = hold
+            .probing
+            .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
+        probed.then(|| HOLDS.unjittered(hold.times))
+    }
+
+    pub(super) fn admit(&mut self, scope: &ThrottleScope, now: Duration) -> PaceAdmission {
+        if let Some(remaining) = self.remaining(scope, now) {
+            return PaceAdmission::Held(remaining);
+        }
+        match self.held.get_mut(scope) {
+            None => PaceAdmission::Free,
+            Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
+                self.held.remove(scope);
+                PaceAdmission::Free
+            }
+            Some(hold) => {
+                hold.probing = Some(now);
+                PaceAdmission::Probe(now)
+            }
+        }
+    }
+
+    /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
+    pub(super) fn settle(
+        &mut self,
+        scope: ThrottleScope,
+        probe: Option<Sent>,
+        verdict: Verdict,
+        now: Duration,
+        unit: f64,
+    ) {
+        let held = self.held.get(&scope).copied();
+        // One that has made place for another may say less than is known by now.
+        let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
+        let hold = match (verdict, held) {
+            (Verdict::Answered, _) => {
+                // An answer to a request that was sent before the hold began says nothing about the time since.
+                if probe {
+                    self.held.remove(&scope);
+                }
+                return;
+            }
+            (Verdict::Throttled(asked), Some(hold)) if !probe => {
+                // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
+                // A probe that was sent before the service asked for a wait does not end it.
+                let probing = hold.probing.filter(|_| asked.is_none());
+                ThrottleHold {
+                    until: hold.until.max(now + asked_wait(asked)),
+                    probing,
+                    ..hold
+                }
+            }
+            (Verdict::Throttled(asked), held) => {
+                let times = held.map_or(0, |hold| hold.times).saturating_add(1);
+                ThrottleHold {
+                    until: now + HOLDS.wait(times, unit).max(asked_wait(asked)),
+                    times,
+                    probing: None,
+                }
+            }
+            (Verdict::Unknown, Some(hold)) if probe => ThrottleHold {
+                until: now + HOLDS.wait(hold.times, unit),
+                probing: None,
+                ..hold
+            },
+            (Verdict::Unknown, _) => return,
+        };
+        if held.is_none() {
+            self.make_room(now);
+        }
+        self.held.insert(scope, hold);
+    }
+
+    /// The probe's caller went away: the next request may probe.
+    pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: Sent) {
+        if let Some(hold) = self
+            .held
+            .get_mut(scope)
+            .filter(|hold| hold.probing == Some(probe))
+        {
+            hold.probing = None;
+        }
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        if self.held.len() < CAPACITY {
+            return;
+        }
+        self.held
+            .retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
+        if self.held.len() >= CAPACITY {
+            // All are recent: the one that ends first loses least.
+            if let Some(first) = self
+                .held
+                .iter()
+                .min_by_key(|(_, hold)| hold.until)
+                .map(|(scope, _)| scope.clone())
+            {
+                self.held.remove(&first);
+            }
+        }
+    }
+}
+
+fn asked_wait(asked: Option<Duration>) -> Duration {
+    asked
+        .filter(|_| !planted(Bug::RetryAfterIgnored))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::QueueName;
+
+    const BUSY: Verdict = Verdict::Throttled(None);
+
+    fn scope(name: &str) -> ThrottleScope {
+        ThrottleScope::Queue(QueueName::new(name).unwrap())
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_burst_of_refusals_holds_the_scope_once() {
+        let mut holds = ThrottleHolds::default();
+        for _ in 0..64 {
+            holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        }
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(40)),
+            PaceAdmission::Held(ms(60))
+        );
+        assert_eq!(holds.admit(&scope("calm"), ms(40)), PaceAdmission::Free);
+    }
+
+    #[test]
+    fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        let (mut now, mut lengths) = (ms(100), Vec::new());
+        for _ in 0..9 {
+            assert_eq!(holds.admit(&scope("hot"), now), PaceAdmission::Probe(now));
+            assert!(
+                matches!(holds.admit(&scope("hot"), now), PaceAdmission::Held(_)),
+                "a second probe beside the first"
+            );
+            holds.settle(scope("hot"), Some(now), BUSY, now, 0.5);
+            let PaceAdmission::Held(hold) = holds.admit(&scope("hot"), now) else {
+                panic!("not held")
+            };
+            lengths.push(hold.as_millis());
+            now += hold;
+        }
+        assert_eq!(
+            lengths,
+            [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]
+        );
+    }
+
+    #[test]
+    fn a_probe_that_succeeds_frees_the_scope_and_the_next_hold_is_short_again() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(
+            scope("hot"),
+            None,
+            Verdict::Throttled(Some(ms(5_000))),
+            ms(0),
+            0.5,
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(4_999)),
+            PaceAdmission::Held(ms(1))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(5_000)),
+            PaceAdmission::Probe(ms(5_000))
+        );
+        holds.settle(
+            scope("hot"),
+            Some(ms(5_000)),
+            Verdict::Answered,
+            ms(5_010),
+            0.5,
+        );
+        assert!(holds.is_empty());
+        holds.settle(scope("hot"), None, BUSY, ms(6_000), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(6_000)),
+            PaceAdmission::Held(ms(100))
+        );
+    }
+
+    #[test]
+    fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        holds.settle(scope("hot"), None, Verdict::Answered, ms(1), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1)),
+            PaceAdmission::Held(ms(99))
+        );
+    }
+
+    #[test]
+    fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100)),
+            PaceAdmission::Probe(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_099)),
+            PaceAdmission::Held(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_100)),
+            PaceAdmission::Probe(ms(1_100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(1_200)),
+            PaceAdmission::Held(ms(100))
+        );
+        holds.settle(
+            scope("hot"),
+            Some(ms(1_100)),
+            Verdict::Answered,
+            ms(1_300),
+            0.5,
+        );
+        assert_eq!(holds.admit(&scope("hot"), ms(1_300)), PaceAdmission::Free);
+        // The first is given up at last, and says nothing of a scope that is free.
+        holds.settle(
+            scope("hot"),
+            Some(ms(100)),
+            Verdict::Unknown,
+            ms(30_100),
+            0.5,
+        );
+        assert_eq!(holds.admit(&scope("hot"), ms(30_100)), PaceAdmission::Free);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
+        let wait = Verdict::Throttled(Some(ms(60_000)));
+        for (asked_by, answered) in [
+            (Some(ms(1_100)), ms(100)),
+            (Some(ms(100)), ms(1_100)),
+            (None, ms(1_100)),
+        ] {
+            let mut holds = ThrottleHolds::default();
+            holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+            assert_eq!(
+                holds.admit(&scope("hot"), ms(100)),
+                PaceAdmission::Probe(ms(100))
+            );
+            assert_eq!(
+                holds.admit(&scope("hot"), ms(1_100)),
+                PaceAdmission::Probe(ms(1_100))
+            );
+            holds.settle(scope("hot"), asked_by, wait, ms(1_200), 0.5);
+            for verdict in [Verdict::Unknown, Verdict::Answered] {
+                holds.settle(scope("hot"), Some(answered), verdict, ms(1_300), 0.5);
+                holds.abandon(&scope("hot"), answered);
+                assert_eq!(
+                    holds.admit(&scope("hot"), ms(61_199)),
+                    PaceAdmission::Held(ms(1)),
+                    "{asked_by:?} {verdict:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100)),
+            PaceAdmission::Probe(ms(100))
+        );
+        holds.settle(scope("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(200)),
+            PaceAdmission::Held(ms(100))
+        );
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(300)),
+            PaceAdmission::Probe(ms(300))
+        );
+        holds.abandon(&scope("hot"), ms(300));
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(300)),
+            PaceAdmission::Probe(ms(300))
+        );
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_keeps_what_is_held_longest() {
+        let mut holds = ThrottleHolds::default();
+        for n in 0..CAPACITY + 10 {
+            holds.settle(scope(&format!("lane-{n}")), None, BUSY, ms(n as u64), 0.5);
+        }
+        assert_eq!(holds.held.len(), CAPACITY);
+        assert!(
+            holds
+                .held
+                .contains_key(&scope(&format!("lane-{}", CAPACITY + 9)))
+        );
+        let later = FORGOTTEN_AFTER + ms(1_000_000);
+        holds.settle(scope("fresh"), None, BUSY, later, 0.5);
+        assert_eq!(holds.held.len(), 1);
+    }
+
+    #[test]
+    fn a_scope_nobody_asked_for_in_five_minutes_is_forgotten() {
+        let mut holds = ThrottleHolds::default();
+        holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
+        assert_eq!(
+            holds.admit(&scope("hot"), ms(100) + FORGOTTEN_AFTER),
+            PaceAdmission::Free
+        );
+        assert!(holds.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Rules of repetition: pure decisions.
+
+use crate::layer::Op;
+use evenkeel_model::ETag;
+use evenkeel_storage::{BlobCondition, ErrorClass, IfMatch, TableOperation};
+
+/// Treatment of an attempt that went unanswered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Repeat: it changed nothing.
+    RepeatRead,
+    /// Repeat: harmless, or the repetition's answer tells.
+    RepeatWrite,
+    /// Leave it to the caller.
+    Surface,
+}
+
+/// The step after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// Try again, if attempts are left.
+    Repeat,
+    /// End here.
+    End,
+}
+
+impl Unanswered {
+    /// The rule for an operation that does not depend on a condition; see the table in the module's story.
+    pub(super) const fn of(op: Op) -> Self {
+        match op {
+            Op::GetEntity
+            | Op::QueryEntities
+            | Op::ListTables
+            | Op::PeekMessages
+            | Op::GetQueueMetadata
+            | Op::GetBlob
+            | Op::GetBlobProperties
+            | Op::ListBlobs
+            | Op::GetDocument
+            | Op::GetFields => Self::RepeatRead,
+            Op::CreateTable
+            | Op::DeleteTable
+            | Op::CreateQueue
+            | Op::DeleteQueue
+            | Op::PutMessage
+            | Op::DeleteMessage
+            | Op::CreateContainer
+            | Op::DeleteContainer
+            | Op::PutBlock
+            | Op::DefineCollection => Self::RepeatWrite,
+            Op::GetMessages
+            | Op::InsertEntity
+            | Op::InsertOrReplaceEntity
+            | Op::InsertOrMergeEntity
+            | Op::UpdateEntity
+            | Op::MergeEntity
+            | Op::DeleteEntity
+            | Op::Transact
+            | Op::UpdateMessage
+            | Op::PutBlob
+            | Op::PutBlockList
+            | Op::CopyBlob
+            | Op::CreateAppendBlob
+            | Op::AppendBlock
+            | Op::SetBlobMetadata
+            | Op::DeleteBlob
+            | Op::WriteDocuments => Self::Surface,
+        }
+    }
+
+    /// The rule for one write of one entity.
+    pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
+        match operation {
+            TableOperation::Delete(_, IfMatch::Matches(_)) => Self::RepeatWrite,
+            TableOperation::Delete(_, IfMatch::Any)
+            | TableOperation::Insert(_)
+            | TableOperation::InsertOrReplace(_)
+            | TableOperation::InsertOrMerge(_)
+            | TableOperation::Replace(..)
+            | TableOperation::Merge(..) => Self::Surface,
+        }
+    }
+
+    /// The rule for writing a blob.
+    pub(super) const fn of_upload(condition: &BlobCondition) -> Self {
+        match condition {
+            BlobCondition::None => Self::RepeatWrite,
+            BlobCondition::Absent | BlobCondition::Matches(_) => Self::Surface,
+        }
+    }
+
+    /// The rule for deleting a blob.
+    pub(super) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
+        if if_match.is_some() {
+            Self::RepeatWrite
+        } else {
+            Self::Surface
+        }
+    }
+
+    /// The step after an attempt that failed with a class.
+    pub(super) const fn after(self, class: ErrorClass) -> NextStep {
+        match (class, self) {
+            (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,
+            (class, _) if class.is_transient() => NextStep::Repeat,
+            _ => NextStep::End,
+        }
+    }
+
+    /// The class with which a request ends after a last attempt failed with `class`; `unanswered` tells whether an
+    /// earlier attempt went unanswered.
+    pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
+        match (self, class) {
+            // It is gone, by an earlier attempt or by another client.
+            (Self::RepeatWrite, ErrorClass::NotFound(_) | ErrorClass::LeaseLost) => class,
+            // The last attempt was not executed, or was refused, but an earlier one may have been executed: a thing
+            // that is there now under another ETag may have been created since.
+            (Self::RepeatWrite, _) if unanswered => ErrorClass::Ambiguous,
+            (_, class) => class,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Requests within a budget, and the names that they created: for tests of an account that costs money.
+
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::layer::{Layer, Op, Request};
+use super::observe::bill;
+use evenkeel_model::AccountName;
+use evenkeel_storage::{ErrorClass, StoreError};
+use evenkeel_telemetry::trail::Billed;
+
+/// Withholds requests once a budget is spent. Each is counted before it is sent, as the board counts and prices it.
+#[derive(Debug)]
+pub struct Spend {
+    account: AccountName,
+    /// US dollars.
+    budget: f64,
+    spent: Mutex<SpendTally>,
+}
+
+/// Requests sent, and the names to delete.
+#[derive(Debug, Clone, Default)]
+pub struct SpendTally {
+    /// The requests, the deletions of created names included.
+    pub billed: Billed,
+    /// Whether a request was withheld.
+    pub over: bool,
+    /// Names of tables, queues and containers that were created, or may have been.
+    pub created: Vec<(Op, String)>,
+}
+
+impl Spend {
+    /// With so many US dollars.
+    pub fn new(account: AccountName, budget: f64) -> Self {
+        Self {
+            account,
+            budget,
+            spent: Mutex::default(),
+        }
+    }
+
+    /// So far.
+    pub fn spent(&self) -> SpendTally {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SpendTally> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request is within the budget; counts it where it is.
+    fn admit(&self, request: &Request<'_>) -> bool {
+        let mut spent = self.lock();
+        let mut then = spent.billed;
+        then.add(bill(request.op), 1);
+        let creates = matches!(
+            request.op,
+            Op::CreateTable | Op::CreateQueue | Op::CreateContainer
+        );
+        if creates {
+            // Its deletion is paid for at once: a budget that is spent still pays for cleaning up.
+            then.add(bill(request.op), 1);
+        }
+        if then.dollars() > self.budget {
+            spent.over = true;
+            return false;
+        }
+        spent.billed = then;
+        if creates {
+            spent
+                .created
+                .push((request.op, request.target.name().to_owned()));
+        }
+        true
+    }
+}
+
+impl Layer for Spend {
+    async fn call<T: Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if self.admit(&request) {
+            return send.await;
+        }
+        let subject = request.target.subject(&self.account);
+        Err(StoreError::new(
+            ErrorClass::Permanent,
+            request.op.operation(),
+            subject,
+            "not sent: the budget is spent",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::stack::layered;
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_model::{QueueName, prices};
+    use evenkeel_storage::system::SystemClock;
+
+    #[tokio::test]
+    async fn no_request_is_sent_beyond_the_budget_and_a_deletion_is_paid_for_with_its_creation() {
+        let world = SimWorld::new(
+            AccountName::main(),
+            Arc::new(SystemClock::new()),
+            Arc::new(NoFaults),
+        );
+        let spend = Arc::new(Spend::new(
+            AccountName::main(),
+            5.5 * prices::QUEUE / 10_000.0,
+        ));
+        let queues = layered(&world.account(), &spend).queues;
+        let queue = QueueName::new("scratch").unwrap();
+        queues.create_queue(&queue).await.unwrap();
+        for _ in 0..3 {
+            queues.approximate_count(&queue).await.unwrap();
+        }
+        assert!(!spend.spent().over);
+        let error = queues.approximate_count(&queue).await.unwrap_err();
+        assert!(
+            error.to_string().contains("the budget is spent") && world.operations() == 4,
+            "{error}"
+        );
+        let spent = spend.spent();
+        assert_eq!(
+            (spent.over, spent.billed.queue, spent.created),
+            (true, 5, vec![(Op::CreateQueue, "scratch".to_owned())])
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Whether an entity satisfies a condition.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::tree::{Condition, Expr};
+use crate::filter::compare_values;
+use crate::{EdmValue, Entity};
+
+/// What a test finds under a name, in a place other than an entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// A value.
+    Value(EdmValue),
+    /// A list or an object: it exists, and compares with nothing.
+    Compound,
+    /// Something that cannot be read: whether a test of it holds is unknown.
+    Unreadable,
+}
+
+impl Condition {
+    /// Whether an entity satisfies it. A comparison with a missing property is false.
+    pub fn holds(&self, entity: &Entity) -> bool {
+        self.root.holds(&|property| value_of(entity, property))
+    }
+
+    /// Whether an entity satisfies it whatever long values these properties have; `None` where it depends on them.
+    pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
+        self.root.decided(&|test| {
+            let is_unknown = test.compares_text() && test.property().is_some_and(is_unknown);
+            (!is_unknown).then(|| test.holds(&|property| value_of(entity, property)))
+        })
+    }
+
+    /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says; `None` where it depends on one that cannot be read.
+    pub fn decided_with(&self, found: &dyn Fn(&str) -> Found) -> Option<bool> {
+        self.root.decided(&|test| match found(test.property()?) {
+            Found::Absent => Some(test.holds(&|_| None)),
+            Found::Value(value) => Some(test.holds(&|_| Some(Cow::Borrowed(&value)))),
+            Found::Compound => Some(matches!(test, Expr::Exists { .. })),
+            Found::Unreadable => None,
+        })
+    }
+}
+
+impl Expr {
+    /// What its tests decide together; `None` where it depends on a test that has no answer.
+    fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
+        // Flat lists: one answer of this kind decides, and one that is unknown leaves it open.
+        let first_of = |nodes: &[Self], decisive: bool| {
+            let mut found = Some(!decisive);
+            for node in nodes {
+                match node.decided(answer) {
+                    Some(answer) if answer == decisive => return Some(decisive),
+                    Some(_) => {}
+                    None => found = None,
+                }
+            }
+            found
+        };
+        match self {
+            Self::All(nodes) => first_of(nodes, false),
+            Self::Any(nodes) => first_of(nodes, true),
+            Self::Not(node) => node.decided(answer).map(|holds| !holds),
+            Self::Compare { .. }
+            | Self::In { .. }
+            | Self::Exists { .. }
+            | Self::StartsWith { .. } => answer(self),
+        }
+    }
+
+    fn holds<'v>(&self, value_of: &dyn Fn(&str) -> Option<Cow<'v, EdmValue>>) -> bool {
+        match self {
+            Self::All(nodes) => nodes.iter().all(|node| node.holds(value_of)),
+            Self::Any(nodes) => nodes.iter().any(|node| node.holds(value_of)),
+            Self::Not(node) => !node.holds(value_of),
+            Self::Compare {
+                property,
+                op,
+                value,
+            } => value_of(property).is_some_and(|found| {
+                compare_by_value(&found, value).is_some_and(|ordering| op.holds(ordering))
+            }),
+            Self::In { property, values } => value_of(property).is_some_and(|found| {
+                values
+                    .iter()
+                    .any(|value| compare_by_value(&found, value) == Some(Ordering::Equal))
+            }),
+            Self::Exists { property } => value_of(property).is_some(),
+            Self::StartsWith { property, prefix } => value_of(property).is_some_and(|found| {
+                found
+                    .as_str()
+                    .is_some_and(|text| text.starts_with(prefix.as_str()))
+            }),
+        }
+    }
+}
+
+fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>> {
+    match property {
+        "PartitionKey" => Some(Cow::Owned(EdmValue::from(entity.key.pk.as_str()))),
+        "RowKey" => Some(Cow::Owned(EdmValue::from(entity.key.rk.as_str()))),
+        name => entity.get(name).map(Cow::Borrowed),
+    }
+}
+
+/// Compares two values: numbers by value regardless of type, none of them rounded; others only with their own type.
+pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
+    match (Number::of(found), Number::of(wanted)) {
+        (Some(found), Some(wanted)) => found.compare(wanted),
+        (None, None) => compare_values(found, wanted),
+        (Some(_), None) | (None, Some(_)) => None,
+    }
+}
+
+/// Whether two values have an order, by [`compare_by_value`]: numbers of whatever types, and values of one type. NaN is a number.
+pub fn is_comparable(one: &EdmValue, other: &EdmValue) -> bool {
+    let kind = |value: &EdmValue| {
+        Number::of(value)
+            .is_none()
+            .then(|| std::mem::discriminant(value))
+    };
+    kind(one) == kind(other)
+}
+
+#[derive(Clone, Copy)]
+enum Number {
+    Integer(i64),
+    Double(f64),
+}
+
+impl Number {
+    fn of(value: &EdmValue) -> Option<Self> {
+        match value {
+            EdmValue::Int32(number) => Some(Self::Integer(i64::from(*number))),
+            EdmValue::Int64(number) => Some(Self::Integer(*number)),
+            EdmValue::Double(number) => Some(Self::Double(*number)),
+            EdmValue::String(_)
+            | EdmValue::Bool(_)
+            | EdmValue::DateTime(_)
+            | EdmValue::Guid(_)
+            | EdmValue::Binary(_) => None,
+        }
+    }
+
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(&b)),
+            (Self::Double(a), Self::Double(b)) => a.partial_cmp(&b),
+            (Self::Integer(a), Self::Double(b)) => compare_mixed(a, b),
+            (Self::Double(a), Self::Integer(b)) => compare_mixed(b, a).map(Ordering::reverse),
+        }
+    }
+}
+
+/// Compares without rounding the integer to a Double, which would make 2^53 and 2^53 + 1 equal.
+fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
+    const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+    if double.is_nan() {
+        return None;
+    }
+    if double >= TWO_TO_63 {
+        return Some(Ordering::Less);
+    }
+    if double < -TWO_TO_63 {
+        return Some(Ordering::Greater);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "whole and inside the range of i64, as checked above"
+    )]
+    let whole = double.trunc() as i64;
+    Some(integer.cmp(&whole).then_with(|| {
+        0.0_f64
+            .partial_cmp(&double.fract())
+            .unwrap_or(Ordering::Equal)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EntityKey;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_unknown_leaves_open_only_what_depends_on_it() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("Kind", "letter")
+            .with("Text", "unknown");
+        for (text, expected) in [
+            ("Kind == \"letter\"", Some(true)),
+            ("Text == \"x\"", None),
+            ("not startsWith(Text, \"x\")", None),
+            ("Text in [\"\", \"x\"]", None),
+            (
+                "Text != \"\" and exists(Text) and startsWith(Text, \"\")",
+                Some(true),
+            ),
+            ("Text == 3 or Text == \"\"", Some(false)),
+            ("Text == \"x\" and Kind == \"invoice\"", Some(false)),
+            ("Text == \"x\" and Kind == \"letter\"", None),
+            ("Text == \"x\" or Kind == \"letter\"", Some(true)),
+            ("not (Text == \"x\" or Kind == \"invoice\")", None),
+        ] {
+            let condition = Condition::parse(text).unwrap();
+            assert_eq!(
+                condition.decided(&entity, &|property| property == "Text"),
+                expected,
+                "{text}"
+            );
+            assert_eq!(
+                condition.decided(&entity, &|_| false),
+                Some(condition.holds(&entity)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_leaves_open_only_what_depends_on_it() {
+        let found = |name: &str| match name {
+            "Kind" => Found::Value("letter".into()),
+            "Tags" => Found::Compound,
+            "Data" => Found::Unreadable,
+            _ => Found::Absent,
+        };
+        for (text, expected) in [
+            ("Kind == \"letter\" and not exists(Gone)", Some(true)),
+            ("exists(Data)", None),
+            ("not (Data > 5)", None),
+            ("Data == true and Kind == \"invoice\"", Some(false)),
+            ("exists(Tags) and not (Tags == \"x\")", Some(true)),
+        ] {
+            assert_eq!(
+                Condition::parse(text).unwrap().decided_with(&found),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn large_integers_are_not_rounded() {
+        assert_eq!(
+            compare_mixed(9_007_199_254_740_993, 9_007_199_254_740_992.0),
+            Some(Ordering::Greater)
+        );
+        assert_eq!(
+            compare_mixed(i64::MAX, 9_223_372_036_854_775_808.0),
+            Some(Ordering::Less)
+        );
+        assert_eq!(
+            compare_mixed(i64::MIN, -9_223_372_036_854_775_808.0),
+            Some(Ordering::Equal)
+        );
+        assert_eq!(compare_mixed(-1, -1.5), Some(Ordering::Greater));
+        assert_eq!(compare_mixed(0, f64::NAN), None);
+        assert_eq!(compare_mixed(0, f64::NEG_INFINITY), Some(Ordering::Greater));
+    }
+
+    proptest! {
+        #[test]
+        fn small_numbers_compare_as_doubles_do(a in -1_000_000_i32..1_000_000, b in any::<f64>()) {
+            prop_assert_eq!(compare_mixed(i64::from(a), b), f64::from(a).partial_cmp(&b));
+        }
+    }
+}

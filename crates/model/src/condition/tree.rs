@@ -1,0 +1,157 @@
+//! The parsed condition.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::{Comparison, EdmValue};
+
+/// A parsed condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    pub(super) text: String,
+    pub(super) root: Expr,
+}
+
+/// A part of a condition. `and` and `or` are flat, so that only parentheses and `not` make it deep.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Expr {
+    All(Vec<Expr>),
+    Any(Vec<Expr>),
+    Not(Box<Expr>),
+    Compare {
+        property: String,
+        op: Comparison,
+        value: EdmValue,
+    },
+    In {
+        property: String,
+        values: Vec<EdmValue>,
+    },
+    Exists {
+        property: String,
+    },
+    StartsWith {
+        property: String,
+        prefix: String,
+    },
+}
+
+impl Condition {
+    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.collect(|_| true, &mut names);
+        names
+    }
+
+    /// How every text of a property begins that satisfies it, as far as it says so by itself.
+    pub fn beginning(&self, property: &str) -> Option<&str> {
+        let tests = match &self.root {
+            Expr::All(nodes) => nodes.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let beginnings = tests
+            .iter()
+            .filter(|test| test.property() == Some(property))
+            .filter_map(|test| match test {
+                Expr::StartsWith { prefix, .. } => Some(prefix.as_str()),
+                Expr::Compare {
+                    op: Comparison::Equal,
+                    value,
+                    ..
+                } => value.as_str(),
+                _ => None,
+            });
+        beginnings.max_by_key(|beginning| beginning.len())
+    }
+
+    /// Each property that it compares, with a value that it is compared with.
+    pub fn operands(&self) -> Vec<(&str, EdmValue)> {
+        let mut operands = Vec::new();
+        self.root.operands(&mut operands);
+        operands
+    }
+
+    /// The names of the properties with texts that it compares. Its other tests (there, not empty, more than a number) any long text answers
+    /// alike.
+    pub fn compared(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.collect(Expr::compares_text, &mut names);
+        names
+    }
+}
+
+impl Expr {
+    /// Whether two texts, none of them empty, may answer this test differently.
+    pub(super) fn compares_text(&self) -> bool {
+        let may_differ = |value: &EdmValue| match value {
+            EdmValue::String(text) => !text.is_empty(),
+            EdmValue::Binary(_) => true,
+            _ => false,
+        };
+        match self {
+            Self::Compare { value, .. } => may_differ(value),
+            Self::In { values, .. } => values.iter().any(may_differ),
+            Self::StartsWith { prefix, .. } => !prefix.is_empty(),
+            Self::All(_) | Self::Any(_) | Self::Not(_) | Self::Exists { .. } => false,
+        }
+    }
+
+    /// The property that it tests; `None` where it is no single test.
+    pub(super) fn property(&self) -> Option<&str> {
+        match self {
+            Self::All(_) | Self::Any(_) | Self::Not(_) => None,
+            Self::Compare { property, .. }
+            | Self::In { property, .. }
+            | Self::Exists { property }
+            | Self::StartsWith { property, .. } => Some(property),
+        }
+    }
+
+    fn operands<'a>(&'a self, operands: &mut Vec<(&'a str, EdmValue)>) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => {
+                for node in nodes {
+                    node.operands(operands);
+                }
+            }
+            Self::Not(node) => node.operands(operands),
+            Self::Compare {
+                property, value, ..
+            } => operands.push((property, value.clone())),
+            Self::In { property, values } => operands.extend(
+                values
+                    .iter()
+                    .map(|value| (property.as_str(), value.clone())),
+            ),
+            Self::StartsWith { property, prefix } => {
+                operands.push((property, prefix.as_str().into()));
+            }
+            Self::Exists { .. } => {}
+        }
+    }
+
+    /// Collects the properties of the wanted tests.
+    fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => {
+                for node in nodes {
+                    node.collect(wanted, names);
+                }
+            }
+            Self::Not(node) => node.collect(wanted, names),
+            Self::Compare { .. }
+            | Self::In { .. }
+            | Self::Exists { .. }
+            | Self::StartsWith { .. } => {
+                names.extend(self.property().filter(|_| wanted(self)));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

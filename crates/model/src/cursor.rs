@@ -1,0 +1,53 @@
+//! Cursors: how far a job about many has come, as its message carries it.
+
+use serde_json::Value;
+
+/// How far a job has come, with the seal of the worker that wrote it.
+pub trait JobCursor: Send {
+    /// Takes the seal off.
+    fn take_seal(&mut self) -> Option<String>;
+    /// Whether anything is done yet.
+    fn has_begun(&self) -> bool;
+    /// Nothing is done.
+    fn restart(&mut self);
+    /// As a message carries it.
+    fn to_json(&self) -> Value;
+}
+
+/// A cursor: beside its own fields it has a place in a walk over a table, and a seal.
+macro_rules! cursor {
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($fields)*
+            /// Where the next page begins: the service's continuation token, its partition key part.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub next_pk: Option<String>,
+            /// The token's row key part, which the service may leave out.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub next_rk: Option<String>,
+            /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+            /// trusted.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub seal: Option<String>,
+        }
+
+        impl $crate::cursor::JobCursor for $name {
+            fn take_seal(&mut self) -> Option<String> {
+                self.seal.take()
+            }
+            fn has_begun(&self) -> bool {
+                *self != Self::default()
+            }
+            fn restart(&mut self) {
+                *self = Self::default();
+            }
+            fn to_json(&self) -> serde_json::Value {
+                serde_json::json!(self)
+            }
+        }
+    };
+}
+pub(super) use cursor;

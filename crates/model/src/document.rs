@@ -1,0 +1,449 @@
+//! Documents: an entity as one JSON text, and where it lies in a container or a folder.
+//!
+//! A path is made of the primary's key alone, and determines it: a document is found again by
+//! the key, and no two entities meet. Each segment between slashes is a key template; every character of a value beside
+//! letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, so that a path is the same on
+//! every file system and in a container.
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use super::item::Owner;
+use super::job::Primary;
+use super::odata::{self, ODataError};
+use super::template::{RenderError, Template, TemplateError, TemplatePart, escape};
+use super::{BlobName, EdmValue, Entity, EntityKey, Key, TableName, job, limits};
+
+/// Where documents lie where the catalog does not say.
+pub const DEFAULT_PATH: &str = "{PartitionKey}/{RowKey}.json";
+/// A path that tells keys apart also where file names that differ in upper and lower case are one.
+const DISTINCT_PATH: &str = "{PartitionKey}_{PartitionKey|hash:8}/{RowKey}_{RowKey|hash:8}.json";
+/// Longest segment of a path, in bytes: a file name has 255 (ext4, NTFS, NFS), some of which a temporary file needs.
+const SEGMENT_BYTES: usize = 200;
+/// Bytes that a longer segment keeps of its beginning: enough for people to recognise it.
+const KEPT_BYTES: usize = 96;
+
+/// Where the document of each entity lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentPath {
+    text: String,
+    segments: Vec<Template>,
+}
+
+/// A text that is no path of documents.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// A segment is no template.
+    #[error("{0}")]
+    Template(#[from] TemplateError),
+    /// An empty segment, `.` or `..`.
+    #[error("the path {0:?} has an empty segment, or one that is . or ..")]
+    Segment(String),
+    /// Another property than the keys.
+    #[error(
+        "the path {path:?} names the property {property:?}; only PartitionKey and RowKey may be in it, since a restore knows nothing else"
+    )]
+    Property {
+        /// The path.
+        path: String,
+        /// The property.
+        property: String,
+    },
+    /// Two entities could share a document.
+    #[error(
+        "the path {path:?} does not tell the {missing} of its entity, so that two entities could meet; expected a path such as {DEFAULT_PATH:?}"
+    )]
+    Ambiguous {
+        /// The path.
+        path: String,
+        /// Which key.
+        missing: &'static str,
+    },
+}
+
+/// The path cannot be rendered for a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// A filter refuses a value.
+    #[error("{0}")]
+    Render(#[from] RenderError),
+    /// The name is too long, or has too many segments.
+    #[error("the path {0:?} is too long: at most 1,024 characters are allowed")]
+    Name(String),
+}
+
+impl DocumentPath {
+    /// Reads a path.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        let segments = segments(text)?;
+        let named = segments.iter().flat_map(Template::properties);
+        if let Some(property) = named
+            .into_iter()
+            .find(|name| !matches!(*name, "PartitionKey" | "RowKey"))
+        {
+            return Err(PathError::Property {
+                path: text.to_owned(),
+                property: property.to_owned(),
+            });
+        }
+        for missing in ["PartitionKey", "RowKey"] {
+            if !segments.iter().any(|segment| segment.covers(&[missing])) {
+                return Err(PathError::Ambiguous {
+                    path: text.to_owned(),
+                    missing,
+                });
+            }
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            segments,
+        })
+    }
+
+    /// As the catalog spells it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Where the document of an entity lies.
+    pub fn of(&self, key: &EntityKey) -> Result<BlobName, PlaceError> {
+        let segments = self
+            .segments
+            .iter()
+            .map(|segment| render(segment, key).map(|text| fitted(&text)));
+        let name = segments.collect::<Result<Vec<_>, _>>()?.join("/");
+        BlobName::new(name.clone()).map_err(|_| PlaceError::Name(name))
+    }
+}
+
+/// The templates between a path's slashes.
+pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
+    let segment = |text| match text {
+        "" | "." | ".." => Err(PathError::Segment(path.to_owned())),
+        text => Ok(Template::parse(text)?),
+    };
+    path.split('/').map(segment).collect()
+}
+
+/// An empty value in a path. No escaped value holds a `%` that no two digits follow.
+pub(super) const EMPTY: &str = "%empty";
+
+/// A segment for a key. An empty key is a key like others here.
+fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
+    let mut text = String::new();
+    for part in template.parts() {
+        match part {
+            TemplatePart::Literal(literal) => text.push_str(&printable(&escape(literal))),
+            TemplatePart::Field(field) => {
+                let value = if field.property() == "PartitionKey" {
+                    &key.pk
+                } else {
+                    &key.rk
+                };
+                match template.render_field(field, &EdmValue::from(value.as_str()))? {
+                    Some(value) if !value.is_empty() => text.push_str(&printable(&value)),
+                    _ => text.push_str(EMPTY),
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Writes the remaining characters that are not plain as `%XX` too, after escaping.
+pub(super) fn printable(escaped: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%-_.!$&'()+,;=@~ ".contains(c);
+    let mut text = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        if plain(c) {
+            text.push(c);
+        } else {
+            let mut buffer = [0; 4];
+            for byte in c.encode_utf8(&mut buffer).bytes() {
+                text.push('%');
+                text.push_str(&hex::encode_upper([byte]));
+            }
+        }
+    }
+    text
+}
+
+/// The segment that a key's value is in a path.
+pub(super) fn segment(value: &str) -> String {
+    if value.is_empty() {
+        EMPTY.to_owned()
+    } else {
+        fitted(&printable(&escape(value)))
+    }
+}
+
+/// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
+pub(super) fn fitted(segment: &str) -> String {
+    let mut text = segment.to_owned();
+    // A name that begins with a dot is hidden, and evenkeel's own are such names.
+    for (character, written) in [(' ', "%20"), ('.', "%2E")] {
+        if let Some(rest) = text.strip_prefix(character) {
+            text = format!("{written}{rest}");
+        }
+    }
+    let end = match text.chars().last() {
+        Some(' ') => Some("%20"),
+        Some('.') => Some("%2E"),
+        _ => None,
+    };
+    if let Some(end) = end {
+        text.pop();
+        text.push_str(end);
+    }
+    if text.len() <= SEGMENT_BYTES {
+        return text;
+    }
+    let extension = text
+        .rsplit_once('.')
+        .map(|(_, extension)| extension)
+        .filter(|extension| (1..=8).contains(&extension.len()));
+    let extension = extension
+        .map(|extension| format!(".{extension}"))
+        .unwrap_or_default();
+    // All ASCII by now, so that a cut is never inside a character.
+    format!(
+        "{}%~{}{extension}",
+        &text[..KEPT_BYTES],
+        hex::encode(Sha256::digest(&text))
+    )
+}
+
+/// The document of an entity: OData JSON, as messages carry it.
+pub fn encode(entity: &Entity) -> Bytes {
+    let mut text = serde_json::Value::Object(odata::encode(entity)).to_string();
+    text.push('\n');
+    text.into()
+}
+
+/// A document that is no entity.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DocumentError {
+    /// No JSON object.
+    #[error("the document is no JSON object: {0}")]
+    Json(String),
+    /// No entity.
+    #[error("the document is no entity")]
+    Entity(#[from] ODataError),
+    /// Another entity's.
+    #[error("the document is the one of {0}")]
+    Key(EntityKey),
+    /// Another entity's document, in the same file on a case-insensitive file system.
+    #[error(
+        "the document is the one of {0}, whose key differs in upper and lower case only, and this file system does not tell them apart: archive to a container, or to a path that does, such as \"{DISTINCT_PATH}\""
+    )]
+    Case(EntityKey),
+    /// An entity of another table has this key and this place.
+    #[error(
+        "the document is the one of {found}, and this archive is that of {expected}: two archives have one place for it; give each a container, a folder or a path of its own"
+    )]
+    Table {
+        /// The entity that was archived.
+        found: Primary,
+        /// The source of the archive.
+        expected: TableName,
+    },
+}
+
+/// Reads the document of the entity with this key.
+pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
+    let object = job::plain_object(content, limits::STAGED_KEYS)
+        .map_err(|error| DocumentError::Json(error.to_string()))?;
+    let entity = odata::decode_object(object)?;
+    let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
+    match &entity.key {
+        own if own == key => Ok(entity),
+        other if alike(&other.pk, &key.pk) && alike(&other.rk, &key.rk) => {
+            Err(DocumentError::Case(entity.key))
+        }
+        _ => Err(DocumentError::Key(entity.key)),
+    }
+}
+
+/// Refuses the document of an entity that another archive has in this place, in an archive of `table`. `others` are the sources of those
+/// that might: of a table that no archive has now, it is this one's, whose source had another name.
+pub fn refuse_anothers<'t>(
+    entity: &Entity,
+    table: &TableName,
+    others: impl IntoIterator<Item = &'t TableName>,
+) -> Result<(), DocumentError> {
+    let is_anothers = |archived: &Primary| {
+        archived.table != *table && others.into_iter().any(|other| *other == archived.table)
+    };
+    match Owner::source(entity).filter(is_anothers) {
+        None => Ok(()),
+        Some(found) => Err(DocumentError::Table {
+            found,
+            expected: table.clone(),
+        }),
+    }
+}
+
+/// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. `None` where a
+/// property is missing or empty.
+pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
+    let Some(text) = template.render_text(entity)? else {
+        return Ok(None);
+    };
+    let mut value = String::with_capacity(text.len());
+    for c in text.trim().chars() {
+        if (' '..='~').contains(&c) && c != '%' {
+            value.push(c);
+        } else {
+            value.push_str(&printable(&escape(&c.to_string())));
+        }
+    }
+    Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::item::SOURCE_PROPERTY;
+
+    fn staff() -> TableName {
+        TableName::new("Staff").unwrap()
+    }
+
+    #[test]
+    fn a_document_of_another_table_is_refused_with_both_names() {
+        let customers = TableName::new("Customers").unwrap();
+        let archived = |source: &str| {
+            Entity::new(EntityKey::new("Sales", "7").unwrap()).with(SOURCE_PROPERTY, source)
+        };
+        let theirs = archived(r#"["customers","Sales","7"]"#);
+        let error = refuse_anothers(&theirs, &staff(), [&customers])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("customers(\"Sales\", \"7\")") && error.contains("that of Staff"),
+            "{error}"
+        );
+        assert_eq!(
+            refuse_anothers(&theirs, &staff(), []),
+            Ok(()),
+            "the source's former name"
+        );
+        for own in [r#"["staff","Sales","7"]"#, "edited by hand"] {
+            assert_eq!(
+                refuse_anothers(&archived(own), &staff(), [&customers, &staff()]),
+                Ok(()),
+                "{own}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_document_of_a_key_in_another_case_is_refused_with_the_way_out() {
+        let ann = Entity::new(EntityKey::new("Sales", "Ann").unwrap());
+        let error = decode(&encode(&ann), &EntityKey::new("sales", "ann").unwrap()).unwrap_err();
+        assert_eq!(error, DocumentError::Case(ann.key.clone()));
+        assert!(error.to_string().contains(DISTINCT_PATH), "{error}");
+        assert_eq!(
+            decode(&encode(&ann), &EntityKey::new("Sales", "Bob").unwrap()),
+            Err(DocumentError::Key(ann.key))
+        );
+        let [one, other] = [("Sales", "Ann"), ("sales", "ann")]
+            .map(|(pk, rk)| of(DISTINCT_PATH, pk, rk).to_ascii_lowercase());
+        assert_ne!(one, other);
+    }
+
+    fn of(path: &str, pk: &str, rk: &str) -> String {
+        DocumentPath::parse(path)
+            .unwrap()
+            .of(&EntityKey::new(pk, rk).unwrap())
+            .unwrap()
+            .to_string()
+    }
+
+    #[test]
+    fn a_path_is_the_key_escaped() {
+        assert_eq!(of(DEFAULT_PATH, "Sales", "000223"), "Sales/000223.json");
+        assert_eq!(
+            of(
+                "former/{PartitionKey|lower}/{PartitionKey}/x_{RowKey|hash:64}",
+                "A%",
+                "b"
+            ),
+            format!("former/a%25/A%25/x_{}", hex::encode(Sha256::digest("b")))
+        );
+        assert_eq!(of(DEFAULT_PATH, "", "한 *"), "%empty/%ED%95%9C %2A.json");
+        assert_eq!(of("{PartitionKey}/{RowKey}", "..", " x."), "%2E%2E/%20x%2E");
+        let long = of(DEFAULT_PATH, "p", &"x".repeat(400));
+        assert!(
+            long.len() < 210 && long.split('.').next_back() == Some("json") && long.contains("%~"),
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn a_path_that_a_key_does_not_decide_is_refused() {
+        for (path, expected) in [
+            ("{PartitionKey}.json", "RowKey"),
+            ("{PartitionKey}{RowKey}", "PartitionKey"),
+            ("{PartitionKey|lower}/{RowKey}", "PartitionKey"),
+            ("{Email}/{PartitionKey}/{RowKey}", "Email"),
+            ("/{PartitionKey}/{RowKey}", "empty segment"),
+            ("{PartitionKey}/../{RowKey}", "empty segment"),
+            ("{PartitionKey}/{RowKey|wat}", "wat"),
+            // Of keys without a dash nothing would be left.
+            (
+                "{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json",
+                "RowKey",
+            ),
+        ] {
+            let error = DocumentPath::parse(path).unwrap_err().to_string();
+            assert!(error.contains(expected), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_document_is_read_as_it_was_written_and_only_under_its_key() {
+        let key = EntityKey::new("Sales", "한/".replace('/', "")).unwrap();
+        let entity = Entity::new(key.clone())
+            .with("Salary", 5_i64)
+            .with("Name", "O'Brien");
+        assert_eq!(decode(&encode(&entity), &key), Ok(entity.clone()));
+        let other = EntityKey::new("Sales", "8").unwrap();
+        assert_eq!(
+            decode(&encode(&entity), &other),
+            Err(DocumentError::Key(key.clone()))
+        );
+        let text = String::from_utf8(encode(&entity).to_vec()).unwrap();
+        assert_eq!(
+            decode(
+                format!("\u{feff}{}\r\n", text.replace('\n', "\r\n")).as_bytes(),
+                &key
+            ),
+            Ok(entity),
+            "as an editor saves it"
+        );
+        assert!(matches!(decode(b"{", &key), Err(DocumentError::Json(_))));
+        assert!(matches!(decode(b"[]", &key), Err(DocumentError::Json(_))));
+    }
+
+    #[test]
+    fn metadata_is_what_a_header_carries() {
+        let entity =
+            Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Name", " 한 O'Brien/");
+        let value =
+            |template: &str| metadata(&Template::parse(template).unwrap(), &entity).unwrap();
+        assert_eq!(value("{Name}").as_deref(), Some("%ED%95%9C O'Brien/"));
+        assert_eq!(value("{Missing}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_two_keys_have_two_places(a in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}"), b in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}")) {
+            let key = |(pk, rk): &(String, String)| EntityKey::new(pk.replace('/', ""), rk.replace('/', "")).unwrap();
+            let path = DocumentPath::parse("{PartitionKey}/{RowKey}").unwrap();
+            prop_assert_eq!(path.of(&key(&a)).unwrap() == path.of(&key(&b)).unwrap(), key(&a) == key(&b));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The envelope of an event, and its fields under one name each.
+
+use serde_json::{Map, Value};
+
+use super::data::{EventData, kind};
+use crate::condition::Found;
+use crate::{EdmDateTime, EdmValue, quoted};
+
+/// The form of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schema {
+    /// CloudEvents 1.0, structured mode: one JSON object.
+    CloudEvents,
+    /// The schema of Azure Event Grid.
+    EventGrid,
+}
+
+impl Schema {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CloudEvents => "CloudEvents 1.0",
+            Self::EventGrid => "Event Grid",
+        }
+    }
+
+    /// The field of this schema for a name that both share.
+    fn field(self, name: &str) -> &str {
+        match (self, name) {
+            (Self::EventGrid, "type") => "eventType",
+            (Self::EventGrid, "time") => "eventTime",
+            (Self::EventGrid, "source") => "topic",
+            _ => name,
+        }
+    }
+
+    /// The texts that an event of this schema must have.
+    const fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::CloudEvents => &["id", "source", "type"],
+            Self::EventGrid => &["id", "subject", "type"],
+        }
+    }
+}
+
+/// An event with an envelope that its schema allows.
+#[derive(Debug, Clone)]
+pub struct ForeignEvent<'e> {
+    /// Its schema.
+    pub schema: Schema,
+    object: &'e Map<String, Value>,
+    data: EventData<'e>,
+}
+
+/// What an event has under the name of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventValue {
+    /// Nothing, or null.
+    Absent,
+    /// A value that a property can have.
+    Value(EdmValue),
+    /// A list or an object, which no property can hold. The problem, in words.
+    Compound(String),
+    /// A value that evenkeel cannot read. The problem, in words.
+    Unreadable(String),
+}
+
+impl EventValue {
+    /// The value; `None` when the event has none.
+    ///
+    /// # Errors
+    ///
+    /// What is there cannot be taken for a value, nor for none.
+    pub fn read(self) -> Result<Option<EdmValue>, String> {
+        match self {
+            Self::Absent => Ok(None),
+            Self::Value(value) => Ok(Some(value)),
+            Self::Compound(problem) | Self::Unreadable(problem) => Err(problem),
+        }
+    }
+
+    /// The same to a condition.
+    pub fn found(self) -> Found {
+        match self {
+            Self::Absent => Found::Absent,
+            Self::Value(value) => Found::Value(value),
+            Self::Compound(_) => Found::Compound,
+            Self::Unreadable(_) => Found::Unreadable,
+        }
+    }
+}
+
+/// Why an event is no event, or no job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EventError(pub(super) String);
+
+impl<'e> ForeignEvent<'e> {
+    /// The event of a message. `None` where it is none: it has an `op`, or neither `specversion` nor `eventType`.
+    ///
+    /// # Errors
+    ///
+    /// Another version of CloudEvents, or an envelope without a field that its schema demands.
+    pub fn of(object: &'e Map<String, Value>) -> Option<Result<Self, EventError>> {
+        if object.contains_key("op") {
+            return None;
+        }
+        // Version 0.1 named its fields as Event Grid does.
+        let version = ["specversion", "cloudEventsVersion"]
+            .into_iter()
+            .find_map(|name| Some((name, object.get(name)?)));
+        let schema = match version {
+            Some(("specversion", version)) if version == "1.0" => Schema::CloudEvents,
+            Some((name, version)) => {
+                let found = quoted::cut(version, 180);
+                return Some(Err(EventError(format!(
+                    "the message is a CloudEvents event with {name:?} {found}; 1.0 is read"
+                ))));
+            }
+            None if object.contains_key("eventType") => Schema::EventGrid,
+            None => return None,
+        };
+        let event = Self {
+            schema,
+            object,
+            data: EventData::of(schema, object),
+        };
+        let lacking = schema
+            .required()
+            .iter()
+            .find(|name| event.text(name).is_none_or(str::is_empty));
+        Some(lacking.map_or(Ok(event), |name| {
+            Err(EventError(format!(
+                "the message is an event ({}) without the text {:?}",
+                schema.name(),
+                schema.field(name)
+            )))
+        }))
+    }
+
+    /// A field of the envelope that is a text.
+    pub fn text(&self, name: &str) -> Option<&'e str> {
+        self.object.get(self.schema.field(name))?.as_str()
+    }
+
+    /// The value at a path such as `data.url`. Numbers without a fraction are Edm.Int64, `time` is Edm.DateTime.
+    pub fn value(&self, path: &str) -> EventValue {
+        let (first, members) = path
+            .split_once('.')
+            .map_or((path, None), |(first, members)| (first, Some(members)));
+        let found = match (members, &self.data) {
+            (None, _) => self.object.get(self.schema.field(first)),
+            (Some(_), EventData::Absent) => None,
+            (Some(_), EventData::Unreadable(problem)) => {
+                return EventValue::Unreadable(format!("{path} cannot be read: {problem}"));
+            }
+            (Some(members), EventData::Object(data)) => {
+                let (member, rest) = members
+                    .split_once('.')
+                    .map_or((members, None), |(member, rest)| (member, Some(rest)));
+                let mut found = data.get(member);
+                for member in rest.into_iter().flat_map(|rest| rest.split('.')) {
+                    found = match found {
+                        None | Some(Value::Null) => None,
+                        Some(Value::Object(object)) => object.get(member),
+                        Some(other) => {
+                            let problem = format!(
+                                "{path} cannot be read: what should have {member:?} is {}",
+                                kind(other)
+                            );
+                            return EventValue::Unreadable(problem);
+                        }
+                    };
+                }
+                found
+            }
+        };
+        match found {
+            None | Some(Value::Null) => EventValue::Absent,
+            Some(Value::String(text)) if path == "time" => match EdmDateTime::parse(text) {
+                Ok(moment) => EventValue::Value(moment.into()),
+                Err(error) => EventValue::Unreadable(format!("time cannot be read: {error}")),
+            },
+            Some(Value::String(text)) => EventValue::Value(text.as_str().into()),
+            Some(Value::Bool(truth)) => EventValue::Value((*truth).into()),
+            Some(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+                (Some(integer), _) => EventValue::Value(integer.into()),
+                (None, Some(fraction)) if !number.is_u64() => EventValue::Value(fraction.into()),
+                _ => {
+                    let characters = number.to_string().len();
+                    EventValue::Unreadable(format!(
+                        "{path} is an integer of {characters} characters, beyond Edm.Int64; send it as a text"
+                    ))
+                }
+            },
+            Some(compound @ (Value::Array(_) | Value::Object(_))) => EventValue::Compound(format!(
+                "{path} is {}, which no key or property can hold",
+                kind(compound)
+            )),
+        }
+    }
+
+    /// Whether it has no data at all.
+    pub const fn is_without_data(&self) -> bool {
+        matches!(self.data, EventData::Absent)
+    }
+}
+
+/// Checks the name of an event's field in a mapping: a field of the envelope, an extension attribute, or a path below `data`.
+pub fn check_path(path: &str) -> Result<(), String> {
+    let (first, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let meant = match first {
+        "eventType" => Some("type"),
+        "eventTime" => Some("time"),
+        "topic" => Some("source"),
+        _ => None,
+    };
+    if let Some(meant) = meant {
+        return Err(format!(
+            "write {meant:?}, which is {first:?} of Event Grid too"
+        ));
+    }
+    let known = matches!(first, "dataVersion" | "metadataVersion") || {
+        (1..=20).contains(&first.len())
+            && first
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    if !known || first.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!(
+            "{first:?} is no field of an event: id, source, type, subject, time, data.NAME, or an extension attribute"
+        ));
+    }
+    match (first, rest) {
+        ("data", None) => Err("data is an object: name what is in it, such as data.url".to_owned()),
+        ("data", Some(rest)) if rest.split('.').all(|name| !name.is_empty()) => Ok(()),
+        (_, None) => Ok(()),
+        (_, Some(_)) => Err(format!(
+            "{path:?} is no field of an event: only data has fields of its own"
+        )),
+    }
+}

@@ -1,0 +1,733 @@
+//! Jobs: the work that a message asks for.
+//!
+//! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
+//! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
+
+mod batch;
+mod gone;
+mod known;
+mod object;
+mod operations;
+mod schema;
+mod shared;
+
+pub use batch::{
+    BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request,
+};
+pub use operations::*;
+pub use schema::schema;
+
+use jiff::Timestamp;
+use serde::de::DeserializeSeed as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::body::{self, BodyError, Extent, RawBody};
+use super::nearest::nearest;
+use super::odata::{self, ODataError};
+use super::quoted::{self, Quoted};
+pub use super::stamp::{JobDigest, Stamp};
+use super::{EntityKey, TableName, limits};
+use object::{FlatReader, Unambiguous, unrounded};
+
+/// The version of the message format that this program reads.
+pub const VERSION: u64 = 1;
+
+/// Most bytes of a problem in an error: a value of a message cut short, and what was expected.
+const PROBLEM_BYTES: usize = 800;
+/// Most bytes of a value.
+const VALUE_BYTES: usize = 180;
+
+/// The address of a primary: the entity that is the source of truth.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Primary {
+    /// Its table.
+    pub table: TableName,
+    /// Its key.
+    pub key: EntityKey,
+}
+
+impl Primary {
+    /// Table and key with nothing left out, for who looks it up. ([`Display`](std::fmt::Display) cuts long keys.)
+    pub fn whole(&self) -> String {
+        format!("{}{:?}", self.table, self.key)
+    }
+}
+
+impl std::fmt::Display for Primary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.table, self.key)
+    }
+}
+
+impl Job {
+    /// The key of the primary that the job is about; `None` where it is about many.
+    pub fn key(&self) -> Option<&EntityKey> {
+        self.operation().subject().key()
+    }
+}
+
+/// How far a `backfill` or an `audit` job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walked {
+    /// Scope of the walk, in words.
+    pub of: String,
+    /// Primaries brought in step, or compared.
+    pub primaries: u64,
+    /// Primaries that could not be.
+    pub failed: u64,
+    /// Items found wrong and not mended; nothing of a backfill.
+    pub wrong: Option<u64>,
+}
+
+/// A decoded message: the job and its envelope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobEnvelope {
+    /// The job.
+    pub job: Job,
+    /// The client's own name for it, echoed in logs and poison.
+    pub id: Option<String>,
+    /// Digest common to all messages of this job, where it has an `id`.
+    pub digest: Option<JobDigest>,
+    /// W3C trace context, where the client sent one.
+    pub traceparent: Option<String>,
+    /// Fields that no version 1 job has; ignored, and counted.
+    pub unknown_fields: Vec<String>,
+}
+
+/// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Note {
+    /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
+    pub id: String,
+    /// Deliveries to write off: they ended in order without being the job's fault.
+    pub free: u32,
+    /// Runs that began in deliveries that are not written off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun: u32,
+    /// Of these, those that panicked or ran out of time: they left the process as it was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ended: u32,
+    /// Jobs of a batch that run at once, since an earlier run of more came to no end; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+    /// Its transient failures since it was put or last saved its progress; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
+}
+
+/// Transient failures of one job, with no progress in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// When the first of these runs ended, by the queue's clock, in whole seconds.
+    pub since: Timestamp,
+    /// How many runs have failed so.
+    pub runs: u32,
+}
+
+/// Whether a message leaves a number out.
+pub const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Why a message is not a job.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JobError {
+    /// No text inside.
+    #[error("the message cannot be decoded")]
+    Body(#[source] BodyError),
+    /// Not JSON, or JSON with a key twice.
+    #[error("the message is not JSON: {0}")]
+    Json(String),
+    /// JSON, but no object.
+    #[error("the message is JSON, but not an object")]
+    NotAnObject,
+    /// Over 48 KiB.
+    #[error(
+        "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
+    )]
+    TooLarge(usize),
+    /// Small values without number.
+    #[error(
+        "the message holds so many values in so many objects that they would take {0} bytes of memory; at most 33,554,432 (32 MiB) are \
+         allowed: put what it holds into several messages, or stage it in a blob"
+    )]
+    Dense(u64),
+    /// An integer that would be rounded: its length.
+    #[error(
+        "an integer of {0} characters has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string"
+    )]
+    Long(usize),
+    /// A version this program does not read.
+    #[error("\"v\" is {0}; this program reads version 1")]
+    Version(String),
+    /// No operation, but a field that is spelled like its own.
+    #[error("unknown field {}; did you mean \"op\"?", Quoted(.0))]
+    Spelled(String),
+    /// An operation this program does not know.
+    #[error("\"op\" is {found}; {}", match .meant { Some(op) => format!("did you mean {op:?}?"), None => format!("known operations are {}", OPS.join(", ")) })]
+    Op {
+        /// The value found, as JSON.
+        found: String,
+        /// The operation that it may mean.
+        meant: Option<&'static str>,
+    },
+    /// A field that no job has, and what takes its place.
+    #[error("the field {field:?} is none of a job: {instead}")]
+    Gone {
+        /// The field.
+        field: &'static str,
+        /// What to send in its place.
+        instead: &'static str,
+    },
+    /// A field is missing or wrong.
+    #[error("op {op:?}: {problem}")]
+    Field {
+        /// The operation.
+        op: &'static str,
+        /// The problem.
+        problem: String,
+    },
+    /// The entity of a `put` is no entity.
+    #[error("op \"put\": the field \"entity\" cannot be used")]
+    Entity(#[source] ODataError),
+}
+
+impl JobError {
+    fn field(op: &'static str, problem: impl std::fmt::Display) -> Self {
+        Self::Field {
+            op,
+            problem: quoted::cut(problem, PROBLEM_BYTES),
+        }
+    }
+
+    /// Whether the text itself could not be read, as opposed to its meaning.
+    pub const fn is_undecodable(&self) -> bool {
+        match self {
+            Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
+            Self::TooLarge(_)
+            | Self::Dense(_)
+            | Self::Long(_)
+            | Self::Version(_)
+            | Self::Spelled(_)
+            | Self::Op { .. }
+            | Self::Gone { .. }
+            | Self::Field { .. }
+            | Self::Entity(_) => false,
+        }
+    }
+}
+
+/// A text of so many bytes cannot hold more than [`PARSED_BODY_BYTES`](limits::PARSED_BODY_BYTES): the densest, `{},`, has 256 for each.
+const NEVER_DENSE: usize = 131_072;
+
+/// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
+pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
+    let object = decode_object(message)?;
+    decode_job(object)
+}
+
+/// The JSON object inside a message, of any meaning.
+pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
+    object_in(RawBody::of(message).map_err(JobError::Body)?)
+}
+
+/// The JSON object inside a message with its body already opened.
+pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
+    let body = raw.expanded().map_err(JobError::Body)?;
+    if body.raw_bytes > limits::QUEUE_BODY_BYTES {
+        return Err(JobError::TooLarge(body.raw_bytes));
+    }
+    object_of(&body.text)
+}
+
+/// Decodes the body that a worker has kept of a message.
+pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
+    decode_job(kept_object(body)?)
+}
+
+/// The JSON object in the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
+pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
+    let body = RawBody::of(body)
+        .and_then(RawBody::expanded)
+        .map_err(JobError::Body)?;
+    object_of(&body.text)
+}
+
+/// The JSON object in a text: without a key twice, without an integer that would be rounded, and of no more memory than a message may take.
+pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
+    if text.len() > NEVER_DENSE {
+        let parsed = Extent::of(text.as_bytes()).parsed();
+        if parsed > limits::PARSED_BODY_BYTES {
+            return Err(JobError::Dense(parsed));
+        }
+    }
+    match serde_json::from_str(text) {
+        Ok(Unambiguous(Value::Object(object))) => unrounded(text).map(|()| object),
+        Ok(_) => Err(body::inside(text).map_or(JobError::NotAnObject, JobError::Body)),
+        Err(error) => Err(body::inside(text).map_or_else(
+            || JobError::Json(quoted::cut(error, PROBLEM_BYTES)),
+            JobError::Body,
+        )),
+    }
+}
+
+/// The JSON of an entity that lies in a blob or a file, with no key twice either and at most so many. Values that no property can have are
+/// not kept. A byte order mark is skipped, as in messages and lists: editors on Windows write one.
+pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, serde_json::Error> {
+    let content = content
+        .strip_prefix("\u{feff}".as_bytes())
+        .unwrap_or(content);
+    let mut json = serde_json::Deserializer::from_slice(content);
+    let object = FlatReader { most: keys }.deserialize(&mut json)?;
+    json.end()?;
+    unrounded(&String::from_utf8_lossy(content))
+        .map_err(serde::de::Error::custom)
+        .map(|()| object)
+}
+
+/// evenkeel's note in a message, where it has one that belongs to this message.
+pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
+    let note: Note = serde_json::from_value(object.get("ek")?.clone()).ok()?;
+    (note.id == message_id).then_some(note)
+}
+
+/// Decodes a JSON object into a job.
+pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
+    gone::refuse(&object)?;
+    let digest = JobDigest::of(&object);
+    match object.remove("v") {
+        None => {}
+        // To JSON Schema, 1.0 is the integer 1.
+        Some(v)
+            if v.as_u64() == Some(VERSION)
+                || v.to_string()
+                    .strip_suffix(".0")
+                    .is_some_and(|whole| whole == VERSION.to_string()) => {}
+        Some(v) if v.is_number() => return Err(JobError::Version(quoted::cut(v, VALUE_BYTES))),
+        Some(v) => return Err(JobError::Version(odata::in_words(&v).to_owned())),
+    }
+    object.remove("ek");
+    let op = match object.remove("op") {
+        Some(Value::String(op)) => op,
+        None if let Some(spelled) = object.keys().find(|name| nearest(name, ["op"]).is_some()) => {
+            return Err(JobError::Spelled(spelled.clone()));
+        }
+        found => {
+            return Err(JobError::Op {
+                found: found.as_ref().map_or("missing", odata::in_words).to_owned(),
+                meant: None,
+            });
+        }
+    };
+    let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
+        let meant = nearest(&op, OPS.iter().copied());
+        return Err(JobError::Op {
+            found: Quoted(&op).to_string(),
+            meant,
+        });
+    };
+    let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(JobError::field(
+            op,
+            format_args!("the field {name:?} must be a string"),
+        )),
+    };
+    let id = text(&mut object, "id")?;
+    let traceparent = text(&mut object, "traceparent")?;
+    let (job, unknown_fields) = read(object)?;
+    Ok(JobEnvelope {
+        job,
+        id,
+        digest,
+        traceparent,
+        unknown_fields,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlobName;
+    use serde_json::json;
+
+    fn job(json: &Value) -> Result<JobEnvelope, JobError> {
+        decode(&json.to_string())
+    }
+
+    #[test]
+    fn a_sync_job_is_read_with_what_travels_beside_it() {
+        let envelope =
+            job(&json!({"v": 1, "op": "sync", "table": "Employees", "pk": "Sales", "rk": "7", "id": "a", "color": "red"})).unwrap();
+        assert_eq!(envelope.job.op(), "sync");
+        assert_eq!(envelope.id.as_deref(), Some("a"));
+        assert_eq!(envelope.unknown_fields.len(), 1);
+    }
+
+    #[test]
+    fn the_version_is_a_number_as_json_schema_has_it() {
+        let sync =
+            |v: Value| json!({"v": v, "op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        for v in [json!(1), json!(1.0)] {
+            assert!(job(&sync(v.clone())).is_ok(), "{v}");
+        }
+        for (v, said) in [
+            (json!(2), "2"),
+            (json!(1.5), "1.5"),
+            (json!("1"), "a string"),
+            (json!("1.0"), "a string"),
+            (json!(null), "null"),
+        ] {
+            assert_eq!(job(&sync(v)), Err(JobError::Version(said.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_message_in_another_encoding_says_which() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
+        let sync = r#"{"op":"sync","table":"Employees","pk":"?>?>","rk":"1"} "#;
+        let utf_16: Vec<u8> = sync.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (message, words) in [
+            (body::encode(&body::encode(sync)), "Base64 twice"),
+            (
+                body::encode(&body::pack(&format!("{sync}{}", " ".repeat(50_000))).unwrap()),
+                "Base64 twice",
+            ),
+            (STANDARD.encode(&utf_16), "UTF-16"),
+            (
+                STANDARD.encode([&[0xff, 0xfe], utf_16.as_slice()].concat()),
+                "UTF-16",
+            ),
+            (URL_SAFE.encode(sync), "padding"),
+            (STANDARD_NO_PAD.encode(sync), "padding"),
+            (
+                format!("[{sync}]"),
+                "an array of events or jobs, put one message each",
+            ),
+            (
+                body::encode(&format!("[{sync}]")),
+                "an array of events or jobs, put one message each",
+            ),
+            (
+                r#"[{"eventType":"Contoso.Hired"}]"#.to_owned(),
+                "an array of events: send one message per event",
+            ),
+            (
+                body::encode(r#"[{"specversion":"1.0"}]"#),
+                "an array of events: send one message per event",
+            ),
+            (json!(sync).to_string(), "encoded as JSON twice"),
+            (
+                body::encode(&json!(sync).to_string()),
+                "encoded as JSON twice",
+            ),
+            (
+                r#"{"Op":"sync"}"#.to_owned(),
+                "unknown field \"Op\"; did you mean \"op\"?",
+            ),
+            (
+                r#"{"op":"sync","Table":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"Table\"; did you mean \"table\"?",
+            ),
+            (
+                r#"{"op":"sync","tabel":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"tabel\"; did you mean \"table\"?",
+            ),
+            (
+                r#"{"op":"sync","table":"Employees","PK":"a","rk":"b"}"#.to_owned(),
+                "unknown field \"PK\"; did you mean \"pk\"?",
+            ),
+            (
+                r#"{"op":"sync","of":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "missing field `table`; unknown field \"of\"",
+            ),
+            (
+                r#"{"op":"snyc","table":"Employees","pk":"a","rk":"b"}"#.to_owned(),
+                "\"op\" is \"snyc\"; did you mean \"sync\"?",
+            ),
+            (body::encode("7"), "not an object"),
+        ] {
+            let error = crate::cause::chain(&decode(&message).unwrap_err());
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_integer_that_would_be_rounded_is_refused_in_a_message_and_in_a_staged_entity() {
+        let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
+        let error = decode(message).unwrap_err();
+        assert_eq!(
+            (&error, error.is_undecodable()),
+            (&JobError::Long(20), false)
+        );
+        let error = plain_object(br#"{"N": -9223372036854775809}"#, 9)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("an integer of 20 characters has more than 64 bits"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_put_carries_an_entity_with_its_types() {
+        let envelope = job(&json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "p", "RowKey": "r", "N@odata.type": "Edm.Int64", "N": "5"}})).unwrap();
+        let Job::Put(put) = envelope.job else {
+            panic!("not a put")
+        };
+        assert_eq!(put.mode, PutMode::Merge);
+        assert_eq!(put.entity.get("N"), Some(&5_i64.into()));
+    }
+
+    #[test]
+    fn a_put_may_leave_its_entity_or_large_values_in_staged_blobs() {
+        let sha256 = "0".repeat(64);
+        let staged = json!({"op": "put", "table": "Employees", "pk": "p", "rk": "r", "entity_ref": {"blob": "evenkeel-staging/a/b", "sha256": sha256}});
+        let envelope = job(&staged).unwrap();
+        let Job::Put(put) = envelope.job else {
+            panic!("not a put")
+        };
+        assert_eq!(
+            (put.entity.key.to_string(), envelope.unknown_fields),
+            ("(\"p\", \"r\")".to_owned(), vec![])
+        );
+        assert_eq!(
+            put.staged_entity,
+            Some(StagedBlob {
+                name: BlobName::new("a/b").unwrap(),
+                sha256: Some(sha256)
+            })
+        );
+        let entity = json!({"PartitionKey": "p", "RowKey": "r", "N": 5});
+        let values = json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"Photo": {"blob": "evenkeel-staging/c"}}});
+        let Job::Put(put) = job(&values).unwrap().job else {
+            panic!("not a put")
+        };
+        assert_eq!(
+            put.staged_values["Photo"],
+            StagedBlob {
+                name: BlobName::new("c").unwrap(),
+                sha256: None
+            }
+        );
+        for (bad, word) in [
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "entity_ref": {"blob": "evenkeel-staging/a"}}),
+                "exactly one",
+            ),
+            (json!({"op": "put", "table": "Employees"}), "exactly one"),
+            (
+                json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}}),
+                "\"pk\"",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "employee-large/a"}}}),
+                "evenkeel-staging",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "x"}}}),
+                "NAME",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "evenkeel-staging/a", "sha256": "F"}}}),
+                "hex",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"N": {"blob": "evenkeel-staging/a"}}}),
+                "both",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"ek_x": {"blob": "evenkeel-staging/a"}}}),
+                "ek_x",
+            ),
+        ] {
+            let error = job(&bad).unwrap_err().to_string();
+            assert!(error.contains(word), "{error} does not name {word}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_field() {
+        for (bad, word) in [
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "p"}),
+                "\"sync\": missing field `rk`",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}),
+                "'/'",
+            ),
+            (
+                json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}),
+                "table",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}),
+                "\"pk\": invalid type: integer …, expected a string",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}),
+                "\"thorough\": invalid type",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "both"}),
+                "\"mode\": unknown",
+            ),
+            (json!({"op": "backfill"}), "exactly one"),
+            (
+                json!({"op": "backfill", "table": "Employees", "view": "v"}),
+                "exactly one",
+            ),
+            (
+                json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}),
+                "\"cursor\": unknown field `page`",
+            ),
+            (json!({"op": "audit"}), "table"),
+            (
+                json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}),
+                "page",
+            ),
+            (
+                json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}),
+                "tuple",
+            ),
+            (json!({"op": "explode"}), "explode"),
+            (
+                json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}),
+                "to_rk",
+            ),
+            (
+                json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "r", "to_table": "employees"}),
+                "where it is",
+            ),
+            (json!({"table": "Employees"}), "missing"),
+            (json!({"v": 2, "op": "sync"}), "version 1"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}),
+                "reserved",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "newer_by": "V"}),
+                "newer_by",
+            ),
+        ] {
+            let error = job(&bad).unwrap_err();
+            assert!(!error.is_undecodable());
+            assert!(
+                error.to_string().contains(word),
+                "{error} does not name {word}"
+            );
+        }
+        assert!(job(&json!([1])).unwrap_err().is_undecodable());
+        assert!(decode("{").unwrap_err().is_undecodable());
+        assert!(
+            !decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000)))
+                .unwrap_err()
+                .is_undecodable()
+        );
+    }
+
+    #[test]
+    fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_is_read() {
+        let many = |value: &str, times: usize| {
+            format!(
+                r#"{{"op":"sync","table":"Staff","pk":"p","rk":"r","x":[{}]}}"#,
+                vec![value; times].join(",")
+            )
+        };
+        for (value, times) in [("{}", 100_000), (r#"{"":{"":{"":0}}}"#, 40_000)] {
+            let error = decode(&body::pack(&many(value, times)).unwrap()).unwrap_err();
+            assert!(
+                matches!(error, JobError::Dense(_)) && !error.is_undecodable(),
+                "{error}"
+            );
+        }
+        assert!(
+            many("{}", NEVER_DENSE / 3 - 20).len() <= NEVER_DENSE,
+            "no message that is as short is refused"
+        );
+        assert!(
+            decode(&body::pack(&many("{}", NEVER_DENSE / 3 - 20)).unwrap())
+                .unwrap()
+                .unknown_fields
+                == ["x"]
+        );
+        let entity = |rk: usize| {
+            format!(
+                r#"{{"PartitionKey":"p","RowKey":"{rk}",{}}}"#,
+                (0..80)
+                    .map(|n| format!(r#""p{n}":{n}"#))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            )
+        };
+        let entities = (0..1_000).map(entity).collect::<Vec<_>>().join(",");
+        let batch = body::pack(&format!(
+            r#"{{"op":"put","table":"T","entities":[{entities}]}}"#
+        ))
+        .unwrap();
+        assert!(
+            decode_object(&batch).is_ok(),
+            "a thousand entities of eighty properties"
+        );
+    }
+
+    #[test]
+    fn every_field_of_an_operation_is_known_and_no_other_is() {
+        let unknown = |value: Value| job(&value).unwrap().unknown_fields;
+        let sync = json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        assert!(unknown(sync.clone()).is_empty());
+        for (name, is_unknown) in [
+            ("thorough", false),
+            ("thorou", true),
+            ("if_match", true),
+            ("cursor", true),
+        ] {
+            let mut with = sync.clone();
+            with[name] = json!(true);
+            assert_eq!(
+                unknown(with).first().is_some_and(|unknown| unknown == name),
+                is_unknown,
+                "{name}"
+            );
+        }
+        let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "merge", "pk": "p", "color": 1});
+        assert_eq!(unknown(put), ["color", "pk"]);
+        let staged = json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}, "pk": "p", "rk": "r"});
+        assert!(unknown(staged).is_empty());
+        let backfill = json!({"op": "backfill", "table": "Employees", "cursor": {}, "pk": "p"});
+        assert_eq!(unknown(backfill), ["pk"]);
+    }
+
+    #[test]
+    fn a_job_with_a_key_twice_cannot_be_decoded() {
+        let error =
+            decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
+        assert!(error.is_undecodable());
+        assert!(
+            error.to_string().contains(r#"the key "op" is there twice"#),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_note_counts_only_in_the_message_it_was_written_for() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
+        assert_eq!(note(&object, "m1").map(|n| n.free), Some(3));
+        assert_eq!(note(&object, "m2"), None);
+    }
+
+    #[test]
+    fn a_note_without_news_is_written_as_it_was() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
+        let note = note(&object, "m1").unwrap();
+        assert_eq!((note.begun, note.failing), (0, None));
+        assert_eq!(
+            serde_json::to_string(&note).unwrap(),
+            r#"{"id":"m1","free":3}"#
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! Fields that no job has, and that senders may ask for all the same: the error names what takes their place.
+
+use serde_json::{Map, Value};
+
+use super::JobError;
+
+/// Each field, and its substitute.
+const GONE: [(&str, &str); 1] = [(
+    "keys_ref",
+    "send messages of up to 1,000 primaries each (\"rks\", \"keys\", \"entities\"; `evenkeel submit --pack 1000` makes them of single \
+     jobs), or a \"backfill\" of the whole table",
+)];
+
+/// Refuses an object with such a field.
+pub(super) fn refuse(object: &Map<String, Value>) -> Result<(), JobError> {
+    match GONE
+        .into_iter()
+        .find(|(field, _)| object.contains_key(*field))
+    {
+        Some((field, instead)) => Err(JobError::Gone { field, instead }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::decode_request;
+
+    #[test]
+    fn a_field_that_no_job_has_is_refused_with_what_takes_its_place() {
+        let list = json!({"blob": "evenkeel-staging/list.jsonl"});
+        for message in [
+            json!({"op": "sync", "table": "Staff", "keys_ref": list}),
+            json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "keys_ref": list}),
+            json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "2"], "keys_ref": list}),
+        ] {
+            let Value::Object(object) = message else {
+                panic!("no object")
+            };
+            let said = decode_request(object).unwrap_err().to_string();
+            assert!(
+                said.contains("\"keys_ref\"")
+                    && said.contains("submit --pack")
+                    && said.contains("backfill"),
+                "{said}"
+            );
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `backfill`: a sync of every primary of a table.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Effect, JobFields, JobSubject, Operation, Walked, table, view};
+use crate::backfill::{Backfill, BackfillCursor, BackfillScope};
+use crate::cursor::JobCursor;
+use crate::job::JobError;
+
+/// Fields of a `backfill` job: a table or a view.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "backfill")]
+pub(super) struct BackfillFields {
+    /// The table of the primaries to bring in step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    /// The view; the primaries of its source are brought in step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// How far it has come; written by workers.
+    #[serde(default)]
+    cursor: BackfillCursor,
+}
+
+impl JobFields for BackfillFields {
+    const OP: &'static str = "backfill";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = Backfill;
+
+    fn job(self) -> Result<Self::Job, JobError> {
+        let scope = match (self.table, self.view) {
+            (Some(name), None) => BackfillScope::Table(table(Self::OP, name)?),
+            (None, Some(name)) => BackfillScope::View(view(Self::OP, name)?),
+            _ => {
+                return Err(JobError::field(
+                    Self::OP,
+                    "exactly one of \"table\" and \"view\" is needed",
+                ));
+            }
+        };
+        Ok(Backfill {
+            scope,
+            cursor: self.cursor,
+        })
+    }
+}
+
+impl Operation for Backfill {
+    fn subject(&self) -> JobSubject<'_> {
+        match &self.scope {
+            BackfillScope::Table(table) => JobSubject::Table(table),
+            BackfillScope::View(view) => JobSubject::View(view),
+        }
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
+    }
+
+    fn walked(&self, cursor: &Value) -> Option<Walked> {
+        let cursor = BackfillCursor::deserialize(cursor).ok()?;
+        Some(Walked {
+            of: self.scope.to_string(),
+            primaries: cursor.done,
+            failed: cursor.failed + cursor.all_taken(),
+            wrong: None,
+        })
+    }
+}

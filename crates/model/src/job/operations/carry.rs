@@ -1,0 +1,138 @@
+//! `carry`: brings the properties that a view keeps on a range of entities in step; workers queue it themselves.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
+use crate::carry::{Carry, CarryCursor, CarryMark};
+use crate::claim::Reach;
+use crate::cursor::JobCursor;
+use crate::job::JobError;
+use crate::{AccountName, Key};
+
+/// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "carry")]
+pub(super) struct CarryFields {
+    view: String,
+    /// The entity that has changed: its PartitionKey and RowKey in the table of the view's source.
+    one: (String, String),
+    /// The account of the range's table; `main` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    /// The range's table.
+    table: String,
+    /// The range's PartitionKey.
+    pk: String,
+    /// The range's first RowKey; the first of all where it is empty.
+    #[serde(default)]
+    from: String,
+    /// The RowKey that the range ends before; open where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+    /// What the footprint of `one` waits for: its table, and the mark that is taken out when the job is done. Absent where nothing waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<(String, String)>,
+    /// How far it has come; written by workers.
+    #[serde(default)]
+    cursor: CarryCursor,
+}
+
+impl JobFields for CarryFields {
+    const OP: &'static str = "carry";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = Carry;
+
+    fn job(self) -> Result<Self::Job, JobError> {
+        let wrong = |problem: String| JobError::field(Self::OP, problem);
+        let row_key = |text: String| Key::new(text).map_err(|error| wrong(error.to_string()));
+        let first = key(Self::OP, self.pk, self.from)?;
+        let before = self.before.map(row_key).transpose()?;
+        let account = self
+            .account
+            .map_or_else(|| Ok(AccountName::main()), AccountName::new);
+        let account = account.map_err(|error| wrong(error.to_string()))?;
+        let reach = Reach {
+            account,
+            table: table(Self::OP, self.table)?,
+            pk: first.pk,
+            from: first.rk,
+            before,
+        };
+        let (view, one) = (
+            view(Self::OP, self.view)?,
+            key(Self::OP, self.one.0, self.one.1)?,
+        );
+        let mark = self
+            .mark
+            .map(|(of, mark)| {
+                Ok(CarryMark {
+                    table: table(Self::OP, of)?,
+                    mark,
+                })
+            })
+            .transpose()?;
+        Ok(Carry {
+            view,
+            one,
+            reach,
+            mark,
+            cursor: self.cursor,
+        })
+    }
+}
+
+impl Operation for Carry {
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Range(self)
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Job, decode};
+    use crate::{EntityKey, TableName, ViewName};
+
+    #[test]
+    fn a_carry_job_comes_back_as_it_was_queued() {
+        let reach = Reach {
+            account: AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+            pk: Key::new("Sales").unwrap(),
+            from: Key::new("a").unwrap(),
+            before: Some(Key::new("b").unwrap()),
+        };
+        let (view, one) = (
+            ViewName::new("names").unwrap(),
+            EntityKey::new("Sales", "department").unwrap(),
+        );
+        for mark in [
+            None,
+            Some(CarryMark {
+                table: TableName::new("Departments").unwrap(),
+                mark: "5a".to_owned(),
+            }),
+        ] {
+            let message = Carry::message(&view, &one, &reach, mark.as_ref()).to_string();
+            let Job::Carry(carry) = decode(&message).unwrap().job else {
+                panic!("no carry")
+            };
+            let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
+            assert_eq!(
+                *carry,
+                Carry {
+                    view,
+                    one,
+                    reach,
+                    mark,
+                    cursor: CarryCursor::default()
+                }
+            );
+        }
+    }
+}

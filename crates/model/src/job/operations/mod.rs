@@ -1,0 +1,391 @@
+//! The operations of messages: for each its fields in a message, its job, and the job's subject, effect and cursor.
+//! One file per operation, and one line in the list of `operations!`.
+
+mod staged;
+
+pub use staged::StagedBlob;
+
+use std::iter;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
+use serde_json::{Map, Value};
+
+use super::known::fields_of;
+use super::{JobError, Listing, Primary, Walked, schema};
+use crate::audit::Audit;
+use crate::backfill::Backfill;
+use crate::carry::Carry;
+use crate::condition::TimedCondition;
+use crate::cursor::JobCursor;
+use crate::drop_table::DropTable;
+use crate::nearest::nearest;
+use crate::quoted::Quoted;
+use crate::sweep::Sweep;
+use crate::{ETag, EntityKey, TableName, ViewName, cause};
+
+/// A job, regardless of its operation.
+pub trait Operation {
+    /// Its subject.
+    fn subject(&self) -> JobSubject<'_>;
+
+    /// Its cursor, where its subject is many entities.
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        None
+    }
+
+    /// Progress of a walk over a whole table, from a cursor.
+    fn walked(&self, _: &Value) -> Option<Walked> {
+        None
+    }
+
+    /// The primary that it removes from poison queues as well.
+    fn erases(&self) -> Option<&Primary> {
+        None
+    }
+
+    /// Whether a run of an equal job serves it as well.
+    fn folds(&self) -> bool {
+        false
+    }
+
+    /// Whether it holds an entity of the size of its message.
+    fn holds_entity(&self) -> bool {
+        false
+    }
+}
+
+/// Subject of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobSubject<'a> {
+    /// A primary.
+    Primary(&'a TableName, &'a EntityKey),
+    /// A primary, and its address after a move.
+    Moved(&'a Primary, &'a Primary),
+    /// A primary, and its archive.
+    Archived(&'a ViewName, &'a EntityKey),
+    /// An archived primary, and its archive.
+    Restored(&'a ViewName, &'a EntityKey),
+    /// Every primary of a table.
+    Table(&'a TableName),
+    /// Every primary of a view's source.
+    View(&'a ViewName),
+    /// Every primary of an archive's source.
+    Source(&'a ViewName),
+    /// A range of entities that a view writes to.
+    Range(&'a Carry),
+    /// A table by date.
+    DatedTable(&'a TableName),
+}
+
+impl<'a> JobSubject<'a> {
+    /// The key of a single primary; `None` for many.
+    pub const fn key(self) -> Option<&'a EntityKey> {
+        match self {
+            Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
+            Self::Moved(from, _) => Some(&from.key),
+            Self::Table(_)
+            | Self::View(_)
+            | Self::Source(_)
+            | Self::Range(_)
+            | Self::DatedTable(_) => None,
+        }
+    }
+
+    /// The tables that it names; none where it names an archive or a view of them.
+    pub fn tables(self) -> Vec<&'a TableName> {
+        match self {
+            Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
+            Self::Moved(from, to) => vec![&from.table, &to.table],
+            Self::Range(carry) => std::iter::once(&carry.reach.table)
+                .chain(carry.mark.iter().map(|mark| &mark.table))
+                .collect(),
+            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) => Vec::new(),
+        }
+    }
+}
+
+/// Effect of a job on primaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// None: derived items alone are written.
+    Derives,
+    /// They are written, from content that would be lost with the job.
+    Writes,
+    /// They are deleted.
+    Deletes,
+    /// They are dropped with their table and every derived item.
+    Drops,
+}
+
+/// The fields of an operation.
+pub(super) trait JobFields: DeserializeOwned + JsonSchema {
+    /// The operation, as `op` spells it.
+    const OP: &'static str;
+    /// Its effect on primaries.
+    const EFFECT: Effect;
+    /// How a message lists many primaries of it; absent where each has a message of its own.
+    const LISTING: Option<Listing> = None;
+    /// A sample, of builds for tests alone, is in no schema.
+    const IS_SAMPLE: bool = false;
+    /// The operation with its fields checked.
+    type Job;
+
+    fn job(self) -> Result<Self::Job, JobError>;
+
+    /// Whether one of its fields says nothing beside the others.
+    fn says_nothing(_: &str, _: &Map<String, Value>) -> bool {
+        false
+    }
+}
+
+/// Reads the fields of an operation: the job, and its unread fields.
+type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
+
+/// An operation, as messages name it.
+pub(super) struct Described {
+    pub(super) op: &'static str,
+    /// Its fields.
+    pub(super) known: fn() -> &'static [&'static str],
+    pub(super) effect: Effect,
+    pub(super) listing: Option<Listing>,
+    pub(super) read: ReadJob,
+}
+
+/// Jobs, their files, names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
+macro_rules! operations {
+    (($d:tt) $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
+        $(
+            $(#[cfg($cfg)])?
+            mod $module;
+            $(#[cfg($cfg)])?
+            #[allow(unused_imports, unreachable_pub, reason = "a walk's job is not in its operation's file")]
+            pub use $module::*;
+        )*
+
+        /// One job.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Job {
+            $($(#[doc = $doc])+ $(#[cfg($cfg)])? $variant($job),)*
+        }
+
+        impl Job {
+            /// The operation, as `op` spells it.
+            pub const fn op(&self) -> &'static str {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::OP,)*
+                }
+            }
+
+            /// Its effect on primaries.
+            pub const fn effect(&self) -> Effect {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::EFFECT,)*
+                }
+            }
+
+            /// The job, regardless of its operation.
+            pub fn operation(&self) -> &dyn Operation {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$variant(job) => {
+                        let job: &<$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+
+            /// The same, to be changed.
+            pub fn operation_mut(&mut self) -> &mut dyn Operation {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$variant(job) => {
+                        let job: &mut <$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+        }
+
+        /// One expression for whichever operation a job is.
+        #[macro_export]
+        macro_rules! each_operation {
+            ($d job:expr, $d it:ident => $d value:expr) => {
+                match $d job {
+                    $($(#[cfg($cfg)])? $crate::Job::$variant($d it) => $d value,)*
+                }
+            };
+        }
+
+        /// Every operation, as `op` spells it.
+        pub const OPS: &[&str] = &[$($(#[cfg($cfg)])? $module::$fields::OP),*];
+
+        /// The operation of this name.
+        pub(super) fn described(op: &str) -> Option<Described> {
+            match op {
+                $($(#[cfg($cfg)])? $module::$fields::OP => Some(Described {
+                    op: $module::$fields::OP,
+                    known: fields_of::<$module::$fields>,
+                    effect: $module::$fields::EFFECT,
+                    listing: $module::$fields::LISTING,
+                    read: |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread)),
+                }),)*
+                _ => None,
+            }
+        }
+
+        /// The schema of each operation, samples apart.
+        pub(super) fn schemas() -> Vec<Value> {
+            let of_each = [$($(#[cfg($cfg)])? (!$module::$fields::IS_SAMPLE).then(|| schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING))),*];
+            of_each.into_iter().flatten().flatten().collect()
+        }
+    };
+}
+
+operations! {
+    ($)
+    /// Brings every item of a primary in step with its present state, present or absent.
+    Sync(SyncJob): sync::SyncFields,
+    /// Writes a primary, then as `Sync`.
+    Put(Box<Put>): put::PutFields,
+    /// Deletes a primary, then as `Sync`.
+    Delete(DeleteJob): delete::DeleteFields,
+    /// Removes a primary with everything that is kept of it.
+    Erase(EraseJob): erase::EraseFields,
+    /// Moves a primary into its archive.
+    Archive(ArchiveJob): archive::ArchiveFields,
+    /// Moves a primary back out of its archive.
+    Restore(RestoreJob): restore::RestoreFields,
+    /// Gives a primary another key, in its table or another one.
+    Move(MoveJob): moving::MoveFields,
+    /// A `sync` of every primary of a table.
+    Backfill(Backfill): backfill::BackfillFields,
+    /// A comparison of every item of every primary of a table with its expected state.
+    Audit(Audit): audit::AuditFields,
+    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
+    Carry(Box<Carry>): carry::CarryFields,
+    /// Deletes the primaries of a table that satisfy a condition.
+    DeleteWhere(Box<Sweep>): delete_where::DeleteWhereFields,
+    /// Archives those of an archive's source.
+    ArchiveWhere(Box<Sweep>): archive_where::ArchiveWhereFields,
+    /// Drops a table by date, whole.
+    DropTable(Box<DropTable>): drop_table::DropTableFields,
+    /// A thorough `sync`. A sample, of builds for tests alone.
+    #[cfg(feature = "samples")]
+    SampleTouch(TouchJob): sample_touch::TouchFields,
+}
+
+/// Reads the fields of an operation; names the unknown ones.
+fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
+    let known = fields_of::<F>();
+    let unread: Vec<String> = object
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object))
+        .cloned()
+        .collect();
+    let absent: Vec<&str> = known
+        .iter()
+        .copied()
+        .filter(|field| !object.contains_key(*field))
+        .collect();
+    // The field that is read; none at the end, where one may be missing.
+    let (mut entries, mut at) = (object.into_iter(), None);
+    let entries = iter::from_fn(|| {
+        let entry = entries.next();
+        at = entry
+            .as_ref()
+            .and_then(|(name, _)| known.iter().find(|field| *field == name));
+        entry
+    });
+    let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
+    let fields = fields.map_err(
+        |error| match (at, cause::without_value(&error.to_string())) {
+            (Some(field), problem) => JobError::field(F::OP, format_args!("{field:?}: {problem}")),
+            (None, problem) => match unread
+                .iter()
+                .find_map(|name| Some((name, nearest(name, absent.iter().copied())?)))
+            {
+                Some((name, meant)) => JobError::field(
+                    F::OP,
+                    format_args!(
+                        "{problem}; unknown field {}; did you mean {meant:?}?",
+                        Quoted(name)
+                    ),
+                ),
+                None => match unread.first() {
+                    Some(name) => JobError::field(
+                        F::OP,
+                        format_args!("{problem}; unknown field {}", Quoted(name)),
+                    ),
+                    None => JobError::field(F::OP, problem),
+                },
+            },
+        },
+    )?;
+    Ok((fields.job()?, unread))
+}
+
+fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
+    TableName::new(name).map_err(|error| JobError::field(op, error))
+}
+
+/// The name of a view or an archive.
+fn view(op: &'static str, name: String) -> Result<ViewName, JobError> {
+    ViewName::new(name).map_err(|error| JobError::field(op, error))
+}
+
+fn key(op: &'static str, pk: String, rk: String) -> Result<EntityKey, JobError> {
+    EntityKey::new(pk, rk).map_err(|error| JobError::field(op, error))
+}
+
+fn primary(
+    op: &'static str,
+    table_name: String,
+    pk: String,
+    rk: String,
+) -> Result<Primary, JobError> {
+    Ok(Primary {
+        table: table(op, table_name)?,
+        key: key(op, pk, rk)?,
+    })
+}
+
+fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
+    text.map(ETag::new).transpose().map_err(|error| {
+        JobError::field(
+            op,
+            format_args!("\"if_match\": {}", cause::without_value(&error.to_string())),
+        )
+    })
+}
+
+fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {
+    let parsed = text.map(|text| TimedCondition::parse(&text)).transpose();
+    parsed
+        .map_err(|error| JobError::field(op, format_args!("\"when\": {}", error.without_values())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decoding goes by `OPS`, everything after it by [`Job::op`].
+    #[test]
+    fn an_operation_makes_a_job_of_its_own_name() {
+        let fields = serde_json::json!({
+            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": ["p", "r"],
+            "entity": {"PartitionKey": "p", "RowKey": "r"}, "all": true,
+        });
+        for op in OPS {
+            let mut object = fields.as_object().unwrap().clone();
+            if *op == "backfill" {
+                object.remove("view");
+            }
+            let Described { op: name, read, .. } = described(op).unwrap();
+            assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
+        }
+        assert!(
+            schemas().len() > OPS.len(),
+            "one each, and one for each list of many"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! Documents in another store: their content and their keys.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::job::Primary;
+use super::{ColumnType, DocumentKey, ETag, EdmDateTime, EdmValue, limits};
+
+/// The column of the key in a table of a database.
+pub const ROW_KEY: &str = "ek_key";
+/// The column of the version.
+pub const ROW_VERSION: &str = "ek_version";
+/// The table of the versions of deleted rows, in every database.
+pub const TOMBSTONES: &str = "evenkeel_tombstones";
+/// The largest whole number that every reader of JSON tells from its neighbours (ECMAScript's `Number.MAX_SAFE_INTEGER`).
+pub const LARGEST_INTEGER: i64 = 9_007_199_254_740_991;
+/// 100 ns in a millisecond.
+const TICKS_PER_MS: i64 = 10_000;
+
+/// A document of another store without its key: every field of its view, null where the primary has nothing to say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SinkDocument(pub BTreeMap<String, Value>);
+
+/// A value that no document can hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// There is no such type.
+    #[error(
+        "an Edm.Binary has no place in a document; leave the property out, or keep a text of it"
+    )]
+    Binary,
+    /// It would come out as another number.
+    #[error(
+        "{0} is beyond what every reader of JSON takes for the same number; at most 9,007,199,254,740,991 either way is allowed"
+    )]
+    Integer(i64),
+    /// JSON has no word for it.
+    #[error("{0} is no number that JSON can write")]
+    Double(String),
+    /// Its column has another type.
+    #[error("an {found} does not fit a column of type {wanted}")]
+    Type {
+        /// The type of the property.
+        found: &'static str,
+        /// The type of the column.
+        wanted: ColumnType,
+    },
+    /// Its column is too short for it.
+    #[error("a text of {chars} characters does not fit a column of type text({limit})")]
+    TooLong {
+        /// The length of the text.
+        chars: usize,
+        /// The length of the column.
+        limit: u32,
+    },
+}
+
+impl SinkDocument {
+    /// Token of its content: the same content has the same token, and different content another.
+    pub fn token(&self) -> ETag {
+        let mut hash = Sha256::new();
+        for (name, value) in &self.0 {
+            // Texts as JSON say where they end.
+            hash.update(Value::from(name.as_str()).to_string());
+            hash.update(value.to_string());
+        }
+        #[expect(clippy::expect_used, reason = "letters and digits are an ETag")]
+        ETag::new(BASE64.encode(&hash.finalize()[..16])).expect("an ETag")
+    }
+
+    /// Whether a document read back has the same content. A field that did not come back cannot be read, and is not compared; one that
+    /// came back and is none of this document's is ignored.
+    pub fn is_said_by(&self, found: &Self) -> bool {
+        self.0
+            .iter()
+            .all(|(name, wanted)| found.0.get(name).is_none_or(|found| same(found, wanted)))
+    }
+}
+
+/// A property's value as a field: numbers and truths as JSON has them, a moment in ISO 8601, a Guid as its text.
+pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
+    Ok(match value {
+        EdmValue::String(text) => Value::from(text.as_str()),
+        EdmValue::Bool(truth) => Value::from(*truth),
+        EdmValue::Int32(number) => Value::from(*number),
+        EdmValue::Int64(number) if number.unsigned_abs() <= LARGEST_INTEGER.unsigned_abs() => {
+            Value::from(*number)
+        }
+        EdmValue::Int64(number) => return Err(FieldError::Integer(*number)),
+        EdmValue::Double(number) if number.is_finite() => Value::from(*number),
+        EdmValue::Double(number) => return Err(FieldError::Double(number.to_string())),
+        EdmValue::DateTime(moment) => Value::from(moment.to_string()),
+        EdmValue::Guid(guid) => Value::from(guid.to_string()),
+        EdmValue::Binary(_) => return Err(FieldError::Binary),
+    })
+}
+
+/// A field as a property, for display; nothing for null.
+pub fn property(value: Value) -> Option<EdmValue> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(truth) => EdmValue::Bool(truth),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => EdmValue::Int64(whole),
+            (None, Some(number)) => EdmValue::Double(number),
+            (None, None) => EdmValue::String(number.to_string()),
+        },
+        Value::String(text) => EdmValue::String(text),
+        Value::Array(_) | Value::Object(_) => EdmValue::String(value.to_string()),
+    })
+}
+
+/// The key of a primary's document: its table in lower case, its PartitionKey and its RowKey as a JSON array, in the URL-safe
+/// Base64 without padding. Where that is longer than a key may be, a hash of it. No two primaries have one key (but for two with
+/// one SHA-256), and a key never starts with an underscore: `["` begins with `Wy` in Base64.
+pub fn key(primary: &Primary) -> DocumentKey {
+    let text =
+        serde_json::json!([primary.table.canonical(), primary.key.pk, primary.key.rk]).to_string();
+    let plain = BASE64.encode(&text);
+    let key = if plain.len() <= limits::DOCUMENT_KEY_CHARS {
+        plain
+    } else {
+        format!("sha256-{}", hex::encode(Sha256::digest(&text)))
+    };
+    #[expect(
+        clippy::expect_used,
+        reason = "at most 1,024 letters, digits, dashes and underscores"
+    )]
+    DocumentKey::new(key).expect("a document's key")
+}
+
+/// Whether a service that gives back this value was given that one. Services write moments in other words, to the
+/// millisecond, and whole numbers with a fraction.
+fn same(found: &Value, wanted: &Value) -> bool {
+    let moment = |text: &str| {
+        EdmDateTime::parse(text)
+            .ok()
+            .map(|moment| moment.ticks().div_euclid(TICKS_PER_MS))
+    };
+    match (found, wanted) {
+        // Two integers are compared as such: beyond 2^53 several are one Double.
+        (Value::Number(found), Value::Number(wanted)) => {
+            found == wanted
+                || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
+        }
+        (Value::String(found), Value::String(wanted)) => {
+            found == wanted
+                || moment(found)
+                    .zip(moment(wanted))
+                    .is_some_and(|(found, wanted)| found == wanted)
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EntityKey, TableName};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn primary(table: &str, pk: &str, rk: &str) -> Primary {
+        Primary {
+            table: TableName::new(table).unwrap(),
+            key: EntityKey::new(pk, rk).unwrap(),
+        }
+    }
+
+    fn document(value: Value) -> SinkDocument {
+        SinkDocument(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn a_key_is_what_any_language_makes_of_it() {
+        let found = key(&primary("Employees", "Sales", "000223"));
+        assert_eq!(
+            found.as_str(),
+            BASE64.encode(r#"["employees","Sales","000223"]"#)
+        );
+        assert_eq!(
+            found,
+            key(&primary("EMPLOYEES", "Sales", "000223")),
+            "a table's case says nothing"
+        );
+        assert_ne!(found, key(&primary("Employees", "sales", "000223")));
+        let long = key(&primary("Employees", &"x".repeat(500), &"y".repeat(500)));
+        assert!(
+            long.as_str().starts_with("sha256-") && long.as_str().len() < 80,
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_refused() {
+        assert_eq!(
+            field(&EdmValue::Int64(LARGEST_INTEGER)),
+            Ok(json!(LARGEST_INTEGER))
+        );
+        assert_eq!(
+            field(&EdmValue::Int64(-LARGEST_INTEGER)),
+            Ok(json!(-LARGEST_INTEGER))
+        );
+        assert_eq!(
+            field(&EdmValue::Int64(i64::MIN)),
+            Err(FieldError::Integer(i64::MIN))
+        );
+        assert_eq!(
+            field(&EdmValue::Double(f64::NAN)),
+            Err(FieldError::Double("NaN".to_owned()))
+        );
+        assert_eq!(field(&EdmValue::Binary(vec![1])), Err(FieldError::Binary));
+        let moment = EdmDateTime::parse("2026-11-20T15:00:00.5Z").unwrap();
+        assert_eq!(field(&moment.into()), Ok(json!("2026-11-20T15:00:00.5Z")));
+    }
+
+    #[test]
+    fn a_document_that_came_back_in_other_words_says_the_same() {
+        let wanted = document(
+            json!({"name": "Ada", "salary": 3, "since": "2026-11-20T15:00:00.1234567Z", "left": null}),
+        );
+        assert!(wanted.is_said_by(&wanted));
+        let found = json!({"id": "x", "name": "Ada", "salary": 3.0, "since": "2026-11-20T15:00:00.123Z", "left": null, "other": 1});
+        assert!(wanted.is_said_by(&document(found.clone())));
+        let hidden = json!({"id": "x", "salary": 3});
+        assert!(
+            wanted.is_said_by(&document(hidden)),
+            "what cannot be read is not compared"
+        );
+        for (name, value) in [
+            ("name", json!("ada")),
+            ("salary", json!(4)),
+            ("left", json!("today")),
+            ("since", json!(null)),
+        ] {
+            let mut other = found.clone();
+            other[name] = value;
+            assert!(!wanted.is_said_by(&document(other)), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_large_integers_are_not_compared_as_doubles() {
+        let number = |number: i64| document(json!({"balance": number}));
+        assert!(number(i64::MAX).is_said_by(&number(i64::MAX)));
+        assert!(!number(i64::MAX).is_said_by(&number(i64::MAX - 1)));
+    }
+
+    #[test]
+    fn a_token_tells_contents_apart() {
+        let tokens: std::collections::BTreeSet<ETag> = [
+            json!({}),
+            json!({"a": 1}),
+            json!({"a": "1"}),
+            json!({"a": null}),
+            json!({"b": 1}),
+            json!({"a": 1, "b": 1}),
+        ]
+        .into_iter()
+        .map(|value| document(value).token())
+        .collect();
+        assert_eq!(tokens.len(), 6);
+        assert_eq!(
+            document(json!({"b": 1, "a": 2})).token(),
+            document(json!({"a": 2, "b": 1})).token()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_primaries_have_one_key(
+            one in ("[A-Za-z]{3,5}", "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,400}", "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,9}"),
+            cut in 0..9_usize,
+        ) {
+            let (table, pk, rk) = one;
+            prop_assume!(!table.eq_ignore_ascii_case("tables") && EntityKey::new(pk.as_str(), rk.as_str()).is_ok());
+            let found = key(&primary(&table, &pk, &rk));
+            // The end cut off one key is the beginning of the other.
+            let cut = pk.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(0);
+            let (left, right) = pk.split_at(cut);
+            let other = EntityKey::new(left, format!("{right}{rk}"));
+            prop_assume!(other.is_ok() && !right.is_empty());
+            prop_assert_ne!(found, key(&Primary { table: TableName::new(table).unwrap(), key: other.unwrap() }));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The stamp that a job leaves on everything that it writes.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::Entity;
+
+/// Which message wrote something: the value of `ek_job`.
+///
+/// ```text
+///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z
+///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_job=0123456789abcdef0123456789abcdef]
+///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_of=0123456789abcdef]
+/// ```
+///
+/// The parts in brackets are suffixes of the time (RFC 9557). `_job` is of a job that has an `id`. `_of` is a digest of the content that
+/// the job left: a client that writes some properties by itself leaves the stamp as it is, and the digest does not fit any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// The message's id on the queue.
+    pub message_id: String,
+    /// When the message was first enqueued, by the queue's clock.
+    pub enqueued: Timestamp,
+    /// Digest common to all messages of the same job, where its sender gave it an `id`.
+    pub job: Option<JobDigest>,
+}
+
+/// A digest of a job that has an `id`, and of all that it says: two messages with one digest are one job that was sent twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct JobDigest(String);
+
+/// Fields that say nothing of the job itself: evenkeel's own note, the format's version, and the trace that the message
+/// belongs to.
+const BESIDE: [&str; 3] = ["ek", "v", "traceparent"];
+
+impl JobDigest {
+    /// Hex digits: 128 bits.
+    const DIGITS: usize = 32;
+
+    /// Of a job as its message says it; `None` where that has no `id`.
+    pub fn of(object: &Map<String, Value>) -> Option<Self> {
+        object.get("id")?.as_str()?;
+        let mut fields: Vec<(&String, &Value)> = object
+            .iter()
+            .filter(|(name, _)| !BESIDE.contains(&name.as_str()))
+            .collect();
+        fields.sort_unstable_by_key(|(name, _)| *name);
+        let mut hash = Sha256::new();
+        for (name, value) in fields {
+            for text in [name.as_str(), &value.to_string()] {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text);
+            }
+        }
+        let mut digits = hex::encode(hash.finalize());
+        digits.truncate(Self::DIGITS);
+        Some(Self(digits))
+    }
+
+    /// The digest under a secret, by a MAC of its digits: whoever reads it cannot find what the job says by trying.
+    #[must_use]
+    pub fn keyed(&self, mac: impl FnOnce(&str) -> [u8; 32]) -> Self {
+        let mut digits = hex::encode(mac(&self.0));
+        digits.truncate(Self::DIGITS);
+        Self(digits)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let valid = text.len() == Self::DIGITS
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        valid.then(|| Self(text.to_owned()))
+    }
+}
+
+impl Stamp {
+    /// The property that carries a stamp.
+    pub const PROPERTY: &'static str = "ek_job";
+
+    /// Reads the stamp of an entity, where it has one.
+    pub fn of(entity: &Entity) -> Option<Self> {
+        Self::under(Self::PROPERTY, entity)
+    }
+
+    /// Reads a stamp that an entity has under another name, where it has one.
+    pub fn under(property: &str, entity: &Entity) -> Option<Self> {
+        let (message_id, time) = entity.text(property)?.split_once(' ')?;
+        let time = time.split_once('[').map_or(time, |(time, _)| time);
+        let job = suffix(entity.text(property)?, "_job").and_then(JobDigest::parse);
+        Some(Self {
+            message_id: message_id.to_owned(),
+            enqueued: time.parse().ok()?,
+            job,
+        })
+    }
+
+    /// The digest of the content that its job left, where the stamp on an entity has one.
+    pub fn content_on(entity: &Entity) -> Option<&str> {
+        suffix(entity.text(Self::PROPERTY)?, "_of")
+    }
+
+    /// The stamp on an entity, with the digest of the content that its job leaves.
+    pub fn with_content(entity: &Entity, digest: &str) -> Option<String> {
+        let text = entity.text(Self::PROPERTY)?;
+        let former = suffix(text, "_of").map(|former| format!("[_of={former}]"));
+        let text = former.map_or_else(|| text.to_owned(), |former| text.replace(&former, ""));
+        Some(format!("{text}[_of={digest}]"))
+    }
+
+    /// Puts the stamp on an entity.
+    #[must_use]
+    pub fn on(&self, entity: Entity) -> Entity {
+        entity.with(Self::PROPERTY, self.to_string())
+    }
+
+    /// Whether both are of one job: of one message, or of two messages in which the same job was sent.
+    pub fn is_same_job(&self, other: &Self) -> bool {
+        let one_message = self.message_id == other.message_id && self.enqueued == other.enqueued;
+        one_message || (self.job.is_some() && self.job == other.job)
+    }
+
+    /// Whether this job wrote an entity last.
+    pub fn is_on(&self, entity: &Entity) -> bool {
+        Self::of(entity).is_some_and(|written| written.is_same_job(self))
+    }
+}
+
+/// A suffix of a stamp's time.
+fn suffix<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let mut suffixes = text
+        .split('[')
+        .skip(1)
+        .filter_map(|part| part.strip_suffix(']')?.split_once('='));
+    suffixes
+        .find(|(known, _)| *known == name)
+        .map(|(_, said)| said)
+}
+
+impl std::fmt::Display for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.message_id, self.enqueued)?;
+        match &self.job {
+            Some(JobDigest(digits)) => write!(f, "[_job={digits}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::EntityKey;
+
+    fn digest(job: &Value) -> Option<JobDigest> {
+        JobDigest::of(job.as_object().unwrap())
+    }
+
+    fn stamp(message_id: &str, job: Option<JobDigest>) -> Stamp {
+        Stamp {
+            message_id: message_id.to_owned(),
+            enqueued: "2026-11-20T15:00:00.25Z".parse().unwrap(),
+            job,
+        }
+    }
+
+    #[test]
+    fn two_messages_are_one_job_where_they_say_the_same_under_one_id() {
+        let job = json!({"op": "delete", "table": "T", "pk": "p", "rk": "r", "id": "leaver 한"});
+        let mut again = job.clone();
+        again["ek"] = json!({"id": "m", "free": 3});
+        again["v"] = json!(1);
+        again["traceparent"] = json!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        assert!(digest(&job).is_some());
+        assert_eq!(digest(&job), digest(&again));
+        // An id that names several jobs makes one of none of them.
+        for (field, value) in [("op", "sync"), ("rk", "s"), ("id", "other")] {
+            let mut other = job.clone();
+            other[field] = json!(value);
+            assert_ne!(digest(&job), digest(&other), "{field}");
+        }
+        assert_eq!(
+            digest(&json!({"op": "delete", "table": "T", "pk": "p", "rk": "r"})),
+            None
+        );
+        assert!(stamp("m", digest(&job)).is_same_job(&stamp("n", digest(&again))));
+        assert!(!stamp("m", None).is_same_job(&stamp("n", None)));
+        assert!(
+            stamp("m", None).is_same_job(&stamp("m", digest(&job))),
+            "written before its message had a digest"
+        );
+    }
+
+    #[test]
+    fn a_stamp_tells_the_content_that_its_job_left() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        assert_eq!(Stamp::with_content(&entity, "0f"), None);
+        for stamp in [
+            stamp("m", None),
+            stamp("m", digest(&json!({"op": "sync", "id": "x"}))),
+        ] {
+            let mut told = stamp.on(entity.clone());
+            for content in ["0f", "1e"] {
+                told = told.clone().with(
+                    Stamp::PROPERTY,
+                    Stamp::with_content(&told, content).unwrap(),
+                );
+                assert_eq!(
+                    (Stamp::of(&told), Stamp::content_on(&told)),
+                    (Some(stamp.clone()), Some(content))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_stamp_survives_on_an_entity() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        let known = stamp("m", digest(&json!({"op": "sync", "id": "x"})));
+        for stamp in [stamp("m", None), known.clone()] {
+            assert_eq!(Stamp::of(&stamp.on(entity.clone())), Some(stamp));
+        }
+        let text = known.to_string();
+        let (id, time) = text.split_once(' ').unwrap();
+        assert_eq!(
+            (id, time.parse::<Timestamp>().unwrap()),
+            ("m", known.enqueued),
+            "{text}"
+        );
+        for strange in [
+            "m 2026-11-20T15:00:00Z[_job=zz]",
+            "m 2026-11-20T15:00:00Z[_other=1]",
+        ] {
+            assert_eq!(
+                Stamp::of(&entity.clone().with(Stamp::PROPERTY, strange)).map(|stamp| stamp.job),
+                Some(None),
+                "{strange}"
+            );
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A `delete_where` or `archive_where` job: the entities of a table that satisfy a condition, and how far it has come.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::condition::TimedCondition;
+use super::cursor::cursor;
+use super::{Comparison, Filter, Key, TableName, ViewName};
+
+/// Most entities a second where a job does not say: a quarter of one partition's 2,000.
+pub const PER_SECOND: u32 = 500;
+/// Range of that number, up to five partitions' worth.
+pub const PACES: RangeInclusive<u32> = 1..=10_000;
+
+/// A job about the entities of a table that satisfy a condition, each handled as by a job of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sweep {
+    /// The action on each.
+    pub action: SweepAction,
+    /// Range of their keys.
+    pub range: SweepRange,
+    /// Condition that each satisfies when it is read to be acted on; `None` for all in the range.
+    pub when: Option<TimedCondition>,
+    /// Most entities acted on in a second.
+    pub per_second: u32,
+    /// How far it has come.
+    pub cursor: SweepCursor,
+}
+
+/// Action on each entity of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SweepAction {
+    /// It is deleted from this table.
+    Delete(TableName),
+    /// It is moved into this archive.
+    Archive(ViewName),
+}
+
+/// Entities by their keys: of one partition those in a range of row keys, or those of a range of partitions. Ends before `before`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepRange {
+    /// The one partition.
+    pub pk: Option<Key>,
+    /// First key: of the rows of that partition, else of the partitions.
+    pub from: Option<Key>,
+    /// The key that the range ends before.
+    pub before: Option<Key>,
+}
+
+/// A range of keys, as messages carry it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RangeFields {
+    /// The PartitionKey; without it `from` and `before` are PartitionKeys, with it RowKeys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// The first key; from the first of all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The key that the range ends before; open where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+cursor! {
+    /// How far a `delete_where` or `archive_where` has come. A client sends none; a worker writes it into the message.
+    pub struct SweepCursor {
+        /// The part in progress.
+        pub part: SweepPart,
+        /// Entities looked at so far.
+        pub seen: u64,
+        /// Entities deleted or archived so far.
+        pub done: u64,
+        /// Entities left alone: they changed, or went, before they were acted on.
+        pub left: u64,
+        /// Entities that could not be deleted or archived.
+        pub failed: u64,
+        /// The first of these, and why.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub failure: Option<String>,
+        /// The delivery that wrote this: the next one is the first of the rest.
+        pub delivery: u32,
+        /// Whether a delivery did not end in order: its half-done entities are looked for at the end.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub disturbed: bool,
+    }
+}
+
+/// Parts of a sweep, in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SweepPart {
+    /// The rows of the table.
+    #[default]
+    Rows,
+    /// The footprints of primaries that are gone, where a delivery did not end in order.
+    Footprints,
+    /// The footprints of archived entities that are not settled, where a delivery did not end in order.
+    Archived,
+}
+
+impl Sweep {
+    /// A job that has done nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// A field that cannot be, or a whole table without `all`: in words.
+    pub fn new(
+        action: SweepAction,
+        range: Option<RangeFields>,
+        when: Option<TimedCondition>,
+        all: bool,
+        per_second: u32,
+    ) -> Result<Self, String> {
+        let range = range
+            .map(SweepRange::try_from)
+            .transpose()?
+            .unwrap_or_default();
+        let whole = range == SweepRange::default() && when.is_none();
+        if whole != all {
+            return Err(if all {
+                "\"all\" is for whole tables; leave it out beside \"range\" and \"when\"".to_owned()
+            } else {
+                "neither \"range\" nor \"when\" is there: say \"all\": true where every entity of the table is meant".to_owned()
+            });
+        }
+        if !PACES.contains(&per_second) {
+            return Err(format!(
+                "\"per_second\" is {per_second}; {} to {} are possible",
+                PACES.start(),
+                PACES.end()
+            ));
+        }
+        Ok(Self {
+            action,
+            range,
+            when,
+            per_second,
+            cursor: SweepCursor::default(),
+        })
+    }
+
+    /// The job as a message carries it, with nothing done yet.
+    pub fn message(&self) -> Value {
+        let mut message = match &self.action {
+            SweepAction::Delete(table) => json!({"op": self.action.op(), "table": table}),
+            SweepAction::Archive(archive) => json!({"op": self.action.op(), "archive": archive}),
+        };
+        let Some(fields) = message.as_object_mut() else {
+            return message;
+        };
+        let SweepRange { pk, from, before } = &self.range;
+        let ends = [("pk", pk), ("from", from), ("before", before)];
+        let range: Map<String, Value> = ends
+            .into_iter()
+            .filter_map(|(name, key)| Some((name.to_owned(), json!(key.as_ref()?))))
+            .collect();
+        let when = self
+            .when
+            .as_ref()
+            .map(|when| ("when".to_owned(), json!(when.to_string())));
+        if range.is_empty() && when.is_none() {
+            fields.insert("all".to_owned(), json!(true));
+        }
+        fields.extend((!range.is_empty()).then_some(("range".to_owned(), Value::Object(range))));
+        fields.extend(when);
+        if self.per_second != PER_SECOND {
+            fields.insert("per_second".to_owned(), json!(self.per_second));
+        }
+        message
+    }
+}
+
+impl SweepAction {
+    /// The operation, as `op` spells it.
+    pub const fn op(&self) -> &'static str {
+        match self {
+            Self::Delete(_) => "delete_where",
+            Self::Archive(_) => "archive_where",
+        }
+    }
+}
+
+impl fmt::Display for SweepAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delete(table) => write!(f, "the table {table}"),
+            Self::Archive(archive) => write!(f, "the archive {archive}"),
+        }
+    }
+}
+
+impl TryFrom<RangeFields> for SweepRange {
+    type Error = String;
+
+    fn try_from(fields: RangeFields) -> Result<Self, String> {
+        let key = |text: Option<String>| {
+            text.map(Key::new)
+                .transpose()
+                .map_err(|error| format!("\"range\": {error}"))
+        };
+        Ok(Self {
+            pk: key(fields.pk)?,
+            from: key(fields.from)?,
+            before: key(fields.before)?,
+        })
+    }
+}
+
+impl SweepRange {
+    /// The filter of a query for its entities; `None` where it is the whole table.
+    pub fn filter(&self) -> Option<Filter> {
+        let ends = if self.pk.is_some() {
+            "RowKey"
+        } else {
+            "PartitionKey"
+        };
+        let end = |key: &Option<Key>, op| {
+            key.as_ref()
+                .map(|key| Filter::compare(ends, op, key.as_str()))
+        };
+        let partition = self.pk.as_ref().map(Filter::partition);
+        let parts = [
+            partition,
+            end(&self.from, Comparison::GreaterOrEqual),
+            end(&self.before, Comparison::Less),
+        ];
+        parts.into_iter().flatten().reduce(Filter::and)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Job, decode};
+
+    fn job(json: &Value) -> Result<Sweep, String> {
+        match decode(&json.to_string())
+            .map_err(|error| error.to_string())?
+            .job
+        {
+            Job::DeleteWhere(sweep) | Job::ArchiveWhere(sweep) => Ok(*sweep),
+            _ => panic!("{json} is no sweep"),
+        }
+    }
+
+    #[test]
+    fn a_message_says_all_of_a_sweep() {
+        for message in [
+            json!({"op": "delete_where", "table": "Sessions", "when": "Ended < now - 90d"}),
+            json!({"op": "delete_where", "table": "Sessions", "range": {"pk": "web", "from": "a", "before": "b"}, "per_second": 7}),
+            json!({"op": "delete_where", "table": "Sessions", "all": true}),
+            json!({"op": "archive_where", "archive": "past", "range": {"before": "2026"}, "when": "not exists(Kept)"}),
+        ] {
+            assert_eq!(job(&message).unwrap().message(), message);
+        }
+    }
+
+    #[test]
+    fn a_range_is_of_rows_in_a_partition_or_of_partitions() {
+        let filter = |range: Value| {
+            job(&json!({"op": "delete_where", "table": "Sessions", "range": range}))
+                .unwrap()
+                .range
+                .filter()
+        };
+        let text = |range| filter(range).map(|filter| filter.to_string());
+        assert_eq!(
+            text(json!({"pk": "web"})).as_deref(),
+            Some("PartitionKey eq 'web'")
+        );
+        assert_eq!(
+            text(json!({"pk": "web", "before": "b"})).as_deref(),
+            Some("(PartitionKey eq 'web' and RowKey lt 'b')")
+        );
+        assert_eq!(
+            text(json!({"from": "a", "before": "b"})).as_deref(),
+            Some("(PartitionKey ge 'a' and PartitionKey lt 'b')")
+        );
+    }
+
+    #[test]
+    fn a_whole_table_is_said_in_a_word_of_its_own() {
+        for (fields, word) in [
+            (json!({}), "\"all\": true"),
+            (json!({"range": {}}), "\"all\": true"),
+            (json!({"all": true, "when": "A == 1"}), "leave it out"),
+            (json!({"when": "A = 1"}), "\"==\""),
+            (json!({"range": {"pk": "a/b"}}), "'/'"),
+            (json!({"range": {"rk": "a"}}), "rk"),
+            (json!({"all": true, "per_second": 0}), "1 to 10000"),
+        ] {
+            let mut message = json!({"op": "delete_where", "table": "Sessions"});
+            message
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+            let error = job(&message).unwrap_err();
+            assert!(error.contains(word), "{error} does not name {word}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The filters of a field: the input and output of each.
+
+use sha2::{Digest as _, Sha256};
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::each::ListText;
+use super::number::{Number, SORTABLE_DIGITS, sortable};
+use super::ordered;
+use super::zone::DateFormat;
+use crate::{EdmDateTime, EdmValue};
+
+/// Every filter's name, for "did you mean".
+pub(super) const NAMES: [&str; 16] = [
+    "lower",
+    "upper",
+    "trim",
+    "nfc",
+    "pad",
+    "sortable",
+    "inverted_ticks",
+    "date",
+    "hash",
+    "bucket",
+    "slug",
+    "after",
+    "before",
+    "after_last",
+    "before_last",
+    "each",
+];
+
+/// Widest `pad`: the digits of the largest Int64, and one to spare.
+pub(super) const MAX_PAD: usize = 20;
+/// Digits of a whole SHA-256.
+pub(super) const MAX_HASH: usize = 64;
+/// Most buckets. A range lookup asks each of them.
+pub(super) const MAX_BUCKETS: u32 = 1_000;
+
+/// A filter of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyFilter {
+    /// `lower`: Unicode lower case.
+    Lower,
+    /// `upper`: Unicode upper case.
+    Upper,
+    /// `trim`: without white space at either end.
+    Trim,
+    /// `nfc`: the composed form of Unicode (NFC), one for all texts that look the same.
+    Nfc,
+    /// `pad:8`: a number of at most so many digits, with zeros on its left. 1 to 20.
+    Pad(usize),
+    /// `sortable`: any number in 19 hex digits, which sort as the numbers do.
+    Sortable,
+    /// `inverted_ticks`: 19 digits, the latest moment first.
+    InvertedTicks,
+    /// `date:%Y%m%d`: strftime, in UTC; `date:%Y%m%d:Europe/Berlin`: in a time zone.
+    Date(DateFormat),
+    /// `hash:3`: the first hex digits, in lower case, of the SHA-256 of the text. 1 to 64.
+    Hash(usize),
+    /// `bucket:16`: the first four bytes (big-endian) of the SHA-256 of the text modulo so many, in as many
+    /// digits as the last bucket has. 1 to 1,000.
+    Bucket(u32),
+    /// `slug`: lower case; every run of characters that are neither letter nor digit becomes one dash, none at either
+    /// end.
+    Slug,
+    /// `after:/`: the text behind the first place where the argument stands; empty where it stands nowhere.
+    After(String),
+    /// `before:/`: the text in front of it; empty where it stands nowhere.
+    Before(String),
+    /// `after_last:.`: the text behind the last place where the argument stands; empty where it stands nowhere.
+    AfterLast(String),
+    /// `before_last:.`: the text in front of it; empty where it stands nowhere.
+    BeforeLast(String),
+    /// `each`, `each:,`: each value of a list. Of one value, as in a lookup, the value itself.
+    Each(ListText),
+}
+
+/// The values passed through the filters of a field.
+pub(super) enum Value<'a> {
+    /// The property itself.
+    Typed(&'a EdmValue),
+    /// The output of a filter.
+    Text(String),
+}
+
+impl Value<'_> {
+    /// The text that stands for the value, or why there is none.
+    pub(super) fn into_text(self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Typed(value) => match value {
+                EdmValue::String(text) => Ok(text.clone()),
+                EdmValue::Bool(truth) => Ok(truth.to_string()),
+                EdmValue::Int32(number) => Ok(number.to_string()),
+                EdmValue::Int64(number) => Ok(number.to_string()),
+                EdmValue::DateTime(moment) => Ok(moment.sorting_text()),
+                EdmValue::Guid(guid) => Ok(guid.hyphenated().to_string()),
+                EdmValue::Double(_) => {
+                    Err("is an Edm.Double, which has no one text to make a key of; use the filter sortable, an integer or a string"
+                        .to_owned())
+                }
+                EdmValue::Binary(_) => Err("is an Edm.Binary, which has no text to make a key of; use a string".to_owned()),
+            },
+        }
+    }
+
+    /// Whether there is nothing to make a key of.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) | Self::Typed(EdmValue::String(text)) => text.is_empty(),
+            Self::Typed(_) => false,
+        }
+    }
+
+    fn into_number(self) -> Result<Number, String> {
+        let text = match self {
+            Self::Typed(EdmValue::Int32(number)) => return Ok(Number::Integer(i64::from(*number))),
+            Self::Typed(EdmValue::Int64(number)) => return Ok(Number::Integer(*number)),
+            Self::Typed(EdmValue::Double(number)) => return Ok(Number::Double(*number)),
+            Self::Typed(EdmValue::String(text)) => text.clone(),
+            Self::Text(text) => text,
+            Self::Typed(other) => {
+                return Err(format!(
+                    "is an {}; sortable takes a number, or the text of one",
+                    other.type_name()
+                ));
+            }
+        };
+        let expected = "sortable takes a number up to the largest Edm.Int64 or Edm.Double, or the text of one, such as -4.5";
+        Number::parse(&text).ok_or_else(|| format!("is {:?}; {expected}", shortened(&text)))
+    }
+
+    fn into_moment(self, filter: &str) -> Result<EdmDateTime, String> {
+        match self {
+            Self::Typed(EdmValue::DateTime(moment)) => Ok(*moment),
+            Self::Text(text) => parse_moment(&text, filter),
+            Self::Typed(EdmValue::String(text)) => parse_moment(text, filter),
+            Self::Typed(other) => Err(format!(
+                "is an {}; {filter} takes an Edm.DateTime, or text in RFC 3339",
+                other.type_name()
+            )),
+        }
+    }
+
+    fn into_digits(self) -> Result<String, String> {
+        let type_name = match &self {
+            Self::Typed(value) => value.type_name(),
+            Self::Text(_) => EdmValue::String(String::new()).type_name(),
+        };
+        let text = match self {
+            Self::Typed(
+                EdmValue::Bool(_)
+                | EdmValue::Double(_)
+                | EdmValue::DateTime(_)
+                | EdmValue::Guid(_)
+                | EdmValue::Binary(_),
+            ) => {
+                return Err(format!(
+                    "is an {type_name}; pad takes an Edm.Int32, an Edm.Int64, or text of digits"
+                ));
+            }
+            Self::Typed(EdmValue::String(_) | EdmValue::Int32(_) | EdmValue::Int64(_))
+            | Self::Text(_) => self.into_text()?,
+        };
+        if text.starts_with('-') && text[1..].bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!(
+                "is {text}: a negative number cannot be padded, it would not sort as a number"
+            ));
+        }
+        if !text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!(
+                "is {:?}; pad takes a number, or text of digits",
+                shortened(&text)
+            ));
+        }
+        Ok(text)
+    }
+}
+
+fn parse_moment(text: &str, filter: &str) -> Result<EdmDateTime, String> {
+    EdmDateTime::parse(text).map_err(|_| {
+        format!(
+            "is {:?}; {filter} takes an Edm.DateTime, or text such as 2026-11-20T15:00:00Z",
+            shortened(text)
+        )
+    })
+}
+
+/// At most 40 characters of a text.
+pub(super) fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+impl KeyFilter {
+    /// The output of the filter for a value, or the problem with the value.
+    pub(super) fn apply(&self, value: Value<'_>) -> Result<String, String> {
+        match self {
+            Self::Lower => Ok(value.into_text()?.to_lowercase()),
+            Self::Upper => Ok(value.into_text()?.to_uppercase()),
+            Self::Trim => Ok(value.into_text()?.trim().to_owned()),
+            Self::Nfc => Ok(value.into_text()?.nfc().collect()),
+            Self::Pad(width) => {
+                let digits = value.into_digits()?;
+                if digits.len() > *width {
+                    return Err(format!(
+                        "is {}, which does not fit into {width} digits",
+                        shortened(&digits)
+                    ));
+                }
+                Ok(format!("{digits:0>width$}"))
+            }
+            Self::Sortable => sortable(value.into_number()?)
+                .ok_or_else(|| "is NaN, which has no place among numbers".to_owned()),
+            Self::InvertedTicks => Ok(ordered::inverted_ticks(
+                value.into_moment("inverted_ticks")?,
+            )),
+            Self::Date(format) => {
+                let moment = value.into_moment("date")?;
+                format.write(moment).map_err(|error| {
+                    format!(
+                        "is {moment}, which date:{} cannot write: {error}",
+                        format.format()
+                    )
+                })
+            }
+            Self::Hash(digits) => {
+                Ok(hex::encode(Sha256::digest(value.into_text()?))[..*digits].to_owned())
+            }
+            Self::Bucket(count) => {
+                let hash = Sha256::digest(value.into_text()?);
+                Ok(bucket_text(
+                    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count,
+                    *count,
+                ))
+            }
+            Self::Slug => Ok(slug(&value.into_text()?)),
+            Self::Each(_) => value.into_text(),
+            Self::After(part) => Ok(value
+                .into_text()?
+                .split_once(part)
+                .map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::Before(part) => Ok(value
+                .into_text()?
+                .split_once(part)
+                .map_or_else(String::new, |(before, _)| before.to_owned())),
+            Self::AfterLast(part) => Ok(value
+                .into_text()?
+                .rsplit_once(part)
+                .map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::BeforeLast(part) => Ok(value
+                .into_text()?
+                .rsplit_once(part)
+                .map_or_else(String::new, |(before, _)| before.to_owned())),
+        }
+    }
+
+    /// The output of the filter for the beginning of a text, so that what begins with one begins with the other. Only the white space in
+    /// front goes: what is behind the beginning may go on. `None` for filters of which this cannot be said.
+    pub(super) fn apply_to_beginning(&self, beginning: String) -> Option<String> {
+        match self {
+            Self::Lower => Some(beginning.to_lowercase()),
+            Self::Upper => Some(beginning.to_uppercase()),
+            Self::Trim => Some(beginning.trim_start().to_owned()),
+            // A mark behind the beginning makes another character of its last one: such a text begins otherwise.
+            Self::Nfc => Some(beginning.nfc().collect()),
+            Self::Each(_) => Some(beginning),
+            Self::Pad(_)
+            | Self::Sortable
+            | Self::InvertedTicks
+            | Self::Date(_)
+            | Self::Hash(_)
+            | Self::Bucket(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_) => None,
+        }
+    }
+
+    /// Characters of everything the filter makes, where that is one number.
+    pub const fn fixed_width(&self) -> Option<usize> {
+        match self {
+            Self::Pad(width) | Self::Hash(width) => Some(*width),
+            Self::Sortable => Some(SORTABLE_DIGITS),
+            Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
+            Self::Bucket(count) => Some(bucket_width(*count)),
+            Self::Lower
+            | Self::Upper
+            | Self::Trim
+            | Self::Nfc
+            | Self::Date(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_)
+            | Self::Each(_) => None,
+        }
+    }
+
+    /// Every text that `bucket` makes, in order; nothing for other filters.
+    pub fn buckets(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Bucket(count) => Some(
+                (0..*count)
+                    .map(|bucket| bucket_text(bucket, *count))
+                    .collect(),
+            ),
+            Self::Lower
+            | Self::Upper
+            | Self::Trim
+            | Self::Nfc
+            | Self::Pad(_)
+            | Self::Sortable
+            | Self::InvertedTicks
+            | Self::Date(_)
+            | Self::Hash(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_)
+            | Self::Each(_) => None,
+        }
+    }
+}
+
+const fn bucket_width(count: u32) -> usize {
+    match count.saturating_sub(1).checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
+    }
+}
+
+fn bucket_text(bucket: u32, count: u32) -> String {
+    format!("{bucket:0width$}", width = bucket_width(count))
+}
+
+fn slug(text: &str) -> String {
+    let mut slug = String::with_capacity(text.len());
+    for c in text.chars().flat_map(char::to_lowercase) {
+        if c.is_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    if slug.ends_with('-') {
+        slug.pop();
+    }
+    slug
+}
+
+/// The notation of other languages' formats for a part of a date, and the directive for it. Longer ones first.
+const PATTERNS: [(&str, &str); 8] = [
+    ("yyyy", "%Y"),
+    ("YYYY", "%Y"),
+    ("yy", "%y"),
+    ("MM", "%m"),
+    ("dd", "%d"),
+    ("HH", "%H"),
+    ("mm", "%M"),
+    ("ss", "%S"),
+];
+
+/// Checks a strftime format by writing two dates with it, which differ in each of their parts: a format that makes the same of both
+/// tells no date from another.
+pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
+    let (format, written) = (date.format(), |moment: &str| {
+        date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?)
+    });
+    let (one, other) = (
+        written("2026-11-20T15:00:00Z")?,
+        written("1984-02-05T04:03:02.123Z")?,
+    );
+    if one != other {
+        return Ok(());
+    }
+    let meant = PATTERNS
+        .iter()
+        .fold(format.to_owned(), |meant, (pattern, directive)| {
+            meant.replace(pattern, directive)
+        });
+    let hint = if meant == format {
+        String::new()
+    } else {
+        format!("; did you mean date:{meant}?")
+    };
+    Err(format!(
+        "no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"
+    ))
+}

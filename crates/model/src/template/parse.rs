@@ -1,0 +1,431 @@
+//! The template itself, and its parser.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+
+use super::each::ListText;
+use super::filter::{self, KeyFilter};
+use super::zone::DateFormat;
+use crate::caret::Caret;
+use crate::entity::{PROPERTY_NAME_RULE, valid_property_name};
+use crate::event::check_path;
+use crate::key::forbidden_in_key;
+use crate::limits;
+use crate::nearest::nearest;
+
+/// Longest template, in bytes. A key has at most 1,024.
+const MAX_BYTES: usize = 2_048;
+/// Most filters of one field.
+const MAX_FILTERS: usize = 8;
+
+/// A parsed key template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pub(super) text: String,
+    pub(super) parts: Vec<TemplatePart>,
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplatePart {
+    /// Text that is the same in every key: legal in keys, never empty, never beside another literal.
+    Literal(String),
+    /// The part that depends on the primary.
+    Field(Field),
+}
+
+/// `{Property|filter:arg|…}`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    pub(super) property: String,
+    pub(super) filters: Vec<KeyFilter>,
+    pub(super) span: Range<usize>,
+}
+
+impl Field {
+    /// The property's name; `PartitionKey` and `RowKey` are names too.
+    pub fn property(&self) -> &str {
+        &self.property
+    }
+
+    /// Its filters, in order.
+    pub fn filters(&self) -> &[KeyFilter] {
+        &self.filters
+    }
+}
+
+/// Why a text is not a template. Displayed in three lines: the problem, the template, and carets under the place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}\n{}", Caret::new(template, span))]
+pub struct TemplateError {
+    /// The problem, and the expected input.
+    pub message: String,
+    /// The whole text.
+    pub template: String,
+    /// Which bytes of it are wrong.
+    pub span: Range<usize>,
+}
+
+impl Template {
+    /// The value of one property, and nothing else.
+    pub fn of_property(name: &str) -> Self {
+        let text = format!("{{{name}}}");
+        let field = Field {
+            property: name.to_owned(),
+            filters: Vec::new(),
+            span: 0..text.len(),
+        };
+        Self {
+            text,
+            parts: vec![TemplatePart::Field(field)],
+        }
+    }
+
+    /// Parses a template.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Key,
+            check: check_property,
+        }
+        .template()
+    }
+
+    /// Parses a template of a key over the fields of an event: `{subject}`, `{data.url}`.
+    pub fn parse_key_of_event(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Key,
+            check: check_path,
+        }
+        .template()
+    }
+
+    /// The same of a text that is no key.
+    pub fn parse_of_event(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Text,
+            check: check_path,
+        }
+        .template()
+    }
+
+    /// Parses a template of a key of a view's rows: one that may stand for each value of a list (`each`).
+    pub fn parse_row_key(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::RowKey,
+            check: check_property,
+        }
+        .template()
+    }
+
+    /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
+    pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser {
+            text,
+            at: 0,
+            of: TextKind::Text,
+            check: check_property,
+        }
+        .template()
+    }
+
+    /// The property that the template is, whole and unfiltered; `None` where it is anything else.
+    pub fn bare_property(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [TemplatePart::Field(field)] if field.filters.is_empty() => Some(&field.property),
+            _ => None,
+        }
+    }
+
+    /// The parts, in order. No two literals stand side by side.
+    pub fn parts(&self) -> &[TemplatePart] {
+        &self.parts
+    }
+
+    /// The fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.parts.iter().filter_map(|part| match part {
+            TemplatePart::Field(field) => Some(field),
+            TemplatePart::Literal(_) => None,
+        })
+    }
+
+    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        self.fields().map(Field::property).collect()
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The kind of text that a template makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextKind {
+    Key,
+    /// A key of a view's rows, which may be many.
+    RowKey,
+    Text,
+}
+
+struct TemplateParser<'a> {
+    text: &'a str,
+    at: usize,
+    of: TextKind,
+    /// Checks the name in a field.
+    check: fn(&str) -> Result<(), String>,
+}
+
+impl<'a> TemplateParser<'a> {
+    fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, TemplateError> {
+        Err(TemplateError {
+            message: message.into(),
+            template: self.text.to_owned(),
+            span,
+        })
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn template(mut self) -> Result<Template, TemplateError> {
+        if self.text.len() > MAX_BYTES {
+            return self.error(
+                MAX_BYTES..self.text.len(),
+                format!("a template has at most {MAX_BYTES} bytes"),
+            );
+        }
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        while let Some(c) = self.rest().chars().next() {
+            let start = self.at;
+            if self.rest().starts_with("{{") || self.rest().starts_with("}}") {
+                literal.push(c);
+                self.at += 2;
+            } else if c == '{' {
+                if !literal.is_empty() {
+                    parts.push(TemplatePart::Literal(std::mem::take(&mut literal)));
+                }
+                parts.push(TemplatePart::Field(self.field()?));
+            } else if c == '}' {
+                return self.error(
+                    start..start + 1,
+                    "there is no '{' before this '}'; write }} for a literal brace",
+                );
+            } else if self.of != TextKind::Text && forbidden_in_key(c) {
+                return self.error(
+                    start..start + c.len_utf8(),
+                    format!("Azure Table storage forbids {c:?} in keys"),
+                );
+            } else {
+                literal.push(c);
+                self.at += c.len_utf8();
+            }
+        }
+        if !literal.is_empty() {
+            parts.push(TemplatePart::Literal(literal));
+        }
+        let fixed = parts
+            .iter()
+            .map(|part| {
+                if let TemplatePart::Literal(text) = part {
+                    text.encode_utf16().count()
+                } else {
+                    0
+                }
+            })
+            .sum::<usize>();
+        if self.of != TextKind::Text && fixed > limits::KEY_UTF16_UNITS {
+            return self.error(
+                0..self.text.len(),
+                format!(
+                    "the literal text alone has {fixed} UTF-16 units; a key has at most {}",
+                    limits::KEY_UTF16_UNITS
+                ),
+            );
+        }
+        let template = Template {
+            text: self.text.to_owned(),
+            parts,
+        };
+        if let Some(each) = template.each() {
+            let other = template.fields().find(|field| {
+                let same = field.property == each.property && field.list() == each.list();
+                !same && (field.property == each.property || field.list().is_some())
+            });
+            if let Some(other) = other {
+                return self
+                    .error(other.span.clone(), "a key stands for each value of one list: expected the same property with the same each");
+            }
+        }
+        Ok(template)
+    }
+
+    /// From the opening brace to behind the closing one.
+    fn field(&mut self) -> Result<Field, TemplateError> {
+        let open = self.at;
+        let Some(length) = self.rest().find('}') else {
+            return self.error(
+                open..self.text.len(),
+                "this '{' is not closed; write {{ for a literal brace",
+            );
+        };
+        let close = open + length;
+        if let Some(inner) = self.text[open + 1..close].find('{') {
+            let inner = open + 1 + inner;
+            return self.error(
+                inner..inner + 1,
+                "a '{' inside of a field; write the field's '}' first",
+            );
+        }
+        self.at = close + 1;
+        let mut start = open + 1;
+        let mut segments = self.text[start..close].split('|').map(|segment| {
+            let span = start..start + segment.len();
+            start = span.end + 1;
+            (segment, span)
+        });
+        let (property, span) = segments.next().unwrap_or(("", open + 1..close));
+        (self.check)(property).or_else(|problem| self.error(span, problem))?;
+        let mut filters = Vec::new();
+        for (segment, span) in segments {
+            if filters.len() == MAX_FILTERS {
+                return self.error(span, format!("a field has at most {MAX_FILTERS} filters"));
+            }
+            let filter = self.filter(segment, span.clone())?;
+            if matches!(filter, KeyFilter::Each(_)) {
+                if self.of != TextKind::RowKey {
+                    return self.error(span, "each makes many keys of one entity: expected in the keys of a view's rows alone");
+                }
+                if !filters.is_empty() {
+                    return self.error(
+                        span,
+                        "each takes the property as it is: expected as the first filter",
+                    );
+                }
+            }
+            filters.push(filter);
+        }
+        Ok(Field {
+            property: property.to_owned(),
+            filters,
+            span: open..close + 1,
+        })
+    }
+
+    fn filter(&self, segment: &str, span: Range<usize>) -> Result<KeyFilter, TemplateError> {
+        let (name, argument) = match segment.split_once(':') {
+            Some((name, argument)) => (name, Some(argument)),
+            None => (segment, None),
+        };
+        let argument_span = if argument.is_some() {
+            span.start + name.len() + 1..span.end
+        } else {
+            span.clone()
+        };
+        let plain = |filter: KeyFilter| match argument {
+            None => Ok(filter),
+            Some(_) => self.error(argument_span.clone(), format!("{name} takes no argument")),
+        };
+        let number = |least: u32, most: u32, example: &str| {
+            argument
+                .filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|text| text.parse::<u32>().ok())
+                .filter(|number| (least..=most).contains(number))
+                .map_or_else(
+                    || self.error(argument_span.clone(), format!("{name} takes a number from {least} to {most}, such as {name}:{example}")),
+                    Ok,
+                )
+        };
+        let width = |most: usize, example: &str| {
+            number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize)
+        };
+        let part = |example: &str| match argument.filter(|text| !text.is_empty()) {
+            Some(text) => Ok(text.to_owned()),
+            None => self.error(
+                argument_span.clone(),
+                format!("{name} takes a text, such as {name}:{example}"),
+            ),
+        };
+        match name {
+            "lower" => plain(KeyFilter::Lower),
+            "upper" => plain(KeyFilter::Upper),
+            "trim" => plain(KeyFilter::Trim),
+            "nfc" => plain(KeyFilter::Nfc),
+            "slug" => plain(KeyFilter::Slug),
+            "sortable" => plain(KeyFilter::Sortable),
+            "inverted_ticks" => plain(KeyFilter::InvertedTicks),
+            "each" => Ok(KeyFilter::Each(match argument {
+                None => ListText::Json,
+                Some(_) => ListText::Separated(part(",")?),
+            })),
+            "after" => part("/").map(KeyFilter::After),
+            "before" => part("/").map(KeyFilter::Before),
+            "after_last" => part(".").map(KeyFilter::AfterLast),
+            "before_last" => part(".").map(KeyFilter::BeforeLast),
+            "pad" => width(filter::MAX_PAD, "8").map(KeyFilter::Pad),
+            "hash" => width(filter::MAX_HASH, "3").map(KeyFilter::Hash),
+            "bucket" => number(1, filter::MAX_BUCKETS, "16").map(KeyFilter::Bucket),
+            "date" => {
+                let Some(format) = argument.filter(|format| !format.is_empty()) else {
+                    return self.error(
+                        argument_span,
+                        "date takes a strftime format, such as date:%Y%m%d",
+                    );
+                };
+                match DateFormat::parse(format)
+                    .and_then(|date| filter::check_date_format(&date).map(|()| date))
+                {
+                    Ok(date) => Ok(KeyFilter::Date(date)),
+                    Err(problem) => self.error(
+                        argument_span,
+                        format!("date takes a strftime format, such as date:%Y%m%d: {problem}"),
+                    ),
+                }
+            }
+            _ => {
+                let span = span.start..span.start + name.len();
+                match nearest(name, filter::NAMES) {
+                    Some(known) => self.error(
+                        span,
+                        format!("unknown filter {name:?}; did you mean {known:?}?"),
+                    ),
+                    None => self.error(
+                        span,
+                        format!(
+                            "unknown filter {name:?}; known are {}",
+                            filter::NAMES.join(", ")
+                        ),
+                    ),
+                }
+            }
+        }
+    }
+}
+
+fn check_property(name: &str) -> Result<(), String> {
+    if name == "Timestamp" {
+        return Err("Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest".to_owned());
+    }
+    if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
+        return Ok(());
+    }
+    if name.is_empty() {
+        return Err("expected a property name, such as {Email}".to_owned());
+    }
+    Err(format!(
+        "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+    ))
+}

@@ -1,0 +1,179 @@
+//! Rendering.
+
+use super::escape::Escaping;
+use super::filter::Value;
+use super::parse::{Field, Template, TemplatePart};
+use crate::caret::Caret;
+use crate::{EdmValue, Entity, Key};
+
+/// Why a template cannot be rendered for an entity: a permanent error of its job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RenderError {
+    /// The problem, naming template and property.
+    pub message: String,
+}
+
+impl Template {
+    /// Renders the key for an entity. `None` if a property is missing or empty: a sparse view. An empty PartitionKey or RowKey is a value.
+    pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
+        self.render_as(Escaping::Always, entity)
+    }
+
+    /// As [`render`](Self::render), with values that stand so in the key.
+    pub fn render_as(
+        &self,
+        escaping: Escaping,
+        entity: &Entity,
+    ) -> Result<Option<Key>, RenderError> {
+        self.render_with(escaping, |property| value_of(entity, property))
+    }
+
+    /// As [`render_as`](Self::render_as), with this value in the place of a property's own.
+    pub fn render_with_value(
+        &self,
+        escaping: Escaping,
+        entity: &Entity,
+        property: &str,
+        value: &EdmValue,
+    ) -> Result<Option<Key>, RenderError> {
+        self.render_with(escaping, |name| {
+            if name == property {
+                Some(value.clone())
+            } else {
+                value_of(entity, name)
+            }
+        })
+    }
+
+    /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
+    /// is missing or empty.
+    pub fn render_text(&self, entity: &Entity) -> Result<Option<String>, RenderError> {
+        self.render_text_with(|property| value_of(entity, property))
+    }
+
+    /// Renders the text for values from elsewhere, as [`render_text`](Self::render_text) does.
+    pub fn render_text_with(
+        &self,
+        value_of: impl Fn(&str) -> Option<EdmValue>,
+    ) -> Result<Option<String>, RenderError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                TemplatePart::Literal(literal) => text.push_str(literal),
+                TemplatePart::Field(field) => {
+                    let rendered = match value_of(field.property()) {
+                        None => None,
+                        Some(value) => field
+                            .rendered(&value)
+                            .map_err(|problem| self.problem(field, &problem))?,
+                    };
+                    match rendered {
+                        None => return Ok(None),
+                        Some(rendered) => text.push_str(&rendered),
+                    }
+                }
+            }
+        }
+        Ok(Some(text))
+    }
+
+    /// Renders the key for values from elsewhere, as [`render_as`](Self::render_as) does.
+    pub fn render_with(
+        &self,
+        escaping: Escaping,
+        value_of: impl Fn(&str) -> Option<EdmValue>,
+    ) -> Result<Option<Key>, RenderError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                TemplatePart::Literal(literal) => text.push_str(literal),
+                TemplatePart::Field(field) => {
+                    let rendered = match value_of(field.property()) {
+                        None => None,
+                        Some(value) => self.render_field_as(escaping, field, &value)?,
+                    };
+                    match rendered {
+                        None => return Ok(None),
+                        Some(rendered) => text.push_str(&rendered),
+                    }
+                }
+            }
+        }
+        match Key::new(text) {
+            Ok(key) => Ok(Some(key)),
+            Err(error) => Err(RenderError {
+                message: format!("the template {:?} cannot be rendered: {error}", self.text),
+            }),
+        }
+    }
+
+    /// The text of a field of this template in a key for a value, escaped. `None` where it is empty.
+    pub fn render_field(
+        &self,
+        field: &Field,
+        value: &EdmValue,
+    ) -> Result<Option<String>, RenderError> {
+        self.render_field_as(Escaping::Always, field, value)
+    }
+
+    /// The same, as it stands in such keys.
+    pub fn render_field_as(
+        &self,
+        escaping: Escaping,
+        field: &Field,
+        value: &EdmValue,
+    ) -> Result<Option<String>, RenderError> {
+        let rendered = field
+            .rendered(value)
+            .map_err(|problem| self.problem(field, &problem))?;
+        Ok(rendered.map(|text| escaping.written(text)))
+    }
+
+    /// The text with which a field begins for every value that begins with this one, not escaped; `None` behind filters that keep no
+    /// beginning.
+    pub fn beginning(field: &Field, value: &str) -> Option<String> {
+        field
+            .filters
+            .iter()
+            .try_fold(value.to_owned(), |beginning, filter| {
+                filter.apply_to_beginning(beginning)
+            })
+    }
+
+    fn problem(&self, field: &Field, problem: &str) -> RenderError {
+        RenderError {
+            message: format!(
+                "the template {:?} cannot be rendered: the property {:?} {problem}\n{}",
+                self.text,
+                field.property,
+                Caret::new(&self.text, &field.span)
+            ),
+        }
+    }
+}
+
+fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
+    match property {
+        "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
+        "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
+        name => entity.get(name).cloned(),
+    }
+}
+
+impl Field {
+    fn rendered(&self, value: &EdmValue) -> Result<Option<String>, String> {
+        let mut value = Value::Typed(value);
+        // The service takes an empty key. An empty property is no value.
+        let may_be_empty = value.is_empty() && matches!(self.property(), "PartitionKey" | "RowKey");
+        for filter in &self.filters {
+            // An empty text has a hash too, and all primaries without a value would gather under it.
+            if value.is_empty() && !may_be_empty {
+                return Ok(None);
+            }
+            value = Value::Text(filter.apply(value)?);
+        }
+        let text = value.into_text()?;
+        Ok((may_be_empty || !text.is_empty()).then_some(text))
+    }
+}

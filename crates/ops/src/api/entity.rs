@@ -1,0 +1,292 @@
+//! One entity: the primary, its footprint, and the plan of reconciling it now.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Api, Problem};
+use crate::guard::Visitor;
+use evenkeel_client::InStep;
+use evenkeel_engine::PlanReport;
+use evenkeel_engine::footprint::{self, Footprint, Settled};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::Primary;
+use evenkeel_model::nearest::meant_or_known;
+use evenkeel_model::units::parse_duration;
+use evenkeel_model::{ETag, EntityKey, Site, TableName, odata};
+
+/// Longest wait of one request: an answer has half a minute.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// Report on one entity.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "entity")]
+pub(crate) struct EntityReport {
+    /// Its table, as declared.
+    pub(crate) table: String,
+    /// Its PartitionKey.
+    pub(crate) pk: String,
+    /// Its RowKey.
+    pub(crate) rk: String,
+    /// The entity as OData JSON; null where it does not exist.
+    pub(crate) primary: Option<Map<String, Value>>,
+    /// The footprint; null where there is none.
+    pub(crate) footprint: Option<FootprintReport>,
+    /// The plan of reconciling it now.
+    #[schemars(with = "Map<String, Value>")]
+    pub(crate) plan: PlanReport,
+}
+
+/// The footprint of a primary.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "footprint")]
+pub(crate) struct FootprintReport {
+    /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then, with
+    /// `waiting at` before it where an entity was missing that something should be kept on.
+    pub(crate) settled: String,
+    /// Whether what the primary says is still on its way to the entities of a range.
+    pub(crate) carrying: bool,
+    /// Until when a forgotten insert may still arrive (RFC 3339).
+    pub(crate) tainted_until: Option<String>,
+    pub(crate) items: Vec<ItemReport>,
+}
+
+/// One derived item.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "item")]
+pub(crate) struct ItemReport {
+    pub(crate) view: String,
+    /// The view's generation.
+    pub(crate) generation: u32,
+    /// The account it lies in.
+    pub(crate) account: String,
+    /// Where it lies.
+    #[serde(flatten)]
+    #[schemars(with = "SiteFields")]
+    pub(crate) site: Site,
+    /// Which part of the row or blob it is, where others have parts of it too: a member of a list, as JSON.
+    pub(crate) part: Option<String>,
+    /// Whether a pass has announced to change it and not recorded how that ended.
+    pub(crate) changing: bool,
+}
+
+/// The fields of a place: those of a row, a blob, a file or a document.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "the schema of a value whose own type knows none")]
+struct SiteFields {
+    /// The table of a row.
+    table: Option<String>,
+    /// A row's PartitionKey.
+    pk: Option<String>,
+    /// A row's RowKey.
+    rk: Option<String>,
+    /// The container of a blob.
+    container: Option<String>,
+    /// A blob's name.
+    blob: Option<String>,
+    /// The folder of a file.
+    dir: Option<String>,
+    /// A file's path in its folder.
+    file: Option<String>,
+    /// The index of a search document.
+    index: Option<String>,
+    /// A search document's key.
+    document: Option<String>,
+}
+
+/// A key in the query: the only way to say an empty one.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyQuery {
+    #[serde(default)]
+    pk: String,
+    #[serde(default)]
+    rk: String,
+}
+
+pub(super) async fn entity(
+    State(api): State<Api>,
+    Path((table, pk, rk)): Path<(String, String, String)>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<EntityReport>, Problem> {
+    look(&api, &table, &pk, &rk, visitor).await.map(Json)
+}
+
+pub(super) async fn by_query(
+    State(api): State<Api>,
+    Path(table): Path<String>,
+    Query(key): Query<KeyQuery>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<EntityReport>, Problem> {
+    look(&api, &table, &key.pk, &key.rk, visitor)
+        .await
+        .map(Json)
+}
+
+/// What is waited for, and how long.
+#[derive(Debug, Deserialize)]
+pub(super) struct AwaitedQuery {
+    etag: Option<String>,
+    wait: Option<String>,
+}
+
+/// Whether everything derived from an entity is in step.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "in step", rename = "InStep")]
+pub(crate) struct InStepReport {
+    /// Whether every item is as the version that was asked for says, or a later one.
+    in_step: bool,
+    /// Whether neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    missing: bool,
+    /// Whether what it says is still on its way to the entities of a range.
+    carrying: bool,
+    /// Storage requests that it took to know.
+    requests: u64,
+}
+
+pub(super) async fn settled(
+    State(api): State<Api>,
+    Path((table, pk, rk)): Path<(String, String, String)>,
+    Query(AwaitedQuery { etag, wait }): Query<AwaitedQuery>,
+) -> Result<Json<InStepReport>, Problem> {
+    let (_, primary) = primary(&api, &table, &pk, &rk)?;
+    let etag = etag
+        .as_deref()
+        .map(ETag::copied)
+        .transpose()
+        .map_err(|error| Problem::unusable(format!("etag: {error}")))?;
+    let wait = wait
+        .as_deref()
+        .map(parse_duration)
+        .transpose()
+        .map_err(|error| Problem::unusable(format!("wait: {error}")))?;
+    let wait = wait.unwrap_or_default();
+    if wait > LONGEST_WAIT {
+        return Err(Problem::unusable(format!(
+            "wait: expected at most {} s; ask again for longer",
+            LONGEST_WAIT.as_secs()
+        )));
+    }
+    let InStep {
+        in_step,
+        missing,
+        carrying,
+        requests,
+    } = api
+        .client()
+        .wait_for(&primary.table, &primary.key, etag.as_ref(), wait)
+        .await?;
+    Ok(Json(InStepReport {
+        in_step,
+        missing,
+        carrying,
+        requests,
+    }))
+}
+
+/// The primary that a table and a key name, its table as declared.
+pub(super) fn primary(
+    api: &Api,
+    table: &str,
+    pk: &str,
+    rk: &str,
+) -> Result<(TableRef, Primary), Problem> {
+    let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
+    let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
+    // Only tables of the catalog: evenkeel does not read others.
+    let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
+        let known: Vec<String> = api
+            .board
+            .catalog()
+            .tables
+            .values()
+            .map(ToString::to_string)
+            .collect();
+        Problem::unknown(format!(
+            "the catalog does not know the table {name}; {}",
+            meant_or_known(name.as_str(), &known)
+        ))
+    })?;
+    let primary = Primary {
+        table: known.table.clone(),
+        key,
+    };
+    Ok((known, primary))
+}
+
+/// Builds the report on an entity, for who may see its contents: the keys of its items are made of them as well.
+pub(crate) async fn look(
+    api: &Api,
+    table: &str,
+    pk: &str,
+    rk: &str,
+    visitor: Visitor,
+) -> Result<EntityReport, Problem> {
+    if !visitor.contents {
+        return Err(Problem::withheld(
+            "an entity is shown to who may see contents: a token with contents = true ([http.tokens.NAME])",
+        ));
+    }
+    let (table, primary) = primary(api, table, pk, rk)?;
+    let engine = api
+        .board
+        .engine()
+        .ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
+    let account = api
+        .stores
+        .account(&table.account)
+        .map_err(|error| Problem::unknown(error.to_string()))?;
+    let reading = |error| Problem::store("reading the entity", &error);
+    let row = api
+        .client()
+        .whole(&table, &primary.key)
+        .await?
+        .map(|whole| whole.row);
+    let recorded = account
+        .tables
+        .get(
+            &engine.catalog().footprint_table(&table),
+            &footprint::key(&primary),
+            None,
+        )
+        .await
+        .map_err(reading)?;
+    let recorded = recorded
+        .map(|row| Footprint::decode(&primary, &row.entity, None))
+        .transpose();
+    let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;
+    let plan = engine.plan(&primary).await?;
+    Ok(EntityReport {
+        table: primary.table.to_string(),
+        pk: primary.key.pk.as_str().to_owned(),
+        rk: primary.key.rk.as_str().to_owned(),
+        primary: row.as_ref().map(odata::encode_row),
+        footprint: recorded.as_ref().map(shown),
+        plan,
+    })
+}
+
+fn shown(footprint: &Footprint) -> FootprintReport {
+    let items = footprint.items.iter().map(|(address, entry)| ItemReport {
+        view: address.view.to_string(),
+        generation: entry.generation,
+        account: address.account.to_string(),
+        site: address.site.clone(),
+        part: address.part.as_ref().map(ToString::to_string),
+        changing: entry.changing,
+    });
+    FootprintReport {
+        settled: match &footprint.settled {
+            Settled::Never => "never".to_owned(),
+            Settled::Absent => "absent".to_owned(),
+            Settled::At { etag, .. } => etag.to_string(),
+            Settled::Waiting { etag, .. } => format!("waiting at {etag}"),
+        },
+        carrying: !footprint.carries.is_empty(),
+        tainted_until: footprint.tainted_until.map(|until| until.to_string()),
+        items: items.collect(),
+    }
+}

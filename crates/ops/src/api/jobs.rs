@@ -1,0 +1,77 @@
+//! Recent jobs.
+
+use axum::extract::{Query, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+
+use super::{Api, Problem};
+use crate::board::{JobFilter, JobRecord};
+use crate::guard::Visitor;
+use evenkeel_worker::Ending;
+
+/// Jobs on one page where nothing else is asked for.
+const PAGE: usize = 100;
+/// Keys of one of them.
+const KEYS: usize = 20;
+
+/// Which jobs.
+#[derive(Debug, Deserialize)]
+pub(super) struct JobsQuery {
+    #[serde(default)]
+    key: String,
+    outcome: Option<String>,
+    before: Option<u64>,
+    number: Option<u64>,
+    top: Option<usize>,
+}
+
+pub(super) async fn jobs(
+    State(api): State<Api>,
+    Query(which): Query<JobsQuery>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<Vec<JobRecord>>, Problem> {
+    let ending = which
+        .outcome
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(ending)
+        .transpose()?;
+    let filter = JobFilter {
+        text: which.key,
+        ending,
+        before: which.before,
+        number: which.number,
+    };
+    Ok(Json(shown_jobs(
+        &api,
+        &filter,
+        which.top.unwrap_or(PAGE).min(1_000),
+        visitor,
+    )))
+}
+
+/// The newest of those that are meant, as a visitor sees them.
+pub(crate) fn shown_jobs(
+    api: &Api,
+    filter: &JobFilter,
+    most: usize,
+    visitor: Visitor,
+) -> Vec<JobRecord> {
+    let jobs = api.board.jobs(filter, most, KEYS);
+    if visitor.contents {
+        jobs
+    } else {
+        jobs.into_iter().map(JobRecord::without_contents).collect()
+    }
+}
+
+/// An ending by its name.
+pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
+    Ending::ALL
+        .into_iter()
+        .find(|ending| ending.name() == name)
+        .ok_or_else(|| {
+            let known = Ending::ALL.map(Ending::name).join(", ");
+            Problem::unusable(format!("outcome is one of {known}"))
+        })
+}

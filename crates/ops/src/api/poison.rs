@@ -1,0 +1,674 @@
+//! The dead letters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::under_way::carried_out;
+use super::{Api, Problem};
+use crate::board::keep;
+use crate::guard::{Actor, Visitor};
+use crate::in_step::in_step_now;
+use crate::logging::AUDIT;
+use evenkeel_model::quoted::Quoted;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{QueueName, cause};
+use evenkeel_storage::StoreError;
+use evenkeel_worker::poison::{
+    Handled, PoisonCriteria, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, SHOWN_BYTES,
+    ShownBody, cause_id,
+};
+
+/// Bytes of an answer, or of a page, at most.
+const ANSWER_BYTES: usize = 1024 * 1024;
+/// Answers that read poison queues at once: each holds 32 messages of 64 KiB at most for every queue.
+static READERS: Semaphore = Semaphore::const_new(2);
+/// Bytes of a message beside its texts.
+const FRAME_BYTES: usize = 2 * 1024;
+/// Bytes that one of a text becomes at most: `&quot;` in HTML, `\u0001` in JSON.
+const ESCAPED_TIMES: usize = 6;
+/// Bytes that one of a body becomes at most: escaped, indented, and its keys once more in a heading and in a link.
+const BODY_TIMES: usize = 20;
+/// Longest error and longest other text that is shown, in bytes: as long as a worker writes them.
+const SHOWN_ERROR_BYTES: usize = 4_096;
+const SHOWN_TEXT_BYTES: usize = 1_024;
+
+/// The front of the poison queues.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "poison")]
+pub(crate) struct Poison {
+    /// The messages at the front that are meant, queue by queue, the oldest first.
+    pub(crate) messages: Vec<Poisoned>,
+    /// How many messages the poison queues hold in all, copies and other reasons included.
+    pub(crate) total: u64,
+    /// Whether that was all of them. A storage queue shows its first 32 messages only, and an answer has room for so many: when
+    /// these are handled, the next come forward.
+    pub(crate) complete: bool,
+    /// When it was so (RFC 3339), by the clocks of the queues, of which the one most behind: `until` of a requeue or discard of all.
+    pub(crate) as_of: String,
+}
+
+/// A message that will not be tried again.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "poisoned")]
+pub(crate) struct Poisoned {
+    /// The queue it came from and goes back to.
+    pub(crate) queue: String,
+    /// The queue as configured, to which the poison queue belongs.
+    pub(crate) held_by: String,
+    /// The original's id.
+    pub(crate) message_id: String,
+    /// Its id on the poison queue, given by the service: names no other message, whatever that says.
+    pub(crate) poison_id: String,
+    /// The client's own name for the job.
+    pub(crate) id: Option<String>,
+    /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
+    pub(crate) reason: &'static str,
+    /// The cause, which messages share whose errors differ in keys and values alone.
+    pub(crate) cause: String,
+    /// The error, with all causes; the step and the reason alone where the token may not see contents.
+    pub(crate) error: String,
+    /// The step that failed.
+    pub(crate) step: String,
+    /// The operation, where one could be read.
+    pub(crate) op: Option<String>,
+    /// Whether what it asked for holds by now: its primary is in step, and has what a `put` was to write. Null where that is not known.
+    pub(crate) in_step: Option<bool>,
+    /// How often the message had been got.
+    pub(crate) dequeue_count: u32,
+    /// When it was first put on its queue (RFC 3339).
+    pub(crate) first_enqueued: String,
+    /// When it was poisoned (RFC 3339).
+    pub(crate) at: String,
+    pub(crate) worker: String,
+    /// How many copies of it there are.
+    pub(crate) copies: usize,
+    /// The body: JSON where it is some, else a string; null where it lies in a blob, or where the answer is full.
+    pub(crate) body: Value,
+    /// Whether `body` is only the beginning of it, as a string, or was left out: `evenkeel poison show` has the whole.
+    pub(crate) body_cut: bool,
+    /// Whether `body` is null since the token may not see contents.
+    pub(crate) body_withheld: bool,
+    /// Bytes of the body's text.
+    #[serde(skip)]
+    body_bytes: usize,
+    /// The blob that has the body, where it was too large for a message.
+    pub(crate) body_blob: Option<String>,
+}
+
+/// Which messages are shown.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct FilterQuery {
+    pub(crate) queue: Option<String>,
+    #[serde(flatten)]
+    pub(crate) criteria: PoisonCriteria,
+}
+
+/// Which messages are to be handled.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "selection", deny_unknown_fields)]
+pub(crate) struct Selection {
+    /// The queue as configured; every queue where absent.
+    pub(crate) queue: Option<String>,
+    /// Values of `poison_id` or `message_id`, or clients' own ids.
+    #[serde(default)]
+    pub(crate) ids: BTreeSet<String>,
+    /// All messages: must be said where no id is given.
+    #[serde(default)]
+    pub(crate) all: bool,
+    /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of the list that was looked at.
+    pub(crate) until: Option<String>,
+    #[serde(flatten)]
+    pub(crate) criteria: PoisonCriteria,
+    /// Fields that say nothing: a mistyped one must not mean more messages than its sender had in mind.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub(crate) unknown: BTreeMap<String, Value>,
+}
+
+/// Results for the selected messages.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+#[schemars(title = "handled")]
+pub(crate) struct Report {
+    /// Ids of the messages that were requeued or discarded.
+    pub(crate) done: Vec<String>,
+    /// Those that were not, or not wholly.
+    pub(crate) failed: Vec<Failed>,
+    /// Ids that were asked for and that no message seen has.
+    pub(crate) absent: Vec<String>,
+    /// About how many messages were not seen: another command or operator holds them, for two minutes at most.
+    pub(crate) hidden: u64,
+    /// How many fit, and were left alone since they came after `until`.
+    pub(crate) since: u64,
+    /// Why the rest of a queue was not looked at, where a store failed half-way.
+    pub(crate) cut_short: Option<String>,
+    /// Whether the change goes on: then the result of each message is in the log.
+    pub(crate) under_way: bool,
+}
+
+/// A message that was not handled.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(title = "failed")]
+pub(crate) struct Failed {
+    pub(crate) message_id: String,
+    /// Why.
+    pub(crate) error: String,
+}
+
+/// Action on messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MessageAction {
+    Requeue,
+    Discard,
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    Query(shown): Query<FilterQuery>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<Poison>, Problem> {
+    front(&api, &shown, visitor).await.map(Json)
+}
+
+pub(super) async fn requeue(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Json(selection): Json<Selection>,
+) -> Result<Response, Problem> {
+    answer(change(&api, selection, MessageAction::Requeue, actor).await?)
+}
+
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Json(selection): Json<Selection>,
+) -> Result<Response, Problem> {
+    answer(change(&api, selection, MessageAction::Discard, actor).await?)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
+fn answer(report: Report) -> Result<Response, Problem> {
+    let status = if report.under_way {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, Json(report)).into_response())
+}
+
+/// The front of the poison queues that are meant.
+pub(crate) async fn front(
+    api: &Api,
+    shown: &FilterQuery,
+    visitor: Visitor,
+) -> Result<Poison, Problem> {
+    let PoisonCriteria {
+        key,
+        text,
+        view,
+        table,
+        ..
+    } = &shown.criteria;
+    // Who guesses what a message holds would be told so.
+    if !visitor.contents
+        && [key, text, view, table]
+            .into_iter()
+            .flatten()
+            .any(|value| !value.is_empty())
+    {
+        return Err(Problem::withheld(
+            "messages are found by what they hold by a token with contents = true",
+        ));
+    }
+    let filter = filter(api, &shown.criteria)?;
+    let as_of = as_of(api, shown.queue.as_deref()).to_string();
+    let mut poison = Poison {
+        messages: Vec::new(),
+        total: 0,
+        complete: true,
+        as_of,
+    };
+    let mut room = ANSWER_BYTES;
+    // Never closed.
+    let _one = READERS.acquire().await;
+    for (settings, queue) in queues(api, shown.queue.as_deref())? {
+        let front = queue
+            .front()
+            .await
+            .map_err(|error| Problem::store("reading a poison queue", &error))?;
+        let (entries, total) = front;
+        let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
+        poison.total += total;
+        poison.complete &= seen as u64 >= total;
+        api.board.counted(&settings.name, total);
+        let meant: Vec<PoisonEntry> = entries
+            .into_iter()
+            .filter(|entry| filter.matches(entry))
+            .collect();
+        let (count, held_by) = (meant.len(), settings.name.clone());
+        let in_step = in_step_now(&api.client(), &api.board.catalog(), meant.iter()).await;
+        let (mut messages, left) =
+            off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
+        messages
+            .iter_mut()
+            .zip(in_step)
+            .for_each(|(message, in_step)| message.in_step = in_step);
+        room = left;
+        poison.complete &= messages.len() == count;
+        poison.messages.extend(messages);
+    }
+    Ok(poison)
+}
+
+/// Runs long computations beside the runtime: bodies come from any sender with the right to send jobs, and leases are
+/// renewed here.
+pub(crate) async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))
+}
+
+/// As many messages as there is room for, and the room that is left. A body goes first.
+fn fitting(
+    entries: Vec<PoisonEntry>,
+    held_by: &QueueName,
+    contents: bool,
+    mut room: usize,
+) -> (Vec<Poisoned>, usize) {
+    let mut messages = Vec::new();
+    for entry in entries {
+        let mut message = poisoned(entry, held_by, contents);
+        let (mut cost, body) = message.cost();
+        if cost + body > room && body > 0 {
+            (message.body, message.body_cut) = (Value::Null, true);
+        } else {
+            cost += body;
+        }
+        if cost > room {
+            break;
+        }
+        room -= cost;
+        messages.push(message);
+    }
+    (messages, room)
+}
+
+impl Poisoned {
+    /// Bytes that it may take in an answer or on a page at most, without its body and for its body.
+    fn cost(&self) -> (usize, usize) {
+        let texts = [
+            Some(&self.message_id),
+            self.id.as_ref(),
+            Some(&self.error),
+            Some(&self.step),
+            self.op.as_ref(),
+            Some(&self.worker),
+        ];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        (
+            FRAME_BYTES + texts * ESCAPED_TIMES,
+            self.body_bytes * BODY_TIMES,
+        )
+    }
+}
+
+/// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
+pub(crate) async fn change(
+    api: &Api,
+    selection: Selection,
+    change: MessageAction,
+    actor: Actor,
+) -> Result<Report, Problem> {
+    if let Some(name) = selection.unknown.keys().next() {
+        return Err(Problem::unreadable(format!(
+            "unknown field {}",
+            Quoted(name)
+        )));
+    }
+    if selection.ids.is_empty() && !selection.all {
+        return Err(Problem::unusable("say which messages: ids, or all"));
+    }
+    let until = selection
+        .until
+        .as_deref()
+        .map(str::parse::<Timestamp>)
+        .transpose();
+    let until = until.map_err(|error| Problem::unusable(format!("until: {error}")))?;
+    let filter = PoisonFilter {
+        ids: selection.ids,
+        until,
+        ..filter(api, &selection.criteria)?
+    };
+    // Found before anything is begun: a mistake is reported at once.
+    queues(api, selection.queue.as_deref())?;
+    let (worker, queue) = (api.clone(), selection.queue);
+    let under_way = api
+        .changes
+        .spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
+    let report = carried_out(under_way).await?;
+    Ok(report.unwrap_or_else(|| Report {
+        under_way: true,
+        ..Report::default()
+    }))
+}
+
+async fn carry_out(
+    api: &Api,
+    queue: Option<&str>,
+    filter: &PoisonFilter,
+    change: MessageAction,
+    actor: &Actor,
+) -> Result<Report, Problem> {
+    let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
+    let (mut report, mut absent) = (Report::default(), filter.ids.clone());
+    for (settings, queue) in queues(api, queue)? {
+        let ended = match change {
+            MessageAction::Requeue => queue.requeue(filter).await,
+            MessageAction::Discard => queue.discard(filter).await,
+        };
+        let Handled {
+            done,
+            failed,
+            cut_short,
+            hidden,
+            since,
+        } = handled(ended, &report)?;
+        absent.retain(|id| {
+            !done
+                .iter()
+                .chain(failed.iter().map(|(entry, _)| entry))
+                .any(|entry| entry.has(id))
+        });
+        for PoisonEntry { message, .. } in done {
+            let PoisonMessage {
+                queue,
+                message_id,
+                reason,
+                ..
+            } = message;
+            match change {
+                MessageAction::Requeue => {
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, by, %peer, claimed, "audit: poisoned message requeued");
+                }
+                MessageAction::Discard => {
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, by, %peer, claimed, "audit: poisoned message discarded");
+                }
+            }
+            report.done.push(message_id);
+        }
+        for (PoisonEntry { message, .. }, error) in failed {
+            tracing::warn!(
+                target: AUDIT, queue = %message.queue, message_id = message.message_id, error, by, %peer, claimed,
+                "audit: poisoned message not handled"
+            );
+            report.failed.push(Failed {
+                message_id: message.message_id,
+                error,
+            });
+        }
+        if hidden > 0 {
+            tracing::warn!(
+                target: AUDIT, queue = %settings.name, hidden, by, %peer, claimed,
+                "audit: poisoned messages not looked at: another operator holds them at the moment"
+            );
+        }
+        report.hidden += hidden;
+        report.since += since;
+        if let Some(error) = cut_short {
+            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
+            let before = report
+                .cut_short
+                .take()
+                .map(|before| format!("{before}; "))
+                .unwrap_or_default();
+            report.cut_short = Some(format!("{before}{}: {error}", settings.name));
+        }
+        keep::count(&api.board, &api.stores, settings).await;
+    }
+    report.absent = absent.into_iter().collect();
+    Ok(report)
+}
+
+/// Result of a queue. One that fails is the end only where there is nothing to report yet: changes in earlier queues are not undone.
+fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handled, Problem> {
+    let is_begun = !(report.done.is_empty() && report.failed.is_empty());
+    match ended {
+        Err(error) if is_begun => Ok(Handled {
+            cut_short: Some(cause::chain(&error)),
+            ..Handled::default()
+        }),
+        ended => ended.map_err(|error| Problem::store("handling a poison queue", &error)),
+    }
+}
+
+/// The time by the clocks of these queues, of which the one most behind. A store without services has this program's.
+pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
+    let now = api.board.now();
+    let clock =
+        |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
+    meant(api, named)
+        .into_iter()
+        .map(|queue| clock(queue).unwrap_or(now))
+        .min()
+        .unwrap_or(now)
+}
+
+/// The queues of this name; all where none is named.
+fn meant<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
+    let named = named.filter(|named| !named.is_empty());
+    api.board
+        .configured()
+        .iter()
+        .filter(|queue| named.is_none_or(|named| queue.name.as_str() == named))
+        .collect()
+}
+
+fn queues<'a>(
+    api: &'a Api,
+    named: Option<&str>,
+) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
+    let meant = meant(api, named);
+    if let (Some(named), true) = (named.filter(|named| !named.is_empty()), meant.is_empty()) {
+        let known: Vec<&str> = api
+            .board
+            .configured()
+            .iter()
+            .map(|queue| queue.name.as_str())
+            .collect();
+        return Err(Problem::unknown(format!(
+            "no queue {named:?} is declared; declared are {}",
+            known.join(", ")
+        )));
+    }
+    let open = |settings: &'a QueueSettings| {
+        let account = api
+            .stores
+            .account(&settings.account)
+            .map_err(|error| Problem::unknown(error.to_string()))?;
+        let queue = PoisonQueue::new(account, settings)
+            .map_err(|error| Problem::unusable(error.to_string()))?;
+        Ok((settings, queue))
+    };
+    meant.into_iter().map(open).collect()
+}
+
+fn filter(api: &Api, criteria: &PoisonCriteria) -> Result<PoisonFilter, Problem> {
+    criteria
+        .filter(api.board.now())
+        .map_err(|error| Problem::unusable(error.to_string()))
+}
+
+fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
+    let (copies, PoisonEntry { message, ids, .. }) = (entry.ids.len(), entry);
+    let shown = message
+        .body
+        .as_deref()
+        .filter(|_| contents)
+        .map(|kept| ShownBody::of(kept, SHOWN_BYTES));
+    let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
+    let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
+    let cause = cause_id(&message);
+    Poisoned {
+        queue: message.queue.to_string(),
+        held_by: held_by.to_string(),
+        message_id: message.message_id,
+        poison_id: ids.into_iter().next().unwrap_or_default(),
+        id: message.id.map(text),
+        reason: message.reason.name(),
+        cause,
+        error: if contents {
+            cause::shortened(&message.error, SHOWN_ERROR_BYTES)
+        } else {
+            cause::in_short(&message.step, message.reason.name())
+        },
+        step: if contents {
+            text(message.step)
+        } else {
+            text(cause::step(&message.step).to_owned())
+        },
+        op: message.op.map(text),
+        in_step: None,
+        dequeue_count: message.dequeue_count,
+        first_enqueued: message.first_enqueued.to_string(),
+        at: message.poisoned.to_string(),
+        worker: text(message.worker),
+        copies,
+        body_bytes: shown.as_ref().map_or(0, |shown| shown.text.len()),
+        body: shown.map_or(Value::Null, ShownBody::into_value),
+        body_cut,
+        body_withheld: !contents,
+        body_blob: message
+            .body_blob
+            .map(|blob| format!("{}/{}", blob.container, blob.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::body;
+    use evenkeel_worker::poison::{PoisonMessage, Reason};
+
+    fn entry(body: &str) -> PoisonEntry {
+        let message = PoisonMessage {
+            v: 1,
+            reason: Reason::Permanent,
+            error: "reading the primary: no such table".to_owned(),
+            step: "reading the primary".to_owned(),
+            op: Some("sync".to_owned()),
+            dequeue_count: 1,
+            first_enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
+            poisoned: "2026-11-20T15:00:01Z".parse().unwrap(),
+            worker: "w1".to_owned(),
+            queue: held_by(),
+            message_id: "m1".to_owned(),
+            id: None,
+            body: Some(body.to_owned()),
+            body_blob: None,
+        };
+        PoisonEntry {
+            inserted: message.poisoned,
+            message,
+            ids: vec!["p1".to_owned()],
+        }
+    }
+
+    fn held_by() -> QueueName {
+        QueueName::new("evenkeel-jobs").unwrap()
+    }
+
+    #[test]
+    fn a_bomb_is_a_text_of_a_few_kilobytes() {
+        let json = format!(
+            "{{\"op\":\"nope\",\"a\":[{}]}}",
+            vec!["0"; 500_000].join(",")
+        );
+        let bomb = body::pack(&json).unwrap();
+        let message = poisoned(entry(&bomb), &held_by(), true);
+        assert!(
+            message.body_cut
+                && message
+                    .body
+                    .as_str()
+                    .is_some_and(|text| text.len() == SHOWN_BYTES),
+            "{:?}",
+            message.body
+        );
+    }
+
+    #[test]
+    fn an_error_is_the_step_and_the_reason_for_who_may_not_see_contents() {
+        let mut kept = entry("{}");
+        kept.message.step = "writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned();
+        kept.message.error = "it is taken by kim@contoso.com".to_owned();
+        let message = poisoned(kept.clone(), &held_by(), false);
+        assert_eq!(
+            (message.error.as_str(), message.step.as_str()),
+            ("writing ByEmail: permanent", "writing ByEmail")
+        );
+        assert!(poisoned(kept, &held_by(), true).error.contains("kim@"));
+    }
+
+    #[test]
+    fn an_answer_has_room_for_so_many_and_bodies_are_left_out_first() {
+        let body = format!("{{\"note\":\"{}\"}}", "x".repeat(8_000));
+        let (messages, left) = fitting(
+            (0..1_000).map(|_| entry(&body)).collect(),
+            &held_by(),
+            true,
+            ANSWER_BYTES,
+        );
+        assert!(messages.iter().any(|message| message.body_cut) && !messages[0].body_cut);
+        assert!(messages.len() < 1_000 && left < ANSWER_BYTES);
+        assert!(serde_json::to_string(&messages).unwrap().len() <= ANSWER_BYTES);
+    }
+
+    #[test]
+    fn a_queue_that_fails_does_not_hide_the_changes_in_those_before_it() {
+        use evenkeel_model::AccountName;
+        use evenkeel_storage::{ErrorClass, Service, Subject, What};
+        let refused = || {
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Service(Service::Queue),
+            };
+            Err(StoreError::new(
+                ErrorClass::Refused,
+                "Get Messages",
+                subject,
+                "no connection",
+            ))
+        };
+        let mut report = Report::default();
+        assert!(handled(refused(), &report).is_err());
+        report.done.push("m1".to_owned());
+        let later = handled(refused(), &report).unwrap();
+        assert!(
+            later.done.is_empty()
+                && later
+                    .cut_short
+                    .is_some_and(|reason| reason.contains("no connection"))
+        );
+    }
+
+    #[test]
+    fn forged_texts_are_cut_as_a_worker_would() {
+        let mut forged = entry("{}");
+        forged.message.error = "e".repeat(60_000);
+        forged.message.worker = "w".repeat(60_000);
+        let message = poisoned(forged, &held_by(), true);
+        assert!(
+            message.error.len() <= SHOWN_ERROR_BYTES + 8
+                && message.worker.len() <= SHOWN_TEXT_BYTES + 8
+        );
+    }
+}

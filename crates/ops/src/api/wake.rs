@@ -1,0 +1,49 @@
+//! The doorbell: a sender of messages reports them, and idle queues are asked at once.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Api, Problem};
+use evenkeel_model::QueueName;
+
+/// Which queue has new messages.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(title = "wake")]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wake {
+    /// The queue as configured, or one of its shards; every queue where absent.
+    #[serde(default)]
+    pub(crate) queue: Option<String>,
+}
+
+/// Receivers that look now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "woken")]
+pub(crate) struct Woken {
+    /// How many queues and shards they receive from.
+    pub(crate) queues: usize,
+}
+
+pub(super) async fn wake(
+    State(api): State<Api>,
+    body: String,
+) -> Result<(StatusCode, Json<Woken>), Problem> {
+    let Wake { queue } = if body.trim().is_empty() {
+        Wake::default()
+    } else {
+        serde_json::from_str(&body).map_err(|error| Problem::unusable(error.to_string()))?
+    };
+    let queue = queue
+        .map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string())))
+        .transpose()?;
+    let queues = api.board.ring(queue.as_ref());
+    match queue {
+        Some(queue) if queues == 0 => Err(Problem::unknown(format!(
+            "nothing is received from a queue {queue}"
+        ))),
+        _ => Ok((StatusCode::ACCEPTED, Json(Woken { queues }))),
+    }
+}

@@ -1,0 +1,154 @@
+//! Advice where a partition or queue gets more requests than its target. Pure.
+
+use evenkeel_engine::footprint;
+use evenkeel_model::catalog::{Catalog, DatedRef, Form, Members, RowForm, View};
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, TableName, ViewName};
+
+/// Entities per second that one bucket should be left with: half of a partition's target.
+const ROOM: f64 = 1_000.0;
+
+/// The advised change. `peak` is in entities, or requests of a queue, per second.
+pub(super) fn advice(
+    catalog: &Catalog,
+    account: &AccountName,
+    name: &str,
+    partition: Option<&str>,
+    peak: f64,
+) -> String {
+    let Some(partition) = partition else {
+        let shards = buckets(peak);
+        return format!(
+            "Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key."
+        );
+    };
+    if name.starts_with(footprint::FOOTPRINTS) {
+        let source = partition.split('~').next().unwrap_or_default();
+        return format!(
+            "These are the footprints of one partition of {source}: they spread as its partition keys do."
+        );
+    }
+    let of_one = catalog
+        .views
+        .values()
+        .filter_map(|view| Some((&view.name, partition_key(view, account, name)?)));
+    let of_dated = catalog
+        .dated_views
+        .values()
+        .filter_map(|view| Some((&view.name, partition_key_by_date(view, account, name)?)));
+    let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
+    let near = catalog.views.values().find(|view| {
+        let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
+        there && matches!(view.form(), Form::Lists { rows, members: Members::Rendered { .. } } if rows.target.has(&view.source))
+    });
+    let near = near.map(|view| view.name.as_str());
+    match targets.as_slice() {
+        [] if near.is_some() => format!(
+            "The lists of the view {} lie in this partition, and each change of a member writes there: with store = \"table\" they have partitions of their own.",
+            near.unwrap_or_default()
+        ),
+        [] => "Its entities are your own: spread them over more partition keys, for example by a prefix that is a hash of the row key. Keys that only grow (dates, counters) all land in the last one.".to_owned(),
+        [(view, key)] => {
+            let buckets = buckets(peak);
+            format!(
+                "The view {view} puts its items there by partition_key = \"{key}\": add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then asks {buckets} partitions at once."
+            )
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|(view, _)| view.as_str()).collect();
+            format!("The views {} put items into this table: give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
+        }
+    }
+}
+
+/// The template of the partitions that a view fills in this table.
+fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
+    let RowForm {
+        target,
+        partition_key,
+        ..
+    } = view.rows()?;
+    let there = target.accounts.has(account)
+        && target.table.as_str().eq_ignore_ascii_case(name)
+        && !target.has(&view.source);
+    there.then_some(partition_key)
+}
+
+/// As [`partition_key`], of tables by date.
+fn partition_key_by_date<'v>(
+    view: &'v View<DatedRef>,
+    account: &AccountName,
+    name: &str,
+) -> Option<&'v Template> {
+    let RowForm {
+        target,
+        partition_key,
+        ..
+    } = view.rows()?;
+    let name = TableName::new(name).ok()?;
+    let there = target.account == *account
+        && target.tables.period(&name).is_some()
+        && *target != view.source;
+    there.then_some(partition_key)
+}
+
+/// How many parts leave each with room: a power of two, at least two.
+pub fn buckets(peak: f64) -> u32 {
+    let mut buckets = 2;
+    while f64::from(buckets) * ROOM < peak && buckets < 256 {
+        buckets *= 2;
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use evenkeel_model::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
+
+    fn catalog() -> Catalog {
+        let table = |name: &str| TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        };
+        let template = |text: &str| Template::parse(text).unwrap();
+        let index = SecondaryIndex {
+            target: table("Managers").into(),
+            partition_key: template("manager"),
+            row_key: template("{RowKey}"),
+            select: None,
+        };
+        let name = ViewName::new("managers").unwrap();
+        let view = View {
+            name: name.clone(),
+            source: table("Employees"),
+            when: None,
+            kind: ViewKind::SecondaryIndex(index),
+            on_conflict: OnConflict::Reject,
+        };
+        let mut catalog = Catalog::default();
+        catalog.views.insert(name, Arc::new(view));
+        catalog
+    }
+
+    #[test]
+    fn it_says_what_to_change_in_the_key() {
+        let of = |name: &str, partition: Option<&str>, peak| {
+            advice(&catalog(), &AccountName::main(), name, partition, peak)
+        };
+        let view = of("Managers", Some("manager"), 3_500.0);
+        assert!(
+            view.contains("partition_key = \"manager\"")
+                && view.contains("\"manager_{RowKey|bucket:4}\""),
+            "{view}"
+        );
+        assert!(of("Employees", Some("Sales"), 3_500.0).contains("your own"));
+        assert!(
+            of("EvenkeelFootprints", Some("Employees~Sales"), 3_500.0)
+                .contains("footprints of one partition of Employees")
+        );
+        assert!(of("jobs", None, 9_000.0).contains("shards = 16"));
+    }
+}

@@ -1,0 +1,575 @@
+//! The board: reports to it, and snapshots of it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
+
+use super::acknowledged::{Acknowledged, Subject};
+use super::cost::{CostSeries, Costs};
+use super::freshness::{FoundSeries, Freshness};
+use super::headline::{self, DriftedView, Headline, HeadlineInputs, Rate, SilentWorker};
+use super::hot::{HotPartition, HotSeries};
+use super::journal::{JobFilter, JobRecord, Journal};
+use super::partition::PartitionNames;
+use super::poison::PoisonCounts;
+use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
+use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
+use super::view::{ViewNow, ViewSeries};
+use super::walks::{WalkNow, Walks};
+use super::{SLOT, count, keep};
+use tokio::sync::Notify;
+
+use crate::{NotReady, Readiness};
+use evenkeel_engine::{AuditRecord, Engine, ItemChange};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{QueueName, ViewName};
+use evenkeel_storage::{Clock, StoreHealth};
+use evenkeel_worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
+
+/// Components of a board.
+pub struct BoardParts {
+    /// The worker's name.
+    pub worker: String,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The catalog.
+    pub catalog: Arc<Catalog>,
+    /// `[[queues]]`
+    pub queues: Vec<QueueSettings>,
+    /// Whether the program does its work.
+    pub readiness: Arc<dyn Readiness>,
+    /// Whether the stores answer.
+    pub health: Arc<dyn StoreHealth>,
+    /// Meter of the stores.
+    pub meter: Arc<dyn StorageMeter>,
+}
+
+/// Handles on the worker, once it runs.
+#[derive(Clone)]
+pub struct WorkerHandles {
+    /// The worker's state.
+    pub status: StatusBoard,
+    /// The engine, for plans.
+    pub engine: Arc<Engine>,
+    /// Rings at its queues.
+    pub doorbell: Doorbell,
+}
+
+/// The data of the operators' dashboard.
+pub struct Board {
+    parts: BoardParts,
+    /// When the program started (monotonic).
+    started: Duration,
+    catalog: ArcSwap<Catalog>,
+    work: ArcSwapOption<WorkerHandles>,
+    journal: Mutex<Journal>,
+    queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
+    views: Mutex<BTreeMap<ViewName, ViewSeries>>,
+    found: Mutex<FoundSeries>,
+    storage: Mutex<StorageSeries>,
+    walks: Mutex<Walks>,
+    poison: Mutex<PoisonCounts>,
+    hot: Mutex<HotSeries>,
+    costs: Mutex<CostSeries>,
+    silent: Mutex<Vec<SilentWorker>>,
+    acknowledged: Mutex<Acknowledged>,
+    /// When the last slot ended (since the start), and poison was last counted.
+    kept: Mutex<(Option<Duration>, Option<Duration>)>,
+    /// Poison is to be counted before its turn.
+    pub(super) recount: Notify,
+    /// An audit or a backfill ended here: the records of audits are to be read before their turn.
+    pub(super) audits: Notify,
+}
+
+impl Board {
+    /// An empty board.
+    pub fn new(parts: BoardParts) -> Self {
+        let started = parts.clock.monotonic();
+        Self {
+            catalog: ArcSwap::new(Arc::clone(&parts.catalog)),
+            parts,
+            started,
+            work: ArcSwapOption::empty(),
+            journal: Mutex::default(),
+            queues: Mutex::default(),
+            views: Mutex::default(),
+            found: Mutex::default(),
+            storage: Mutex::default(),
+            walks: Mutex::default(),
+            poison: Mutex::default(),
+            recount: Notify::new(),
+            audits: Notify::new(),
+            hot: Mutex::default(),
+            costs: Mutex::default(),
+            silent: Mutex::default(),
+            acknowledged: Mutex::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The worker runs.
+    pub fn working(&self, work: WorkerHandles) {
+        self.work.store(Some(Arc::new(work)));
+    }
+
+    /// The worker's name.
+    pub fn worker(&self) -> &str {
+        &self.parts.worker
+    }
+
+    /// The engine; nothing while the program waits for its stores.
+    pub fn engine(&self) -> Option<Arc<Engine>> {
+        self.work().map(|work| work.engine)
+    }
+
+    /// How long writes took to be found.
+    pub fn freshness(&self) -> Freshness {
+        lock(&self.found).now(self.slot())
+    }
+
+    /// Rings at a queue, or at all: it has new messages. How many receivers look now.
+    pub fn ring(&self, queue: Option<&QueueName>) -> usize {
+        self.work().map_or(0, |work| work.doorbell.ring(queue))
+    }
+
+    fn work(&self) -> Option<WorkerHandles> {
+        self.work.load().as_deref().cloned()
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// The catalog has grown.
+    pub fn grown(&self, catalog: Arc<Catalog>, engine: &Arc<Engine>) {
+        self.catalog.store(catalog);
+        self.work.rcu(|work| {
+            work.as_deref().map(|work| {
+                Arc::new(WorkerHandles {
+                    engine: Arc::clone(engine),
+                    ..work.clone()
+                })
+            })
+        });
+    }
+
+    /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by
+    /// their records.
+    pub async fn keep(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
+        keep::keep(self, stores, wait).await;
+    }
+
+    /// The slot under way.
+    pub fn slot(&self) -> u64 {
+        self.running().as_secs() / SLOT.as_secs()
+    }
+
+    /// When the slot under way began.
+    pub fn slot_began(&self) -> Timestamp {
+        let begun = self
+            .running()
+            .saturating_sub(SLOT * u32::try_from(self.slot()).unwrap_or_default());
+        self.now().checked_sub(begun).unwrap_or_else(|_| self.now())
+    }
+
+    /// The time, by this program's clock.
+    pub fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
+    /// How long the program has been running.
+    pub fn running(&self) -> Duration {
+        self.parts.clock.monotonic().saturating_sub(self.started)
+    }
+
+    /// The queues that jobs are sent to, as configured.
+    pub fn configured(&self) -> &[QueueSettings] {
+        &self.parts.queues
+    }
+
+    /// How things stand.
+    pub fn headline(&self) -> Headline {
+        let queues = self.queues();
+        let jobs: Vec<&QueueNow> = queues
+            .iter()
+            .filter(|queue| queue.carries == "jobs")
+            .collect();
+        // A queue's count includes messages in flight; it is measured now and then, the number in flight is known.
+        let waiting = |queue: &&&QueueNow| {
+            queue
+                .messages
+                .map(|messages| messages.max(queue.in_flight as u64))
+        };
+        let known = !jobs.is_empty() && jobs.iter().all(|queue| queue.messages.is_some());
+        let reasons = self.parts.readiness.reasons();
+        let since = reasons.iter().find_map(|reason| match reason {
+            NotReady::CircuitOpen { since, .. } => Some(*since),
+            _ => None,
+        });
+        headline::headline(&HeadlineInputs {
+            now: self.parts.clock.now(),
+            unreachable_for: since.map(|since| {
+                Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()
+            }),
+            reasons,
+            jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
+            pace: self.pace(&jobs),
+            poisoned: lock(&self.poison).by_news(),
+            drift: self.drift(),
+            silent: lock(&self.silent).clone(),
+            acknowledged: *lock(&self.acknowledged),
+        })
+    }
+
+    /// What acknowledges the poisoned messages that nobody has acknowledged; nothing if there are none.
+    pub fn poison_news(&self) -> Option<String> {
+        let (new, _) = lock(&self.poison).by_news();
+        (new > 0).then(|| Subject::Poison(new).to_string())
+    }
+
+    /// Acknowledges a piece of news, by what its headline or note says for that; whether it is news now. What came since it was read is
+    /// other news.
+    pub fn acknowledge(&self, news: &str) -> bool {
+        let headline = self.headline();
+        let current = headline
+            .notes
+            .iter()
+            .filter_map(|note| note.acknowledge.as_deref())
+            .chain(headline.acknowledge.as_deref());
+        let Some(subject) = current
+            .into_iter()
+            .find(|current| *current == news)
+            .and_then(Subject::read)
+        else {
+            return false;
+        };
+        match subject {
+            Subject::Poison(_) => lock(&self.poison).acknowledge(),
+            subject => lock(&self.acknowledged).add(subject),
+        }
+        true
+    }
+
+    /// The other workers of the store that are silent now.
+    pub fn silent(&self, workers: Vec<SilentWorker>) {
+        *lock(&self.silent) = workers;
+    }
+
+    /// How fast the job queues are worked off that jobs wait in.
+    fn pace(&self, jobs: &[&QueueNow]) -> Rate {
+        let (number, running) = (self.slot(), self.running().as_secs_f64());
+        let series = lock(&self.queues);
+        let waiting: Vec<&QueueSeries> = jobs
+            .iter()
+            .filter(|queue| queue.messages.unwrap_or(0) > queue.in_flight as u64)
+            .filter_map(|queue| {
+                series
+                    .iter()
+                    .find(|(name, _)| name.as_str() == queue.queue)
+                    .map(|(_, series)| series)
+            })
+            .collect();
+        if waiting.is_empty() {
+            return Rate::Running;
+        }
+        let paces: Option<Vec<f64>> = waiting
+            .iter()
+            .map(|series| series.pace(number, running))
+            .collect();
+        paces.map_or(Rate::Unknown, |paces| Rate::PerSecond(paces.iter().sum()))
+    }
+
+    /// The views with items left wrong by their last audit.
+    fn drift(&self) -> Vec<DriftedView> {
+        let catalog = self.catalog();
+        let series = lock(&self.views);
+        let declared = series.iter().filter(|(view, _)| catalog.declares(view));
+        let drifted = |(view, series): (&ViewName, &ViewSeries)| {
+            series.drifted().map(|(items, audited)| DriftedView {
+                view: view.to_string(),
+                items,
+                audited,
+            })
+        };
+        declared.filter_map(drifted).collect()
+    }
+
+    /// Every queue now.
+    pub fn queues(&self) -> Vec<QueueNow> {
+        let (number, running) = (self.slot(), self.running().as_secs_f64());
+        let status = self.status();
+        let mut series = lock(&self.queues);
+        status
+            .queues
+            .iter()
+            .map(|status| {
+                series.entry(status.queue.clone()).or_default().now(
+                    number,
+                    running,
+                    status,
+                    self.parts.clock.now(),
+                )
+            })
+            .collect()
+    }
+
+    /// The last hour of the job queues together, or of one queue.
+    pub fn hour(&self, of: Option<&QueueName>) -> Vec<QueueSlot> {
+        let carries: BTreeMap<QueueName, Carries> = self
+            .status()
+            .queues
+            .into_iter()
+            .map(|status| (status.queue, status.carries))
+            .collect();
+        let series = lock(&self.queues);
+        let meant = series.iter().filter(|(name, _)| match of {
+            Some(queue) => *name == queue,
+            None => carries.get(*name) == Some(&Carries::Jobs),
+        });
+        queue::together(meant.map(|(_, series)| series), self.slot())
+    }
+
+    /// The storage services, with their last hour.
+    pub fn storage(&self) -> Vec<StorageNow> {
+        let open = self.parts.health.open_circuits();
+        let series = lock(&self.storage);
+        series.now(self.slot(), |account, service| {
+            open.iter()
+                .find(|open| open.account == *account && open.service.name() == service)
+                .map(|open| open.since.to_string())
+        })
+    }
+
+    /// The last hour of the storage services.
+    pub fn storage_hour(&self) -> Vec<StorageHour> {
+        lock(&self.storage).hour(self.slot())
+    }
+
+    /// Partitions and queues that were asked for most in the last hour, the hottest first; at most so many.
+    pub fn hottest(&self, most: usize, names: PartitionNames) -> Vec<HotPartition> {
+        let catalog = self.catalog();
+        lock(&self.hot).now(self.slot(), (catalog.as_ref(), names), most)
+    }
+
+    /// Scopes that are left alone or paced now, those left alone longest first.
+    pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
+        let catalog = self.catalog();
+        self.parts
+            .meter
+            .holds()
+            .into_iter()
+            .map(|hold| hold.named(names, &catalog))
+            .collect()
+    }
+
+    /// The cost of the requests.
+    pub fn costs(&self) -> Costs {
+        lock(&self.costs).now()
+    }
+
+    /// How long ago the last slot was measured, and poison counted.
+    pub fn kept(&self) -> (Option<Duration>, Option<Duration>) {
+        let (sampled, counted) = *lock(&self.kept);
+        let ago = |at: Duration| self.running().saturating_sub(at);
+        (sampled.map(ago), counted.map(ago))
+    }
+
+    /// How many services refuse as a whole.
+    pub fn open_circuits(&self) -> usize {
+        self.parts.health.open_circuits().len()
+    }
+
+    /// How many views there are.
+    pub fn view_count(&self) -> usize {
+        self.catalog().views.len() + self.catalog().dated_views.len()
+    }
+
+    /// Views in the order of their names, after the one with this name; at most so many.
+    pub fn views(&self, after: Option<&str>, most: usize) -> Vec<ViewNow> {
+        let (number, running) = (self.slot(), self.running().as_secs_f64());
+        let mut series = lock(&self.views);
+        let after = after
+            .and_then(|after| ViewName::new(after).ok())
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let catalog = self.catalog();
+        let views = catalog.declared();
+        views
+            .range::<&ViewName, _>((after.as_ref(), Bound::Unbounded))
+            .take(most)
+            .map(|(view, (kind, source))| {
+                let (name, kind, source) =
+                    (view.to_string(), (*kind).to_owned(), source.to_string());
+                series
+                    .entry((*view).clone())
+                    .or_default()
+                    .now(number, running, name, kind, source)
+            })
+            .collect()
+    }
+
+    /// Records the findings of the last audits.
+    pub(super) fn audited(&self, records: &[AuditRecord]) {
+        let catalog = self.catalog();
+        let mut series = lock(&self.views);
+        for record in records
+            .iter()
+            .filter(|record| catalog.declares(&record.view))
+        {
+            series
+                .entry(record.view.clone())
+                .or_default()
+                .audited(record.drift, record.completed);
+            count::audit(&record.view, record.drift, record.completed);
+        }
+    }
+
+    /// The newest jobs that are meant, each with so many of its keys at most.
+    pub fn jobs(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
+        // A search takes some milliseconds, in which the worker is not held up.
+        let journal = lock(&self.journal).clone();
+        journal.find(filter, most, keys)
+    }
+
+    /// Jobs about whole tables that are under way here.
+    pub fn walks(&self) -> Vec<WalkNow> {
+        lock(&self.walks).now(self.parts.clock.now())
+    }
+
+    /// Poisoned messages of all queues; nothing until they were counted.
+    pub fn poisoned(&self) -> Option<u64> {
+        lock(&self.poison).total()
+    }
+
+    /// Poisoned messages of one queue, as configured.
+    pub fn poisoned_of(&self, queue: &QueueName) -> Option<u64> {
+        lock(&self.poison).of(queue)
+    }
+
+    /// A poison queue was counted.
+    pub fn counted(&self, queue: &QueueName, messages: u64) {
+        count::poison(queue, messages);
+        lock(&self.poison).counted(queue.clone(), messages);
+        lock(&self.kept).1 = Some(self.running());
+    }
+
+    /// A slot has ended.
+    pub(super) fn sample(&self, ended: u64) {
+        let status = self.status();
+        let mut series = lock(&self.queues);
+        for status in &status.queues {
+            series
+                .entry(status.queue.clone())
+                .or_default()
+                .sampled(ended, status);
+        }
+        drop(series);
+        let meter = &self.parts.meter;
+        lock(&self.storage).sampled(ended, meter.tallies());
+        let busiest = meter.busiest();
+        count::accounts(
+            &meter.accounts(),
+            &busiest,
+            &meter.holds(),
+            &meter.account_rates(),
+        );
+        lock(&self.hot).sampled(ended, busiest);
+        lock(&self.costs).sampled(ended, meter.billed());
+        lock(&self.kept).0 = Some(self.running());
+    }
+
+    fn status(&self) -> WorkerStatus {
+        self.work().map_or_else(
+            || WorkerStatus { queues: Vec::new() },
+            |work| work.status.snapshot(),
+        )
+    }
+}
+
+impl Observer for Board {
+    fn ended(&self, delivery: Delivered) {
+        let number = self.slot();
+        {
+            let mut queues = lock(&self.queues);
+            match queues.get_mut(&delivery.queue) {
+                Some(series) => series.ended(number, &delivery),
+                None => queues
+                    .entry(delivery.queue.clone())
+                    .or_default()
+                    .ended(number, &delivery),
+            }
+        }
+        lock(&self.walks).ended(&delivery);
+        match delivery.ending {
+            Ending::Done | Ending::Skipped => {
+                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
+            }
+            Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
+        }
+        if delivery.ending == Ending::Done && ["audit", "backfill"].contains(&delivery.op) {
+            self.audits.notify_one();
+        }
+        if delivery.ending == Ending::Poisoned
+            && let Some(queue) = self
+                .configured()
+                .iter()
+                .find(|queue| belongs(&delivery.queue, &queue.name))
+        {
+            lock(&self.poison).one_more(&queue.name);
+            // A count on its way may have seen this one already.
+            self.recount.notify_one();
+        }
+        lock(&self.journal).add(delivery);
+    }
+
+    fn found(&self, after: Duration) {
+        lock(&self.found).found(self.slot(), after);
+    }
+
+    fn changed(&self, changes: &[ItemChange]) {
+        let number = self.slot();
+        let mut views = lock(&self.views);
+        for change in changes {
+            match views.get_mut(&change.view) {
+                Some(series) => series.changed(number, change.action),
+                None => views
+                    .entry(change.view.clone())
+                    .or_default()
+                    .changed(number, change.action),
+            }
+        }
+    }
+}
+
+impl Board {
+    /// Attributes an error to the views with items out of step because of it.
+    fn blame(&self, delivery: &Delivered) {
+        let Some(error) = &delivery.error else { return };
+        let catalog = self.catalog();
+        let mut views = lock(&self.views);
+        for name in delivery.views.iter().filter(|name| catalog.declares(name)) {
+            views
+                .entry(name.clone())
+                .or_default()
+                .failed(delivery.at, error);
+        }
+    }
+}
+
+/// Whether this is the queue as configured, one of its shards, or its recheck queue.
+fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
+    let rest = queue.as_str().strip_prefix(configured.as_str());
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest == "-recheck" || (rest.len() == 3 && rest.starts_with('-'))
+    })
+}
+
+/// Nothing under these locks panics half-way; were it to, figures that are a little off are better than none.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,130 @@
+//! The board's figures, as metrics.
+
+use jiff::Timestamp;
+use metrics::gauge;
+
+use super::SLOT;
+use super::hot::PartitionLoad;
+use super::storage::Hold;
+use evenkeel_model::{AccountName, QueueName, ViewName};
+use evenkeel_telemetry::names;
+
+/// A poison queue was counted.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a queue of 2^53 messages does not exist"
+)]
+pub(super) fn poison(queue: &QueueName, messages: u64) {
+    gauge!(names::POISON_MESSAGES, names::QUEUE => queue.as_str().to_owned()).set(messages as f64);
+}
+
+/// The items left wrong by the last audit of a view.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "2^53 items do not exist, and a time is told in seconds"
+)]
+pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
+    gauge!(names::DRIFT_ITEMS, names::VIEW => view.as_str().to_owned()).set(drift as f64);
+    gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned())
+        .set(completed.as_second() as f64);
+}
+
+/// The requests to each account in a slot, its withheld scopes, and the rate that it is let have.
+#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+pub(super) fn accounts(
+    accounts: &[AccountName],
+    busiest: &[PartitionLoad],
+    holds: &[Hold],
+    rates: &[(AccountName, f64)],
+) {
+    for (account, rate) in rates {
+        gauge!(names::PACE_REQUESTS, names::ACCOUNT => account.as_str().to_owned()).set(*rate);
+    }
+    for account in accounts {
+        let hottest = busiest
+            .iter()
+            .filter(|busy| busy.account == *account)
+            .map(|busy| busy.entities)
+            .max()
+            .unwrap_or(0);
+        let held = holds
+            .iter()
+            .filter(|hold| hold.account == account.as_str() && hold.per_second.is_none())
+            .count();
+        let label = || account.as_str().to_owned();
+        gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label())
+            .set(hottest as f64 / SLOT.as_secs_f64());
+        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_say_what_the_last_audit_left() {
+        let recorder = crate::prometheus::recorder().unwrap();
+        let view = ViewName::new("by_email").unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            audit(&view, 7, Timestamp::from_second(1_700_000_000).unwrap());
+        });
+        let text = recorder.handle().render();
+        assert!(
+            text.contains("evenkeel_drift_items{view=\"by_email\"} 7"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "evenkeel_audit_last_completed_timestamp_seconds{view=\"by_email\"} 1700000000"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
+        let busy = |entities| PartitionLoad {
+            account: AccountName::main(),
+            name: "T".to_owned(),
+            partition: None,
+            entities,
+            requests: 1,
+            throttled: 0,
+        };
+        let hold = Hold {
+            account: "main".to_owned(),
+            what: "the queue q".to_owned(),
+            partition: None,
+            remaining_seconds: 1.0,
+            per_second: None,
+        };
+        let paced = Hold {
+            remaining_seconds: 0.0,
+            per_second: Some(150.0),
+            ..hold.clone()
+        };
+        let recorder = crate::prometheus::recorder().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            accounts(
+                &[AccountName::main()],
+                &[busy(50), busy(700)],
+                &[hold, paced],
+                &[(AccountName::main(), 2_000.0)],
+            );
+        });
+        let text = recorder.handle().render();
+        assert!(
+            text.contains("evenkeel_busiest_partition_entities_per_second{account=\"main\"} 70"),
+            "{text}"
+        );
+        assert!(
+            text.contains("evenkeel_held_lanes{account=\"main\"} 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("evenkeel_pace_requests_per_second{account=\"main\"} 2000"),
+            "{text}"
+        );
+    }
+}

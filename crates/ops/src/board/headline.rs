@@ -1,0 +1,703 @@
+//! How things stand, in words. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::acknowledged::{Acknowledged, Subject};
+use crate::NotReady;
+
+/// How things stand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "headline")]
+pub struct Headline {
+    /// The kind of news.
+    pub mood: Mood,
+    /// In a few words: "Catching up: 12,400 jobs, about 3 minutes".
+    pub text: String,
+    /// What `POST /api/v1/acknowledge` takes so that this is no headline any more; null if it cannot be acknowledged.
+    pub acknowledge: Option<String>,
+    /// Further news, the worst first.
+    pub notes: Vec<Note>,
+}
+
+/// One piece of news below the headline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "note")]
+pub struct Note {
+    /// The kind of news.
+    pub mood: Mood,
+    /// In a few words.
+    pub text: String,
+    /// What `POST /api/v1/acknowledge` takes so that this is no news any more; null if it cannot be acknowledged.
+    pub acknowledge: Option<String>,
+}
+
+/// Kind of a headline's news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(title = "mood")]
+pub enum Mood {
+    /// Nothing waits, nothing is poisoned, and the last audits left nothing wrong.
+    Consistent,
+    /// Somebody has acknowledged what is poisoned or wrong; nothing is new.
+    Acknowledged,
+    /// Jobs wait or run.
+    CatchingUp,
+    /// Somebody should look, and everything moves: poisoned messages, drift, a worker that was lost and replaced.
+    Attention,
+    /// Nothing is known yet.
+    Starting,
+    /// Something does not move until somebody acts: a newer catalog, migrations, a table that is gone, a worker that hangs.
+    Stuck,
+    /// A store does not answer.
+    Unreachable,
+}
+
+/// Another worker of the same store that has not been heard of for a while: it hangs, or is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentWorker {
+    /// Its name.
+    pub name: String,
+    /// When it was last heard of.
+    pub since: Timestamp,
+    /// The worker that began after that, in its place as far as can be seen.
+    pub successor: Option<String>,
+}
+
+/// Inputs of the headline.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HeadlineInputs {
+    /// The time.
+    pub(super) now: Timestamp,
+    /// Why the program does not do its work.
+    pub(super) reasons: Vec<NotReady>,
+    /// For how long the first store of the reasons has not answered.
+    pub(super) unreachable_for: Option<Duration>,
+    /// Jobs that wait or run; `None` until measured.
+    pub(super) jobs: Option<u64>,
+    /// How long they may take.
+    pub(super) pace: Rate,
+    /// Poisoned messages that nobody has acknowledged, and those that somebody has.
+    pub(super) poisoned: (u64, u64),
+    /// Views with items left wrong by their last audit.
+    pub(super) drift: Vec<DriftedView>,
+    /// Other workers that are silent.
+    pub(super) silent: Vec<SilentWorker>,
+    /// What was acknowledged.
+    pub(super) acknowledged: Acknowledged,
+}
+
+/// A view with items left wrong by its last audit.
+#[derive(Debug, Clone)]
+pub(super) struct DriftedView {
+    pub(super) view: String,
+    pub(super) items: u64,
+    /// When that audit ended.
+    pub(super) audited: Timestamp,
+}
+
+/// Estimate of how long the waiting jobs may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) enum Rate {
+    /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
+    #[default]
+    Running,
+    /// Too little was done since they came.
+    Unknown,
+    /// So many are finished per second.
+    PerSecond(f64),
+}
+
+/// How long a worker that was replaced is news.
+const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
+/// Silent workers that are named.
+const NAMED: usize = 5;
+
+pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
+    let note = |mood, text: String| Note {
+        mood,
+        text,
+        acknowledge: None,
+    };
+    let mut news: Vec<Note> = Vec::new();
+    news.extend(
+        situation
+            .reasons
+            .iter()
+            .map(|reason| note(mood(reason), words(reason, situation.unreachable_for))),
+    );
+    news.extend(silent(situation));
+    news.extend(poisoned(situation.poisoned));
+    news.extend(drifted(situation));
+    news.extend(
+        situation
+            .jobs
+            .filter(|jobs| *jobs > 0)
+            .map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))),
+    );
+    // The worst first; among equals in the order found.
+    news.sort_by_key(|note| std::cmp::Reverse(note.mood));
+    let is_headline = news
+        .first()
+        .is_some_and(|first| first.mood != Mood::Acknowledged);
+    let first = match (is_headline, news.is_empty(), situation.jobs) {
+        (true, ..) => news.remove(0),
+        (false, false, Some(_)) => note(Mood::Acknowledged, "Nothing new".to_owned()),
+        (false, true, Some(_)) => note(Mood::Consistent, "Consistent".to_owned()),
+        (false, _, None) => note(
+            Mood::Starting,
+            "Starting: the queues are being measured".to_owned(),
+        ),
+    };
+    Headline {
+        mood: first.mood,
+        text: first.text,
+        acknowledge: first.acknowledge,
+        notes: news,
+    }
+}
+
+/// What is poisoned: new, and acknowledged.
+fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
+    let messages = |count: u64, which: &str| {
+        format!(
+            "{} {which}poisoned message{}",
+            grouped(count),
+            if count == 1 { "" } else { "s" }
+        )
+    };
+    let text = match (new, acknowledged) {
+        (0, 0) => return None,
+        (0, acknowledged) => {
+            let text = format!("{}, acknowledged", messages(acknowledged, ""));
+            return Some(Note {
+                mood: Mood::Acknowledged,
+                text,
+                acknowledge: None,
+            });
+        }
+        (new, 0) => messages(new, ""),
+        (new, acknowledged) => format!(
+            "{}, {} in all",
+            messages(new, "new "),
+            grouped(new + acknowledged)
+        ),
+    };
+    Some(Note {
+        mood: Mood::Attention,
+        text,
+        acknowledge: Some(Subject::Poison(new).to_string()),
+    })
+}
+
+/// The items left wrong by the last audits, unless a backfill has been over them since.
+fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
+    let told = |view: &&DriftedView| {
+        situation
+            .acknowledged
+            .drift
+            .is_some_and(|until| view.audited <= until)
+    };
+    let (old, new): (Vec<_>, Vec<_>) = situation.drift.iter().partition(told);
+    let text = |views: &[&DriftedView]| {
+        let items: u64 = views.iter().map(|view| view.items).sum();
+        let noun = if items == 1 { "item" } else { "items" };
+        Some(match views {
+            [] => return None,
+            [DriftedView { view, .. }] => format!(
+                "Drifted: the last audit of {view} left {} {noun} wrong",
+                grouped(items)
+            ),
+            views => format!(
+                "Drifted: the last audits of {} views left {} {noun} wrong",
+                grouped(views.len() as u64),
+                grouped(items)
+            ),
+        })
+    };
+    let subject = new
+        .iter()
+        .map(|view| view.audited)
+        .max()
+        .map(|audited| Subject::Drift(audited).to_string());
+    let new = text(&new).map(|text| Note {
+        mood: Mood::Attention,
+        text,
+        acknowledge: subject,
+    });
+    let old = text(&old).map(|text| Note {
+        mood: Mood::Acknowledged,
+        text: format!("{text}, acknowledged"),
+        acknowledge: None,
+    });
+    new.into_iter().chain(old).collect()
+}
+
+/// Other workers that hang or are gone, and those that were replaced a short time ago.
+fn silent(situation: &HeadlineInputs) -> Vec<Note> {
+    let lasted = |worker: &SilentWorker| {
+        Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default()
+    };
+    let new = |until: Option<Timestamp>| {
+        move |worker: &&&SilentWorker| until.is_none_or(|until| worker.since > until)
+    };
+    let (replaced, hanging): (Vec<_>, Vec<_>) = situation
+        .silent
+        .iter()
+        .partition(|worker| worker.successor.is_some());
+    let hanging: Vec<_> = hanging
+        .iter()
+        .filter(new(situation.acknowledged.silent))
+        .collect();
+    let replaced = replaced
+        .iter()
+        .filter(new(situation.acknowledged.replaced))
+        .filter(|worker| lasted(worker) < REPLACED_IS_NEWS);
+    let replaced: Vec<_> = replaced.collect();
+    let newest = |workers: &[&&SilentWorker]| workers.iter().map(|worker| worker.since).max();
+    let silent =
+        |worker: &SilentWorker| format!("{}, silent for {}", worker.name, lasting(lasted(worker)));
+    let hang = newest(&hanging).map(|since| Note {
+        mood: Mood::Stuck,
+        text: match hanging[..] {
+            [one] => format!("Another worker hangs or is gone: {}", silent(one)),
+            _ => format!(
+                "{} other workers hang or are gone: {}",
+                hanging.len(),
+                named(&hanging, silent)
+            ),
+        },
+        acknowledge: Some(Subject::Silent(since).to_string()),
+    });
+    let succeeded = |worker: &SilentWorker| {
+        let successor = worker.successor.as_deref().unwrap_or_default();
+        format!(
+            "{} was lost {} ago and replaced by {successor}",
+            worker.name,
+            lasting(lasted(worker))
+        )
+    };
+    let replaced = newest(&replaced).map(|since| Note {
+        mood: Mood::Attention,
+        text: format!("A worker was replaced: {}", named(&replaced, succeeded)),
+        acknowledge: Some(Subject::Replaced(since).to_string()),
+    });
+    hang.into_iter().chain(replaced).collect()
+}
+
+/// The first few in words, and how many more there are.
+fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
+    let more = workers
+        .len()
+        .checked_sub(NAMED)
+        .filter(|more| *more > 0)
+        .map(|more| format!("and {more} more"));
+    workers
+        .iter()
+        .take(NAMED)
+        .map(|worker| words(worker))
+        .chain(more)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+fn mood(reason: &NotReady) -> Mood {
+    match reason {
+        NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => {
+            Mood::Starting
+        }
+        NotReady::WaitingForStore { .. }
+        | NotReady::CircuitOpen { .. }
+        | NotReady::NoSuccessfulPoll { last: Some(_), .. } => Mood::Unreachable,
+        NotReady::MigrationsPending { .. }
+        | NotReady::OutdatedCatalog { .. }
+        | NotReady::MissingTable { .. } => Mood::Stuck,
+    }
+}
+
+fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
+    match (reason, unreachable_for) {
+        (
+            NotReady::CircuitOpen {
+                account, service, ..
+            },
+            Some(time),
+        ) => {
+            format!(
+                "Store unreachable for {}: the {service} service of the account {account}",
+                lasting(time)
+            )
+        }
+        (NotReady::Starting, _) => "Starting".to_owned(),
+        (NotReady::Draining, _) => "Stopping: nothing more is received".to_owned(),
+        (
+            NotReady::MigrationsPending { .. }
+            | NotReady::OutdatedCatalog { .. }
+            | NotReady::MissingTable { .. },
+            _,
+        ) => {
+            format!("Stuck: {reason}")
+        }
+        (reason, _) => {
+            let text = reason.to_string();
+            let mut letters = text.chars();
+            letters.next().map_or_else(String::new, |first| {
+                first.to_uppercase().chain(letters).collect()
+            })
+        }
+    }
+}
+
+fn catching_up(jobs: u64, pace: Rate) -> String {
+    let noun = if jobs == 1 { "job" } else { "jobs" };
+    let per_second = match pace {
+        Rate::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
+        Rate::PerSecond(per_second) if per_second > 0.0 => per_second,
+        Rate::Unknown | Rate::PerSecond(_) => {
+            return format!(
+                "Catching up: {} {noun}, time left unknown yet",
+                grouped(jobs)
+            );
+        }
+    };
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let left = Duration::try_from_secs_f64(jobs as f64 / per_second).unwrap_or(Duration::MAX);
+    format!(
+        "Catching up: {} {noun}, about {}",
+        grouped(jobs),
+        roughly(left)
+    )
+}
+
+/// A duration as people estimate: one unit.
+fn roughly(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (count, unit) = match seconds {
+        0..=1 => (1, "second"),
+        2..=59 => (seconds, "second"),
+        60..=5_399 => ((seconds + 30) / 60, "minute"),
+        5_400..=129_599 => ((seconds + 1_800) / 3_600, "hour"),
+        _ => ((seconds + 43_200) / 86_400, "day"),
+    };
+    format!(
+        "{} {unit}{}",
+        grouped(count),
+        if count == 1 { "" } else { "s" }
+    )
+}
+
+/// A duration as it passes: "40 s", "12 min", "3 h".
+pub fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7_199 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3_600),
+    }
+}
+
+/// A number with commas between its thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::AccountName;
+    use jiff::Timestamp;
+
+    fn calm() -> HeadlineInputs {
+        HeadlineInputs {
+            jobs: Some(0),
+            ..HeadlineInputs::default()
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    fn texts(notes: &[Note]) -> Vec<&str> {
+        notes.iter().map(|note| note.text.as_str()).collect()
+    }
+
+    #[test]
+    fn it_says_in_words_how_things_stand() {
+        let text = |situation: HeadlineInputs| headline(&situation).text;
+        assert_eq!(text(calm()), "Consistent");
+        assert_eq!(
+            text(HeadlineInputs {
+                jobs: Some(12_400),
+                pace: Rate::PerSecond(68.0),
+                ..calm()
+            }),
+            "Catching up: 12,400 jobs, about 3 minutes"
+        );
+        assert_eq!(
+            text(HeadlineInputs {
+                jobs: Some(1),
+                ..calm()
+            }),
+            "Catching up: 1 job"
+        );
+        assert_eq!(
+            text(HeadlineInputs {
+                jobs: Some(63),
+                pace: Rate::Unknown,
+                ..calm()
+            }),
+            "Catching up: 63 jobs, time left unknown yet"
+        );
+        let open = NotReady::CircuitOpen {
+            account: AccountName::main(),
+            service: "table",
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let away = HeadlineInputs {
+            reasons: vec![open],
+            unreachable_for: Some(Duration::from_secs(40)),
+            ..calm()
+        };
+        assert_eq!(
+            text(away),
+            "Store unreachable for 40 s: the table service of the account main"
+        );
+        assert_eq!(headline(&HeadlineInputs::default()).mood, Mood::Starting);
+    }
+
+    #[test]
+    fn poison_is_a_count_and_not_stuck_and_no_headline_once_it_was_acknowledged() {
+        let told = |new, acknowledged| {
+            headline(&HeadlineInputs {
+                poisoned: (new, acknowledged),
+                ..calm()
+            })
+        };
+        let new = told(3, 0);
+        assert_eq!(
+            (new.mood, new.text.as_str(), new.acknowledge.as_deref()),
+            (Mood::Attention, "3 poisoned messages", Some("poison:3"))
+        );
+        assert_eq!(told(1, 0).text, "1 poisoned message");
+        let known = told(0, 3);
+        assert_eq!(
+            (known.mood, known.text.as_str(), known.acknowledge),
+            (Mood::Acknowledged, "Nothing new", None)
+        );
+        assert_eq!(texts(&known.notes), ["3 poisoned messages, acknowledged"]);
+        assert_eq!(told(1, 3).text, "1 new poisoned message, 4 in all");
+        let busy = headline(&HeadlineInputs {
+            jobs: Some(2),
+            poisoned: (0, 3),
+            ..calm()
+        });
+        assert_eq!(
+            (busy.mood, texts(&busy.notes)),
+            (Mood::CatchingUp, vec!["3 poisoned messages, acknowledged"])
+        );
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_rest_is_said_below() {
+        let open = NotReady::CircuitOpen {
+            account: AccountName::main(),
+            service: "queue",
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let all = headline(&HeadlineInputs {
+            reasons: vec![open],
+            unreachable_for: Some(Duration::from_mins(3)),
+            jobs: Some(2),
+            pace: Rate::Running,
+            poisoned: (1, 0),
+            drift: vec![DriftedView {
+                view: "by_email".to_owned(),
+                items: 1,
+                audited: at(0),
+            }],
+            ..HeadlineInputs::default()
+        });
+        assert_eq!(all.mood, Mood::Unreachable);
+        assert!(
+            all.text.starts_with("Store unreachable for 3 min"),
+            "{}",
+            all.text
+        );
+        let expected = [
+            "1 poisoned message",
+            "Drifted: the last audit of by_email left 1 item wrong",
+            "Catching up: 2 jobs",
+        ];
+        assert_eq!(texts(&all.notes), expected);
+    }
+
+    #[test]
+    fn what_the_last_audit_left_wrong_is_not_consistent_and_a_later_audit_is_news_again() {
+        let drift = |views: &[(&str, u64, i64)], until: Option<i64>| {
+            let of = |(view, items, audited): &(&str, u64, i64)| DriftedView {
+                view: (*view).to_owned(),
+                items: *items,
+                audited: at(*audited),
+            };
+            let acknowledged = Acknowledged {
+                drift: until.map(at),
+                ..Acknowledged::default()
+            };
+            headline(&HeadlineInputs {
+                drift: views.iter().map(of).collect(),
+                acknowledged,
+                ..calm()
+            })
+        };
+        assert_eq!(drift(&[], None).text, "Consistent");
+        let one = drift(&[("by_email", 1, 0)], None);
+        assert_eq!(
+            (one.mood, one.text.as_str()),
+            (
+                Mood::Attention,
+                "Drifted: the last audit of by_email left 1 item wrong"
+            )
+        );
+        assert_eq!(
+            drift(&[("a", 1_000, 0), ("b", 2, 1)], None).text,
+            "Drifted: the last audits of 2 views left 1,002 items wrong"
+        );
+        let known = drift(&[("a", 1_000, 0), ("b", 2, 1)], Some(1));
+        assert_eq!((known.text.as_str(), known.notes.len()), ("Nothing new", 1));
+        let later = drift(&[("a", 1_000, 0), ("b", 2, 2)], Some(1));
+        assert_eq!(
+            later.text,
+            "Drifted: the last audit of b left 2 items wrong"
+        );
+    }
+
+    /// The headline at `now` about silent workers: a name, when each was last heard of, and who took its place.
+    fn missing(
+        now: i64,
+        silent: &[(&str, i64, Option<&str>)],
+        acknowledged: Acknowledged,
+    ) -> Headline {
+        let of = |(name, since, successor): &(&str, i64, Option<&str>)| SilentWorker {
+            name: (*name).to_owned(),
+            since: at(*since),
+            successor: successor.map(str::to_owned),
+        };
+        headline(&HeadlineInputs {
+            now: at(now),
+            silent: silent.iter().map(of).collect(),
+            acknowledged,
+            ..calm()
+        })
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_not_consistent_and_each_is_named() {
+        let one = missing(200, &[("host-12", 0, None)], Acknowledged::default());
+        assert_eq!(
+            (one.mood, one.text.as_str()),
+            (
+                Mood::Stuck,
+                "Another worker hangs or is gone: host-12, silent for 3 min"
+            )
+        );
+        let two = missing(
+            300,
+            &[("a", 100, None), ("b", 0, None)],
+            Acknowledged::default(),
+        );
+        assert_eq!(
+            two.text,
+            "2 other workers hang or are gone: a, silent for 3 min; b, silent for 5 min"
+        );
+        let known = Acknowledged {
+            silent: Some(at(100)),
+            ..Acknowledged::default()
+        };
+        assert_eq!(
+            missing(300, &[("a", 100, None), ("b", 0, None)], known).text,
+            "Consistent"
+        );
+        assert_eq!(
+            missing(900, &[("a", 700, None)], known).mood,
+            Mood::Stuck,
+            "it was heard of again, and fell silent again"
+        );
+    }
+
+    #[test]
+    fn a_worker_that_was_replaced_is_news_for_ten_minutes_and_holds_nothing_up() {
+        let gone = [("a", 0, Some("c"))];
+        let told = missing(200, &gone, Acknowledged::default());
+        assert_eq!(
+            (told.mood, told.text.as_str()),
+            (
+                Mood::Attention,
+                "A worker was replaced: a was lost 3 min ago and replaced by c"
+            )
+        );
+        assert_eq!(
+            missing(601, &gone, Acknowledged::default()).text,
+            "Consistent"
+        );
+        let known = Acknowledged {
+            replaced: Some(at(0)),
+            ..Acknowledged::default()
+        };
+        assert_eq!(missing(200, &gone, known).text, "Consistent");
+        let both = missing(200, &[("a", 0, Some("c")), ("b", 20, None)], known);
+        assert_eq!(
+            both.text,
+            "Another worker hangs or is gone: b, silent for 3 min"
+        );
+    }
+
+    #[test]
+    fn a_table_that_is_gone_is_somebody_s_to_mend() {
+        let gone = NotReady::MissingTable {
+            account: AccountName::main(),
+            table: "ByEmail".parse().unwrap(),
+        };
+        let told = headline(&HeadlineInputs {
+            reasons: vec![gone],
+            ..calm()
+        });
+        assert_eq!(told.mood, Mood::Stuck);
+        assert!(
+            told.text
+                .starts_with("Stuck: the table ByEmail of the account main does not exist"),
+            "{}",
+            told.text
+        );
+    }
+
+    #[test]
+    fn numbers_and_durations_are_readable() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        let secs = Duration::from_secs;
+        assert_eq!(
+            [0, 45, 60, 5_000, 7_200, 200_000].map(|s| roughly(secs(s))),
+            [
+                "1 second",
+                "45 seconds",
+                "1 minute",
+                "83 minutes",
+                "2 hours",
+                "2 days"
+            ]
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! The operators' data: recent jobs, an hour of figures for every queue and storage service, the busiest partitions, the
+//! cost, and a headline.
+//!
+//! ```text
+//!   worker ── delivery ended, items changed ──▶ journal (recent jobs), series (10 s slots, one hour)
+//!   worker's status, request counts, poison counts ── every 10 s ──▶ series
+//!   board ──▶ snapshots: plain data, read by the API and the pages
+//! ```
+//!
+//! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
+//! but the one task that measures. A program without HTTP has no board, and its worker reports nothing.
+
+mod acknowledged;
+mod advice;
+#[expect(
+    clippy::module_inception,
+    reason = "the board itself, beside what it is made of"
+)]
+mod board;
+mod cost;
+mod count;
+mod freshness;
+mod headline;
+mod hot;
+mod journal;
+pub(super) mod keep;
+mod lag;
+mod partition;
+mod poison;
+mod queue;
+mod storage;
+mod view;
+mod walks;
+
+#[cfg(test)]
+mod tests;
+
+pub use advice::buckets;
+pub use board::{Board, BoardParts, WorkerHandles};
+pub use cost::{Costs, ServiceCost};
+pub use freshness::Freshness;
+pub use headline::{Headline, Mood, Note, SilentWorker};
+pub use headline::{grouped, lasting};
+pub use hot::{HotPartition, PartitionLoad, TARGET};
+pub use journal::{JobFilter, JobRecord, JournalItem, KeyRecord, StepRecord};
+pub use partition::PartitionNames;
+pub use queue::{QueueNow, QueueSlot};
+pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
+pub use view::ViewNow;
+pub use walks::WalkNow;
+
+use std::time::Duration;
+
+/// Length of a slot in every series.
+pub const SLOT: Duration = Duration::from_secs(10);
+/// Slots that are kept: one hour.
+pub const SLOTS: usize = 360;
+/// Slots that a current rate is taken over: one minute.
+const RECENT: u64 = 6;

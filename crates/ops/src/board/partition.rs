@@ -1,0 +1,171 @@
+//! Names of partitions, by who looks: the keys of derived rows are made of properties.
+
+use sha2::{Digest as _, Sha256};
+
+use evenkeel_model::catalog::{Catalog, TableRef};
+use evenkeel_model::names::is_own_table;
+use evenkeel_model::template::Template;
+use evenkeel_model::{AccountName, TableName};
+
+/// Digits of a hash: enough to tell busy partitions apart.
+const DIGITS: usize = 8;
+
+/// The partitions that are named by their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartitionNames {
+    /// All.
+    Whole,
+    /// Those of primaries, for who may not see contents. Others have a hash.
+    OfPrimaries,
+}
+
+impl PartitionNames {
+    /// The hash to show in place of a PartitionKey; `None` where the key itself may be shown.
+    pub(super) fn instead_of(
+        self,
+        partition: &str,
+        table: &str,
+        account: &AccountName,
+        catalog: &Catalog,
+    ) -> Option<String> {
+        let shown = self == Self::Whole || names_primaries(partition, table, account, catalog);
+        (!shown).then(|| format!("#{}", &hex::encode(Sha256::digest(partition))[..DIGITS]))
+    }
+}
+
+/// Whether a PartitionKey is that of primaries.
+fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog: &Catalog) -> bool {
+    let known = |name: &str| {
+        TableName::new(name)
+            .ok()
+            .and_then(|name| catalog.table(&name))
+    };
+    match (known(table), partition.split_once('~')) {
+        (Some(table), _) => table.account == *account && has_primaries(table, catalog),
+        // Own tables: a partition about primaries begins with their table.
+        (None, Some((source, _))) => {
+            is_own_table(table)
+                && known(source).is_some_and(|source| has_primaries(source, catalog))
+        }
+        (None, None) => is_own_table(table),
+    }
+}
+
+/// Whether the entities of a table are primaries, or lie in their partitions.
+fn has_primaries(table: &TableRef, catalog: &Catalog) -> bool {
+    let of_properties =
+        |key: &Template| key.properties().iter().any(|name| *name != "PartitionKey");
+    let made = catalog
+        .views
+        .values()
+        .filter(|view| view.sets().is_none())
+        .any(|view| {
+            let rows = view.rows().filter(|rows| rows.target.has(table));
+            rows.is_some_and(|rows| view.source != *table || of_properties(rows.partition_key))
+        });
+    let made_by_date = catalog.dated_views.values().any(|view| {
+        let rows = view.rows().filter(|rows| {
+            rows.target.account == table.account
+                && rows.target.tables.period(&table.table).is_some()
+        });
+        rows.is_some_and(|rows| *rows.target != view.source || of_properties(rows.partition_key))
+    });
+    !made && !made_by_date
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::board::Hold;
+    use evenkeel_model::ViewName;
+    use evenkeel_model::catalog::{OnConflict, SecondaryIndex, View, ViewKind};
+
+    fn table(name: &str) -> TableRef {
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        }
+    }
+
+    /// Employees, by e-mail address in a table of its own, and by name beside them.
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        for (name, target, key) in [
+            ("by_email", "ByEmail", "{Email|lower}"),
+            ("by_name", "Employees", "{PartitionKey}"),
+        ] {
+            let template = |text: &str| Template::parse(text).unwrap();
+            let index = SecondaryIndex {
+                target: table(target).into(),
+                partition_key: template(key),
+                row_key: template("by_{LastName}"),
+                select: None,
+            };
+            let name = ViewName::new(name).unwrap();
+            let kind = ViewKind::SecondaryIndex(index);
+            let view = View {
+                name: name.clone(),
+                source: table("Employees"),
+                when: None,
+                kind,
+                on_conflict: OnConflict::Reject,
+            };
+            catalog.views.insert(name, Arc::new(view));
+            catalog.tables.insert(table(target).table, table(target));
+        }
+        catalog
+    }
+
+    #[test]
+    fn a_partition_of_derived_rows_is_named_to_who_may_see_contents_alone() {
+        let catalog = catalog();
+        let seen = |names: PartitionNames, table: &str, partition: &str| {
+            names
+                .instead_of(partition, table, &AccountName::main(), &catalog)
+                .unwrap_or_else(|| partition.to_owned())
+        };
+        for (table, partition, is_primarys) in [
+            ("Employees", "Sales", true),
+            ("EvenkeelFootprints", "Employees~Sales", true),
+            ("EvenkeelMigrations", "catalog", true),
+            ("ByEmail", "jun@contoso.com", false),
+            ("EvenkeelFootprints", "ByEmail~jun@contoso.com", false),
+            ("EvenkeelClaims", "by_email~Employees~Sales", false),
+            ("Unknown", "x", false),
+        ] {
+            assert_eq!(seen(PartitionNames::Whole, table, partition), partition);
+            let withheld = seen(PartitionNames::OfPrimaries, table, partition);
+            assert_eq!(withheld == partition, is_primarys, "{table}: {withheld}");
+            assert!(is_primarys || withheld.len() == 1 + DIGITS, "{withheld}");
+        }
+        let other = AccountName::new("other").unwrap();
+        assert!(
+            PartitionNames::OfPrimaries
+                .instead_of("Sales", "Employees", &other, &catalog)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_hold_on_a_partition_of_derived_rows_has_no_key_for_who_may_not_see_contents() {
+        let what = "the partition \"jun@contoso.com\" of the table ByEmail".to_owned();
+        let partition = Some(("ByEmail".to_owned(), "jun@contoso.com".to_owned()));
+        let hold = Hold {
+            account: "main".to_owned(),
+            what,
+            partition,
+            remaining_seconds: 1.0,
+            per_second: None,
+        };
+        assert_eq!(hold.clone().named(PartitionNames::Whole, &catalog()), hold);
+        let withheld = hold.named(PartitionNames::OfPrimaries, &catalog());
+        assert!(
+            withheld.what.starts_with("the partition #")
+                && withheld.what.ends_with(" of the table ByEmail"),
+            "{withheld:?}"
+        );
+        assert_eq!(withheld.partition, None);
+    }
+}

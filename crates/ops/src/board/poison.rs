@@ -1,0 +1,76 @@
+//! How many messages are poisoned, by queue.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::QueueName;
+
+/// Counts of the poison queues when they were last asked. One that could not be asked keeps its last count.
+#[derive(Debug, Default)]
+pub(super) struct PoisonCounts(BTreeMap<QueueName, PoisonCount>);
+
+#[derive(Debug, Default)]
+struct PoisonCount {
+    messages: u64,
+    /// How many of them somebody has acknowledged.
+    acknowledged: u64,
+}
+
+impl PoisonCounts {
+    pub(super) fn counted(&mut self, queue: QueueName, messages: u64) {
+        let count = self.0.entry(queue).or_default();
+        count.messages = messages;
+        // One that was requeued or discarded leaves no room for a new one that nobody has seen.
+        count.acknowledged = count.acknowledged.min(messages);
+    }
+
+    /// This worker poisoned one since the queue was asked. The next count says how many there really are.
+    pub(super) fn one_more(&mut self, queue: &QueueName) {
+        self.0.entry(queue.clone()).or_default().messages += 1;
+    }
+
+    /// Somebody knows of all that there are now.
+    pub(super) fn acknowledge(&mut self) {
+        self.0
+            .values_mut()
+            .for_each(|count| count.acknowledged = count.messages);
+    }
+
+    /// Of all queues; nothing until one was asked.
+    pub(super) fn total(&self) -> Option<u64> {
+        (!self.0.is_empty()).then(|| self.0.values().map(|count| count.messages).sum())
+    }
+
+    /// Of all queues, those that nobody has acknowledged and those that somebody has.
+    pub(super) fn by_news(&self) -> (u64, u64) {
+        let new = self
+            .0
+            .values()
+            .map(|count| count.messages.saturating_sub(count.acknowledged))
+            .sum();
+        (new, self.0.values().map(|count| count.acknowledged).sum())
+    }
+
+    pub(super) fn of(&self, queue: &QueueName) -> Option<u64> {
+        self.0.get(queue).map(|count| count.messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_acknowledged_is_no_news_until_one_more_comes() {
+        let (mut counts, jobs) = (PoisonCounts::default(), QueueName::new("jobs").unwrap());
+        counts.counted(jobs.clone(), 3);
+        assert_eq!(counts.by_news(), (3, 0));
+        counts.acknowledge();
+        assert_eq!((counts.by_news(), counts.total()), ((0, 3), Some(3)));
+        counts.one_more(&jobs);
+        assert_eq!(counts.by_news(), (1, 3));
+        counts.counted(jobs.clone(), 2);
+        assert_eq!(counts.by_news(), (0, 2), "two were handled");
+        counts.counted(jobs, 3);
+        assert_eq!(counts.by_news(), (1, 2), "one came after that");
+    }
+}

@@ -1,0 +1,291 @@
+//! An hour of the storage services.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::hot::PartitionLoad;
+use super::partition::PartitionNames;
+use super::{SLOT, SLOTS};
+use evenkeel_model::AccountName;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_telemetry::latency::Latencies;
+use evenkeel_telemetry::trail::Billed;
+
+/// Figures of the layers around the adapters.
+pub trait StorageMeter: Send + Sync {
+    /// The accounts.
+    fn accounts(&self) -> Vec<AccountName>;
+
+    /// One tally for each service of each account.
+    fn tallies(&self) -> Vec<ServiceTally>;
+
+    /// The partitions and queues that were asked for most since this was last called.
+    fn busiest(&self) -> Vec<PartitionLoad>;
+
+    /// Scopes that are left alone since they throttle, longest first, then those that are paced, slowest first.
+    fn holds(&self) -> Vec<Hold>;
+
+    /// Requests per second that each paced account is let have.
+    fn account_rates(&self) -> Vec<(AccountName, f64)>;
+
+    /// Everything that was sent since the program started, by how it is billed.
+    fn billed(&self) -> Billed;
+}
+
+/// Something that throttles and is left alone, or that requests wait for.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "hold")]
+pub struct Hold {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// The thing: a partition, a table, a queue, a container, a blob, a service or the account, in words.
+    pub what: String,
+    /// The table and PartitionKey of a partition; they are in the words as well.
+    #[serde(skip)]
+    pub partition: Option<(String, String)>,
+    /// For how long still, in seconds; then one request asks whether it is free again.
+    pub remaining_seconds: f64,
+    /// What it is asked per second at most, in what its service counts (entities, messages, requests); null where it is left alone.
+    pub per_second: Option<f64>,
+}
+
+impl Hold {
+    /// As it is shown to who sees these names.
+    pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
+        if let (Some((table, partition)), Ok(account)) =
+            (&self.partition, AccountName::new(self.account.as_str()))
+            && let Some(hash) = names.instead_of(partition, table, &account, catalog)
+        {
+            self.what = format!("the partition {hash} of the table {table}");
+            self.partition = None;
+        }
+        self
+    }
+}
+
+/// Answers of one service of an account since the program started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceTally {
+    /// The account.
+    pub account: AccountName,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Successful requests.
+    pub ok: u64,
+    /// Said no: a conflict, an unmet condition, nothing there (4xx).
+    pub refused: u64,
+    /// Asked to slow down (429, 503).
+    pub throttled: u64,
+    /// Failed (other 5xx), or did not answer.
+    pub failed: u64,
+    /// How long all of these took together.
+    pub took: Duration,
+    /// Entities (of a queue: messages) that these named or found; at least one for each request.
+    pub entities: u64,
+    /// How long they took.
+    pub latencies: Latencies,
+}
+
+/// One service of an account now.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage")]
+pub struct StorageNow {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Requests since the program started.
+    pub requests: u64,
+    /// Of these, how many were answered with "slow down" (429, 503).
+    pub throttled: u64,
+    /// Of these, how many failed or were not answered.
+    pub failed: u64,
+    /// Since when its circuit is open (RFC 3339); null while it answers.
+    pub unreachable_since: Option<String>,
+    /// The last ten seconds that were measured.
+    pub last: Option<ServiceSlot>,
+}
+
+/// The last hour of one service.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage_hour")]
+pub struct StorageHour {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Slots of ten seconds, oldest first.
+    pub slots: Vec<ServiceSlot>,
+}
+
+/// Ten seconds of one service.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage_slot")]
+pub struct ServiceSlot {
+    /// How long ago the slot began, in seconds.
+    pub ago_seconds: u64,
+    /// Successful requests per second.
+    pub ok: f64,
+    /// Requests per second that were refused: a conflict, an unmet condition, nothing there (4xx).
+    pub refused: f64,
+    /// Requests per second that were answered with "slow down" (429, 503).
+    pub throttled: f64,
+    /// Requests per second that failed (other 5xx) or were not answered.
+    pub failed: f64,
+    /// Entities per second of all its tables (of its queues: messages) that requests named or found; at least one for each request.
+    pub entities: f64,
+    /// Mean time to an answer, in seconds; null where nothing was asked.
+    pub mean_seconds: Option<f64>,
+    /// Half of the answers came within this many seconds.
+    pub p50_seconds: Option<f64>,
+    /// 99 of 100 did.
+    pub p99_seconds: Option<f64>,
+}
+
+type Key = (AccountName, &'static str);
+/// The last tally, and the figures of each slot.
+type Kept = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
+
+/// The series of every service.
+#[derive(Debug, Default)]
+pub(super) struct StorageSeries(BTreeMap<Key, Kept>);
+
+impl StorageSeries {
+    /// Records the tallies of a slot that has ended.
+    pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
+        for tally in tallies {
+            let (last, slots) = self
+                .0
+                .entry((tally.account.clone(), tally.service))
+                .or_insert_with(|| (zero(&tally), VecDeque::new()));
+            slots.push_back((number, brought(&tally, last)));
+            while slots.len() > SLOTS {
+                slots.pop_front();
+            }
+            *last = tally;
+        }
+    }
+
+    pub(super) fn now(
+        &self,
+        number: u64,
+        mut unreachable: impl FnMut(&AccountName, &str) -> Option<String>,
+    ) -> Vec<StorageNow> {
+        let now = |((account, service), (last, slots)): (&Key, &Kept)| StorageNow {
+            account: account.to_string(),
+            service,
+            requests: last.ok + last.refused + last.throttled + last.failed,
+            throttled: last.throttled,
+            failed: last.failed,
+            unreachable_since: unreachable(account, service),
+            last: slots.back().map(|slot| shown(number, slot)),
+        };
+        self.0.iter().map(now).collect()
+    }
+
+    pub(super) fn hour(&self, number: u64) -> Vec<StorageHour> {
+        let hour = |((account, service), (_, slots)): (&Key, &Kept)| StorageHour {
+            account: account.to_string(),
+            service,
+            slots: slots.iter().map(|slot| shown(number, slot)).collect(),
+        };
+        self.0.iter().map(hour).collect()
+    }
+}
+
+fn zero(of: &ServiceTally) -> ServiceTally {
+    let latencies = Latencies::default();
+    ServiceTally {
+        ok: 0,
+        refused: 0,
+        throttled: 0,
+        failed: 0,
+        took: Duration::ZERO,
+        entities: 0,
+        latencies,
+        ..of.clone()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
+    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / SLOT.as_secs_f64();
+    let all = |tally: &ServiceTally| tally.ok + tally.refused + tally.throttled + tally.failed;
+    let requests = all(now).saturating_sub(all(before));
+    let latencies = now.latencies.since(&before.latencies);
+    let quantile = |share| {
+        latencies
+            .quantile(share)
+            .map(|latency| latency.as_secs_f64())
+    };
+    ServiceSlot {
+        ago_seconds: 0,
+        ok: rate(now.ok, before.ok),
+        refused: rate(now.refused, before.refused),
+        throttled: rate(now.throttled, before.throttled),
+        failed: rate(now.failed, before.failed),
+        entities: rate(now.entities, before.entities),
+        mean_seconds: (requests > 0)
+            .then(|| now.took.saturating_sub(before.took).as_secs_f64() / requests as f64),
+        p50_seconds: quantile(0.5),
+        p99_seconds: quantile(0.99),
+    }
+}
+
+fn shown(number: u64, (at, slot): &(u64, ServiceSlot)) -> ServiceSlot {
+    ServiceSlot {
+        ago_seconds: number.saturating_sub(*at) * SLOT.as_secs(),
+        ..*slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(ok: u64, throttled: u64) -> ServiceTally {
+        let took = Duration::from_millis(10 * (ok + throttled));
+        let counts = evenkeel_telemetry::latency::LatencyCounts::default();
+        (0..ok + throttled).for_each(|_| counts.add(Duration::from_millis(10)));
+        let latencies = counts.snapshot();
+        let entities = 100 * ok;
+        ServiceTally {
+            account: AccountName::main(),
+            service: "table",
+            ok,
+            refused: 0,
+            throttled,
+            failed: 0,
+            took,
+            entities,
+            latencies,
+        }
+    }
+
+    #[test]
+    fn slots_are_the_differences_between_samples() {
+        let mut series = StorageSeries::default();
+        series.sampled(0, vec![tally(20, 0)]);
+        series.sampled(1, vec![tally(50, 10)]);
+        let now = series.now(2, |_, _| None).remove(0);
+        assert_eq!((now.requests, now.throttled), (60, 10));
+        let last = now.last.unwrap();
+        assert_eq!(
+            (last.ago_seconds, last.ok, last.throttled, last.entities),
+            (10, 3.0, 1.0, 300.0)
+        );
+        assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
+        assert!(last.p99_seconds.unwrap() >= 0.01 && last.p99_seconds.unwrap() < 0.0126);
+        for number in 2..500 {
+            series.sampled(number, vec![tally(50, 10)]);
+        }
+        let hour = series.hour(500).remove(0);
+        assert_eq!(
+            (hour.slots.len(), hour.slots[359].mean_seconds),
+            (SLOTS, None)
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! A board as it is told things.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::NotReady;
+use evenkeel_account::{NoFaults, SimWorld};
+use evenkeel_engine::{Action, ItemChange};
+use evenkeel_layers::circuit::Circuits;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{AccountName, EntityKey, QueueName, TableName, ViewName};
+use evenkeel_storage::system::SystemClock;
+use evenkeel_storage::{Clock, Stores, Ttl};
+use evenkeel_telemetry::trail::{Billed, Trail};
+use evenkeel_worker::{
+    Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState,
+};
+
+pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
+    Delivered {
+        at: Timestamp::UNIX_EPOCH,
+        queue: QueueName::new("jobs").unwrap(),
+        op: "sync",
+        primary: Some(Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("Sales", "7").unwrap(),
+        }),
+        jobs: 1,
+        keys: EndedKeys::default(),
+        ending,
+        outcome: ending.name(),
+        deliveries: 1,
+        took: Duration::from_millis(20),
+        lag: Some(Duration::from_millis(100)),
+        changes: vec![change(Action::Create)],
+        changed: 1,
+        trail: Trail::default(),
+        step: None,
+        error: None,
+        views: Vec::new(),
+        walked: None,
+        message_id: message_id.to_owned(),
+        id: None,
+        traceparent: None,
+    }
+}
+
+pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
+    QueueStatus {
+        queue: QueueName::new(queue)
+            .unwrap_or_else(|_| QueueName::new(format!("{queue}-queue")).unwrap()),
+        carries: Carries::Jobs,
+        state: ReceiverState::Receiving,
+        in_flight: 1,
+        concurrency: 64,
+        last_poll: None,
+        last_error: None,
+        backlog: messages.map(|messages| Backlog {
+            at: Timestamp::UNIX_EPOCH,
+            messages,
+            oldest_age_seconds: Some(9),
+        }),
+        renewals: 0,
+        failed_renewals: 0,
+    }
+}
+
+fn change(action: Action) -> ItemChange {
+    ItemChange {
+        view: ViewName::new("by_email").unwrap(),
+        account: AccountName::main(),
+        action,
+    }
+}
+
+struct NoStorage;
+
+impl StorageMeter for NoStorage {
+    fn accounts(&self) -> Vec<AccountName> {
+        Vec::new()
+    }
+    fn tallies(&self) -> Vec<ServiceTally> {
+        Vec::new()
+    }
+    fn busiest(&self) -> Vec<PartitionLoad> {
+        Vec::new()
+    }
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
+    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+        Vec::new()
+    }
+    fn billed(&self) -> Billed {
+        Billed::default()
+    }
+}
+
+fn board(clock: Arc<dyn Clock>) -> Board {
+    let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
+    Board::new(BoardParts {
+        worker: "host-7".to_owned(),
+        clock,
+        catalog: Arc::new(Catalog::default()),
+        queues: vec![queue],
+        readiness: Arc::new(Vec::<NotReady>::new),
+        health: Arc::new(Circuits::default()),
+        meter: Arc::new(NoStorage),
+    })
+}
+
+#[test]
+fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
+    let board = board(Arc::new(SystemClock::new()));
+    assert_eq!(board.headline().mood, Mood::Starting);
+    assert!(board.queues().is_empty() && board.engine().is_none() && board.poisoned().is_none());
+}
+
+#[test]
+fn what_the_worker_tells_is_found_again() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Done));
+    board.changed(&[change(Action::Create), change(Action::Delete)]);
+    assert_eq!(
+        board.jobs(&JobFilter::default(), 10, 10)[0].message_id,
+        "m1"
+    );
+    assert!(
+        board.views(None, 10).is_empty(),
+        "only declared views are shown"
+    );
+}
+
+#[test]
+fn what_this_worker_poisons_is_known_at_once() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Poisoned));
+    for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
+        board.ended(Delivered {
+            queue: QueueName::new(queue).unwrap(),
+            ..delivered("m2", Ending::Poisoned)
+        });
+    }
+    assert_eq!(board.headline().text, "3 poisoned messages");
+}
+
+#[tokio::test(start_paused = true)]
+async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let account =
+        SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
+    let stores = Stores::new(BTreeMap::from([(AccountName::main(), account.clone())]));
+    let board = board(clock);
+    let (queue, poison) = (
+        board.configured()[0].clone(),
+        QueueName::new("jobs-poison").unwrap(),
+    );
+    keep::count(&board, &stores, &queue).await;
+    assert_eq!(board.poisoned(), Some(0));
+    account.queues.create_queue(&poison).await.unwrap();
+    account
+        .queues
+        .put(&poison, "x", Duration::ZERO, Ttl::Never)
+        .await
+        .unwrap();
+    keep::count(&board, &stores, &queue).await;
+    assert_eq!(
+        (board.poisoned(), board.poisoned_of(&queue.name)),
+        (Some(1), Some(1))
+    );
+    assert_eq!(board.headline().text, "1 poisoned message");
+}
+
+#[test]
+fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Poisoned));
+    let seen = board.headline().acknowledge.unwrap();
+    board.ended(delivered("m2", Ending::Poisoned));
+    assert!(!board.acknowledge(&seen), "there is one more than was seen");
+    assert!(!board.acknowledge("poison:7") && !board.acknowledge(""));
+    assert!(board.acknowledge(&board.headline().acknowledge.unwrap()));
+    assert_eq!(
+        board.headline().mood,
+        Mood::Starting,
+        "nothing is measured in this test"
+    );
+    assert_eq!(
+        (board.headline().notes[0].text.as_str(), board.poisoned()),
+        ("2 poisoned messages, acknowledged", Some(2))
+    );
+    board.ended(delivered("m3", Ending::Poisoned));
+    assert_eq!(board.headline().text, "1 new poisoned message, 3 in all");
+}
+
+#[test]
+fn drift_of_a_view_that_is_not_declared_is_nobody_s() {
+    let board = board(Arc::new(SystemClock::new()));
+    let record = evenkeel_engine::AuditRecord {
+        view: ViewName::new("by_email").unwrap(),
+        drift: 1,
+        completed: Timestamp::UNIX_EPOCH,
+    };
+    board.audited(&[record]);
+    assert_eq!(
+        board.headline().text,
+        "Starting: the queues are being measured"
+    );
+}

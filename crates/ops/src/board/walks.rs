@@ -1,0 +1,202 @@
+//! Jobs about whole tables that are under way: how far each is.
+//!
+//! Only jobs that this worker did a part of are known. A job goes on where its message says, with whichever worker gets it: one that
+//! was not seen here for a while goes on elsewhere, or has ended there, and is forgotten.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::grouped;
+use evenkeel_model::job::Walked;
+use evenkeel_worker::{Delivered, Ending};
+
+/// Most jobs that are kept.
+const MOST: usize = 64;
+/// How long a job is kept that was not seen again.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(15);
+
+/// A job about a whole table that is under way.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "walk")]
+pub struct WalkNow {
+    /// `backfill`, `audit`, `delete_where` or `archive_where`.
+    pub op: &'static str,
+    /// Scope of the walk, in words.
+    pub of: String,
+    /// Primaries brought in step, compared, or asked whether they satisfy a condition, so far.
+    pub primaries: u64,
+    /// Primaries that could not be: their own sync jobs are queued. Of a backfill also items whose keys have rows that evenkeel did not write.
+    pub failed: u64,
+    /// Items found wrong and not mended so far; null of a backfill.
+    pub wrong: Option<u64>,
+    /// The queue that its message lies in.
+    pub queue: String,
+    /// Its message's id.
+    pub message_id: String,
+    /// When this worker ended a part of it last (RFC 3339).
+    pub at: String,
+    /// How long ago that was.
+    pub seconds_ago: f64,
+}
+
+impl fmt::Display for WalkNow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            op,
+            of,
+            primaries,
+            failed,
+            wrong,
+            ..
+        } = self;
+        write!(f, "{op} of {of}: {} primaries so far", grouped(*primaries))?;
+        match wrong {
+            Some(0) | None => {}
+            Some(wrong) => write!(f, ", {} items wrong", grouped(*wrong))?,
+        }
+        if *failed > 0 {
+            write!(f, ", {} failed", grouped(*failed))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+struct RecordedWalk {
+    op: &'static str,
+    queue: String,
+    walked: Walked,
+    at: Timestamp,
+}
+
+/// Jobs about whole tables, by the ids of their messages.
+#[derive(Default)]
+pub(super) struct Walks(BTreeMap<String, RecordedWalk>);
+
+impl Walks {
+    /// A delivery ended.
+    pub(super) fn ended(&mut self, delivery: &Delivered) {
+        match (&delivery.walked, delivery.ending) {
+            (Some(walked), _) => {
+                let (queue, walked) = (delivery.queue.to_string(), walked.clone());
+                self.0.insert(
+                    delivery.message_id.clone(),
+                    RecordedWalk {
+                        op: delivery.op,
+                        queue,
+                        walked,
+                        at: delivery.at,
+                    },
+                );
+                while self.0.len() > MOST {
+                    let oldest = self
+                        .0
+                        .iter()
+                        .min_by_key(|(_, walk)| walk.at)
+                        .map(|(id, _)| id.clone());
+                    oldest.and_then(|oldest| self.0.remove(&oldest));
+                }
+            }
+            // It comes again, and is as far as it was.
+            (None, Ending::Retried) => {}
+            (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => {
+                drop(self.0.remove(&delivery.message_id));
+            }
+        }
+    }
+
+    /// Those under way, in the order of their scopes.
+    pub(super) fn now(&self, now: Timestamp) -> Vec<WalkNow> {
+        let recent = |walk: &RecordedWalk| {
+            Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER
+        };
+        let mut walks: Vec<(&String, &RecordedWalk)> =
+            self.0.iter().filter(|(_, walk)| recent(walk)).collect();
+        walks.sort_by(|(_, a), (_, b)| (&a.walked.of, a.op).cmp(&(&b.walked.of, b.op)));
+        let shown = |(
+            id,
+            RecordedWalk {
+                op,
+                queue,
+                walked,
+                at,
+            },
+        ): (&String, &RecordedWalk)| WalkNow {
+            op,
+            of: walked.of.clone(),
+            primaries: walked.primaries,
+            failed: walked.failed,
+            wrong: walked.wrong,
+            queue: queue.clone(),
+            message_id: id.clone(),
+            at: at.to_string(),
+            seconds_ago: Duration::try_from(now.duration_since(*at))
+                .unwrap_or_default()
+                .as_secs_f64(),
+        };
+        walks.into_iter().map(shown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::delivered;
+    use super::*;
+
+    fn advanced(id: &str, primaries: u64) -> Delivered {
+        let walked = Walked {
+            of: "the table Employees".to_owned(),
+            primaries,
+            failed: 1,
+            wrong: None,
+        };
+        Delivered {
+            op: "backfill",
+            walked: Some(walked),
+            ..delivered(id, Ending::Retried)
+        }
+    }
+
+    #[test]
+    fn a_job_shows_how_far_it_is_from_its_first_part_to_its_end() {
+        let mut walks = Walks::default();
+        let now = Timestamp::UNIX_EPOCH;
+        walks.ended(&delivered("other", Ending::Done));
+        assert_eq!(walks.now(now), []);
+        walks.ended(&advanced("m", 100));
+        walks.ended(&advanced("m", 250));
+        let shown = walks.now(now);
+        assert_eq!(
+            (
+                shown.len(),
+                shown[0].op,
+                shown[0].primaries,
+                shown[0].failed
+            ),
+            (1, "backfill", 250, 1)
+        );
+        assert_eq!(
+            shown[0].to_string(),
+            "backfill of the table Employees: 250 primaries so far, 1 failed"
+        );
+        walks.ended(&delivered("m", Ending::Retried));
+        assert_eq!(walks.now(now).len(), 1, "it comes again");
+        walks.ended(&delivered("m", Ending::Done));
+        assert_eq!(walks.now(now), []);
+    }
+
+    #[test]
+    fn one_that_goes_on_elsewhere_is_forgotten_and_their_number_is_bounded() {
+        let mut walks = Walks::default();
+        for number in 0..100 {
+            walks.ended(&advanced(&format!("m{number}"), number));
+        }
+        assert_eq!(walks.now(Timestamp::UNIX_EPOCH).len(), MOST);
+        assert_eq!(walks.now(Timestamp::UNIX_EPOCH + FORGOTTEN_AFTER), []);
+    }
+}

@@ -1,0 +1,750 @@
+//! Access control.
+//!
+//! | | reading | changing |
+//! | --- | --- | --- |
+//! | on loopback, under a name of this machine, not through a proxy | everyone, but another site's page | operator's token or session, not from another site's page |
+//! | anywhere else | a token or session | the same |
+//!
+//! Each token has a holder with a name and a role: to read, or to operate. Contents of entities are shown to holders who may see them. A
+//! session is a cookie that `POST /login` gives for a token, with that token's rights, for as long as the token is one. A token is
+//! compared before anything else is asked, so that the wrong ones that others send never keep the right one out; after ten wrong ones
+//! an address is told to wait.
+
+mod actor;
+mod failures;
+mod origin;
+mod sessions;
+mod tokens;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Form, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+pub(crate) use actor::Actor;
+pub(super) use actor::Peer;
+pub use tokens::bell_key;
+
+use crate::logging::AUDIT;
+use evenkeel_model::local::is_loopback;
+use evenkeel_model::settings::{HttpRole, HttpSettings};
+use evenkeel_storage::Clock;
+use failures::AddressFailures;
+use origin::RequestOrigin;
+use sessions::Sessions;
+use tokens::{Holder, Tokens, digest};
+
+/// The path of the doorbell.
+const WAKE: &str = "/api/v1/wake";
+
+/// Lets requests through that may be made.
+#[derive(Clone)]
+pub struct Guard {
+    tokens: Arc<Tokens>,
+    loopback: bool,
+    open_reads: bool,
+    clock: Arc<dyn Clock>,
+    failures: Arc<AddressFailures>,
+    sessions: Arc<Sessions>,
+}
+
+/// The rights of a visitor, for pages to show the allowed actions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visitor {
+    /// They have a session: their forms will be let through.
+    pub(crate) signed_in: bool,
+    /// There is a token that would give one.
+    pub(crate) can_sign_in: bool,
+    /// They see contents of entities: properties, and bodies of poison messages.
+    pub(crate) contents: bool,
+}
+
+/// Who is let through; without a holder, anybody.
+type Admitted<'a> = Option<&'a Holder>;
+
+/// The known facts of a request before it is let through.
+#[derive(Clone, Copy)]
+struct RequestFacts<'a> {
+    method: &'a Method,
+    version: Version,
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+}
+
+impl Guard {
+    /// The guard of a server at an address.
+    pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
+            loopback: is_loopback(address.ip()),
+            open_reads: settings.open_reads,
+            clock,
+            failures: Arc::default(),
+            sessions: Arc::default(),
+        }
+    }
+
+    /// Whether this rings the doorbell, with the key for that: it changes nothing but when queues are looked at.
+    fn is_bell(&self, request: &Request) -> bool {
+        let given = given(request.headers());
+        let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
+        rings && given.is_some_and(|given| self.tokens.rings(given))
+    }
+
+    /// Whether a request is let through, with its holder.
+    fn admits(&self, asked: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
+        let RequestFacts {
+            method,
+            headers,
+            peer,
+            ..
+        } = asked;
+        let needed = if matches!(*method, Method::GET | Method::HEAD) {
+            HttpRole::Read
+        } else {
+            HttpRole::Operate
+        };
+        let reads = needed == HttpRole::Read;
+        let closed = match self.open(asked) {
+            // A holder may see more.
+            Ok(()) if reads => {
+                return Ok(given(headers)
+                    .and_then(|given| self.tokens.holder(given))
+                    .or_else(|| self.session(headers)));
+            }
+            Err(closed) if reads => closed,
+            Ok(()) | Err(_) => AccessRefusal::WrongToken,
+        };
+        if !self.tokens.allow(needed) {
+            return Err(if closed == AccessRefusal::WrongToken {
+                AccessRefusal::NoTokenConfigured
+            } else {
+                closed
+            });
+        }
+        let by_token = if headers.contains_key(header::AUTHORIZATION) {
+            Some(self.compare(given(headers), peer)?)
+        } else {
+            None
+        };
+        let holder = by_token.or_else(|| self.session(headers)).ok_or(closed)?;
+        if holder.role < needed {
+            return Err(AccessRefusal::ReadsOnly);
+        }
+        match origin::origin(headers) {
+            RequestOrigin::Same => Ok(Some(holder)),
+            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(Some(holder)),
+            RequestOrigin::Link if reads => Ok(Some(holder)),
+            RequestOrigin::Other if reads && by_token.is_some() => Ok(Some(holder)),
+            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unsaid => {
+                Err(AccessRefusal::OtherSite)
+            }
+        }
+    }
+
+    /// The holder of the token that a request's session was given for.
+    fn session(&self, headers: &HeaderMap) -> Option<&Holder> {
+        self.sessions
+            .token(headers, self.clock.monotonic())
+            .and_then(|token| self.tokens.holder_of(&token))
+    }
+
+    /// Takes over tokens that were rotated, at once where the given one is unknown.
+    async fn keep_current(&self, given: Option<&str>) {
+        let stranger = given.is_some_and(|given| self.tokens.holder(given).is_none());
+        self.tokens
+            .keep_current(stranger, self.clock.monotonic())
+            .await;
+    }
+
+    /// Whether reading is open to a request without a token; else why not.
+    fn open(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
+        if !self.loopback || !self.open_reads {
+            return Err(AccessRefusal::WrongToken);
+        }
+        if !origin::names_this_machine(asked.headers) {
+            return Err(AccessRefusal::ForeignName);
+        }
+        if origin::is_proxied(asked.version, asked.headers) {
+            return Err(AccessRefusal::Proxied);
+        }
+        // Another site's page cannot read the answer, but it can have it computed, and tell by the time it takes which keys exist.
+        if origin::origin(asked.headers) == RequestOrigin::Other {
+            return Err(AccessRefusal::OtherSite);
+        }
+        Ok(())
+    }
+
+    /// Compares a token that an address sent; returns its holder.
+    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<&Holder, AccessRefusal> {
+        if let Some(holder) = given.and_then(|given| self.tokens.holder(given)) {
+            return Ok(holder);
+        }
+        let now = self.clock.monotonic();
+        if let Some(wait) = self.failures.wait(peer, now) {
+            return Err(AccessRefusal::TooOften(wait));
+        }
+        self.failures.failed(peer, now);
+        tracing::warn!(%peer, "a wrong token was sent");
+        Err(AccessRefusal::WrongToken)
+    }
+}
+
+/// The token that a request carries.
+fn given(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(header::AUTHORIZATION)
+        .and_then(|given| given.to_str().ok())
+        .and_then(bearer)
+}
+
+/// The token of `Bearer TOKEN`; the scheme's case does not matter (RFC 9110, 11.1).
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Why a request is not let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AccessRefusal {
+    NoTokenConfigured,
+    WrongToken,
+    ReadsOnly,
+    TooOften(Duration),
+    OtherSite,
+    ForeignName,
+    Proxied,
+}
+
+impl AccessRefusal {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NoTokenConfigured => {
+                "this needs a token, and none is configured: set http.token_env, or [http.tokens.NAME]"
+            }
+            Self::WrongToken => {
+                "this needs Authorization: Bearer TOKEN, with a token of [http], or a session (/login)"
+            }
+            Self::ReadsOnly => {
+                "this token reads only: a change needs one with role = \"operate\", or that of http.token_env"
+            }
+            Self::Proxied => {
+                "without a token this is not answered through a proxy: send one, or let the proxy add one of its own"
+            }
+            Self::TooOften(_) => "too many wrong tokens: wait",
+            Self::ForeignName => {
+                "without a token this is answered under a name of this machine only: localhost, 127.0.0.1 or [::1]"
+            }
+            Self::OtherSite => {
+                "another site's page may link here, and neither change nor fetch anything"
+            }
+        }
+    }
+}
+
+impl IntoResponse for AccessRefusal {
+    fn into_response(self) -> Response {
+        let text = format!("{}\n", self.words());
+        match self {
+            Self::NoTokenConfigured
+            | Self::ReadsOnly
+            | Self::OtherSite
+            | Self::ForeignName
+            | Self::Proxied => (StatusCode::FORBIDDEN, text).into_response(),
+            Self::WrongToken => (
+                StatusCode::UNAUTHORIZED,
+                [(header::WWW_AUTHENTICATE, "Bearer realm=\"evenkeel\"")],
+                text,
+            )
+                .into_response(),
+            Self::TooOften(wait) => {
+                let seconds = (wait.as_secs() + 1).to_string();
+                (
+                    StatusCode::TOO_MANY_REQUESTS,
+                    [(header::RETRY_AFTER, seconds)],
+                    text,
+                )
+                    .into_response()
+            }
+        }
+    }
+}
+
+pub(super) async fn check(
+    State(guard): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    guard.keep_current(given(request.headers())).await;
+    if guard.is_bell(&request) {
+        return next.run(request).await;
+    }
+    let peer = *request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY);
+    let asked = RequestFacts {
+        method: request.method(),
+        version: request.version(),
+        headers: request.headers(),
+        peer: peer.0,
+    };
+    match guard.admits(asked) {
+        Ok(holder) => {
+            let signed_in = guard
+                .session(request.headers())
+                .is_some_and(|holder| holder.role == HttpRole::Operate);
+            let contents =
+                holder.is_some_and(|holder| holder.contents) || guard.open(asked).is_ok();
+            let actor = Actor::of(
+                peer,
+                holder.map(|holder| Arc::clone(&holder.name)),
+                request.headers(),
+            );
+            request.extensions_mut().insert(Visitor {
+                signed_in,
+                can_sign_in: guard.tokens.allow(HttpRole::Read),
+                contents,
+            });
+            request.extensions_mut().insert(actor);
+            next.run(request).await
+        }
+        Err(AccessRefusal::WrongToken | AccessRefusal::Proxied)
+            if guard.tokens.allow(HttpRole::Read) && wants_a_page(&request) =>
+        {
+            Redirect::to("/login").into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Whether a browser asks for a page to show.
+fn wants_a_page(request: &Request) -> bool {
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+/// Whether a form was sent by another site's page, or from nowhere.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    matches!(
+        origin::origin(headers),
+        RequestOrigin::Link | RequestOrigin::Other
+    )
+}
+
+/// The fields of the login form.
+#[derive(Deserialize)]
+pub(super) struct Login {
+    token: SecretString,
+}
+
+/// Gives a session for the token.
+pub(super) async fn log_in(
+    State(guard): State<Guard>,
+    headers: HeaderMap,
+    peer: Option<axum::Extension<Peer>>,
+    form: Form<Login>,
+) -> Response {
+    let peer = peer.map_or(Peer::NOBODY, |peer| peer.0);
+    if is_of_another_site(&headers) {
+        return AccessRefusal::OtherSite.into_response();
+    }
+    let token = form.token.expose_secret();
+    guard.keep_current(Some(token)).await;
+    match guard.compare(Some(token), peer.0) {
+        Ok(holder) => {
+            let actor = Actor::of(peer, Some(Arc::clone(&holder.name)), &headers);
+            let changes = holder.role == HttpRole::Operate;
+            tracing::info!(target: AUDIT, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), changes, "audit: signed in");
+            let cookie = guard.sessions.begin(digest(token), guard.clock.monotonic());
+            ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
+        }
+        // Back to the form; a program sees by the status that it got no session.
+        Err(AccessRefusal::WrongToken) => (
+            StatusCode::UNAUTHORIZED,
+            [(header::REFRESH, "0; url=login?wrong=1")],
+            "that is not the token\n",
+        )
+            .into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Ends a session.
+pub(super) async fn log_out(State(guard): State<Guard>, headers: HeaderMap) -> Response {
+    if is_of_another_site(&headers) {
+        return AccessRefusal::OtherSite.into_response();
+    }
+    (
+        [(header::SET_COOKIE, guard.sessions.end(&headers))],
+        Redirect::to("/"),
+    )
+        .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_storage::system::SystemClock;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    axum::http::HeaderName::from_static(name),
+                    value.parse().unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    fn guard(address: &str, token: Option<&str>) -> Guard {
+        with(address, token, None, true)
+    }
+
+    fn with(
+        address: &str,
+        token: Option<&str>,
+        read_token: Option<&str>,
+        open_reads: bool,
+    ) -> Guard {
+        let listen: SocketAddr = address.parse().unwrap();
+        let named = [
+            ("token", HttpRole::Operate, token),
+            ("read_token", HttpRole::Read, read_token),
+        ];
+        let tokens = named
+            .into_iter()
+            .filter_map(|(name, role, text)| {
+                text.map(|text| tokens::tests::token(name, role, text))
+            })
+            .collect();
+        Guard::new(
+            listen,
+            &HttpSettings {
+                tokens,
+                open_reads,
+                ..HttpSettings::open(listen)
+            },
+            Arc::new(SystemClock::new()),
+        )
+    }
+
+    impl Guard {
+        fn lets(
+            &self,
+            method: &Method,
+            headers: &HeaderMap,
+            peer: IpAddr,
+        ) -> Result<(), AccessRefusal> {
+            self.admits(RequestFacts {
+                method,
+                version: Version::HTTP_11,
+                headers,
+                peer,
+            })
+            .map(drop)
+        }
+    }
+
+    #[test]
+    fn on_loopback_reading_is_free_and_changes_need_the_token() {
+        for address in ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464"] {
+            let guard = guard(address, Some("s3cret"));
+            assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Ok(()));
+            assert_eq!(
+                guard.lets(&Method::POST, &headers(&[]), PEER),
+                Err(AccessRefusal::WrongToken)
+            );
+            assert_eq!(
+                guard.lets(
+                    &Method::POST,
+                    &headers(&[("authorization", "Bearer s3cret")]),
+                    PEER
+                ),
+                Ok(())
+            );
+        }
+        assert_eq!(
+            guard("127.0.0.1:9464", None).lets(&Method::POST, &headers(&[]), PEER),
+            Err(AccessRefusal::NoTokenConfigured)
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_not_this_machine_s_reads_nothing_on_loopback_without_the_token() {
+        let guard = guard("127.0.0.1:9464", Some("s3cret"));
+        let rebound = headers(&[("host", "evil.example:9464")]);
+        assert_eq!(
+            guard.lets(&Method::GET, &rebound, PEER),
+            Err(AccessRefusal::ForeignName)
+        );
+        let proxied = headers(&[
+            ("host", "evenkeel.contoso.com"),
+            ("authorization", "Bearer s3cret"),
+        ]);
+        assert_eq!(guard.lets(&Method::GET, &proxied, PEER), Ok(()));
+    }
+
+    #[test]
+    fn another_site_s_page_has_nothing_fetched_on_loopback_and_may_link_here() {
+        let guard = guard("127.0.0.1:9464", Some("s3cret"));
+        let cookie = guard
+            .sessions
+            .begin(digest("s3cret"), guard.clock.monotonic());
+        let cookie = ("cookie", cookie.split(';').next().unwrap());
+        let asked = |site: &'static str, mode: &'static str, dest: &'static str| {
+            [
+                ("host", "localhost:9464"),
+                ("sec-fetch-site", site),
+                ("sec-fetch-mode", mode),
+                ("sec-fetch-dest", dest),
+            ]
+        };
+        let lets = |pairs: &[(&'static str, &str)]| guard.lets(&Method::GET, &headers(pairs), PEER);
+        for foreign in [
+            asked("cross-site", "no-cors", "image"),
+            asked("same-site", "cors", "empty"),
+            asked("cross-site", "navigate", "iframe"),
+        ] {
+            assert_eq!(lets(&foreign), Err(AccessRefusal::OtherSite), "{foreign:?}");
+            assert_eq!(
+                lets(&[&foreign[..], &[cookie]].concat()),
+                Err(AccessRefusal::OtherSite),
+                "a session is no reason: {foreign:?}"
+            );
+            assert_eq!(
+                lets(&[&foreign[..], &[("authorization", "Bearer s3cret")]].concat()),
+                Ok(()),
+                "a token is: {foreign:?}"
+            );
+        }
+        for own in [
+            asked("same-origin", "cors", "empty"),
+            asked("cross-site", "navigate", "document"),
+            asked("none", "navigate", "document"),
+        ] {
+            assert_eq!(lets(&own), Ok(()), "{own:?}");
+        }
+        let link = headers(&[&asked("cross-site", "navigate", "document")[..], &[cookie]].concat());
+        assert_eq!(
+            guard.lets(&Method::POST, &link, PEER),
+            Err(AccessRefusal::OtherSite),
+            "a form of another site is no link"
+        );
+    }
+
+    #[test]
+    fn anywhere_else_everything_needs_exactly_the_token() {
+        let guard = guard("0.0.0.0:9464", Some("s3cret"));
+        assert_eq!(
+            guard.lets(
+                &Method::GET,
+                &headers(&[("authorization", "bearer s3cret")]),
+                PEER
+            ),
+            Ok(())
+        );
+        for wrong in [
+            "Bearer",
+            "Bearer ",
+            "Bearer s3cre",
+            "Bearer s3crets",
+            "Basic s3cret",
+            "s3cret",
+        ] {
+            let given = headers(&[("authorization", wrong)]);
+            assert_eq!(
+                guard.lets(&Method::GET, &given, PEER),
+                Err(AccessRefusal::WrongToken),
+                "{wrong:?}"
+            );
+        }
+        assert_eq!(
+            guard.lets(&Method::GET, &headers(&[]), PEER),
+            Err(AccessRefusal::WrongToken)
+        );
+    }
+
+    #[test]
+    fn another_site_s_page_changes_nothing_with_a_session_or_the_token() {
+        let guard = guard("127.0.0.1:9464", Some("s3cret"));
+        let cookie = guard
+            .sessions
+            .begin(digest("s3cret"), guard.clock.monotonic());
+        let cookie = cookie.split(';').next().unwrap();
+        let own = headers(&[
+            ("host", "localhost:1"),
+            ("origin", "http://localhost:1"),
+            ("cookie", cookie),
+        ]);
+        assert_eq!(guard.lets(&Method::POST, &own, PEER), Ok(()));
+        let foreign = headers(&[
+            ("host", "localhost:1"),
+            ("origin", "http://evil.example"),
+            ("cookie", cookie),
+        ]);
+        assert_eq!(
+            guard.lets(&Method::POST, &foreign, PEER),
+            Err(AccessRefusal::OtherSite)
+        );
+        let unsaid = headers(&[("host", "localhost:1"), ("cookie", cookie)]);
+        assert_eq!(
+            guard.lets(&Method::POST, &unsaid, PEER),
+            Err(AccessRefusal::OtherSite),
+            "a browser says where it comes from"
+        );
+        let token = headers(&[
+            ("host", "h"),
+            ("sec-fetch-site", "cross-site"),
+            ("authorization", "Bearer s3cret"),
+        ]);
+        assert_eq!(
+            guard.lets(&Method::POST, &token, PEER),
+            Err(AccessRefusal::OtherSite)
+        );
+    }
+
+    #[test]
+    fn a_thousand_guesses_are_slowed_down_and_the_right_token_is_let_in_among_them() {
+        let guard = guard("0.0.0.0:9464", Some("s3cret"));
+        let guess = |token: &str, peer| {
+            guard.lets(
+                &Method::GET,
+                &headers(&[("authorization", &format!("Bearer {token}"))]),
+                peer,
+            )
+        };
+        let mut refused = 0;
+        for number in 0..1_000 {
+            refused += usize::from(matches!(
+                guess(&format!("{number}"), PEER),
+                Err(AccessRefusal::TooOften(_))
+            ));
+            assert_eq!(
+                guess("s3cret", PEER),
+                Ok(()),
+                "after {number} wrong ones of this address"
+            );
+        }
+        assert_eq!(refused, 990);
+    }
+
+    #[test]
+    fn the_reading_token_reads_and_changes_nothing() {
+        let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), true);
+        let bearer = headers(&[("authorization", "Bearer scrape")]);
+        assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
+        assert_eq!(
+            guard.lets(&Method::POST, &bearer, PEER),
+            Err(AccessRefusal::ReadsOnly)
+        );
+        let cookie = guard
+            .sessions
+            .begin(digest("scrape"), guard.clock.monotonic());
+        let own = headers(&[
+            ("host", "h"),
+            ("origin", "http://h"),
+            ("cookie", cookie.split(';').next().unwrap()),
+        ]);
+        assert_eq!(
+            guard.lets(&Method::GET, &own, PEER),
+            Ok(()),
+            "nor does a session that it gave"
+        );
+        assert_eq!(
+            guard.lets(&Method::POST, &own, PEER),
+            Err(AccessRefusal::ReadsOnly)
+        );
+        let alone = with("0.0.0.0:9464", None, Some("scrape"), true);
+        assert_eq!(alone.lets(&Method::GET, &bearer, PEER), Ok(()));
+        assert_eq!(
+            alone.lets(&Method::POST, &bearer, PEER),
+            Err(AccessRefusal::NoTokenConfigured)
+        );
+    }
+
+    #[test]
+    fn through_a_proxy_nothing_is_read_without_a_token() {
+        let proxied = [
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-forwarded-host", "evenkeel.contoso.com"),
+            ("x-forwarded-proto", "https"),
+            ("x-real-ip", "203.0.113.7"),
+            ("forwarded", "for=203.0.113.7"),
+            ("via", "1.1 proxy"),
+        ];
+        let [direct, closed] =
+            &[true, false].map(|open| with("127.0.0.1:9464", Some("s3cret"), None, open));
+        for header in proxied {
+            let asked = headers(&[("host", "127.0.0.1:9464"), header]);
+            assert_eq!(
+                direct.lets(&Method::GET, &asked, PEER),
+                Err(AccessRefusal::Proxied),
+                "{header:?}"
+            );
+            let token = headers(&[
+                ("host", "127.0.0.1:9464"),
+                header,
+                ("authorization", "Bearer s3cret"),
+            ]);
+            assert_eq!(
+                direct.lets(&Method::GET, &token, PEER),
+                Ok(()),
+                "{header:?}"
+            );
+        }
+        let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
+        // How nginx asks unless told otherwise: in HTTP/1.0, under the address that it was given, and with no other trace.
+        let old = RequestFacts {
+            method,
+            version: Version::HTTP_10,
+            headers: &direct_headers,
+            peer: PEER,
+        };
+        assert_eq!(direct.admits(old).map(drop), Err(AccessRefusal::Proxied));
+        assert_eq!(
+            direct
+                .admits(RequestFacts {
+                    version: Version::HTTP_11,
+                    ..old
+                })
+                .map(drop),
+            Ok(())
+        );
+        assert_eq!(
+            closed.lets(method, &direct_headers, PEER),
+            Err(AccessRefusal::WrongToken)
+        );
+    }
+
+    #[test]
+    fn who_asks_is_told_with_what_a_proxy_claims_cut_short() {
+        let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), None, &headers(pairs));
+        assert_eq!(actor(&[]).claimed(), None);
+        assert_eq!(
+            actor(&[("x-forwarded-for", "203.0.113.7, 10.0.0.1")]).claimed(),
+            Some("203.0.113.7, 10.0.0.1")
+        );
+        assert_eq!(
+            actor(&[("forwarded", "for=203.0.113.7")]).claimed(),
+            Some("for=203.0.113.7")
+        );
+        assert_eq!(
+            actor(&[("x-forwarded-for", &"9".repeat(4_000))])
+                .claimed()
+                .map(str::len),
+            Some(128)
+        );
+    }
+}

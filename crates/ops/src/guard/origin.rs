@@ -1,0 +1,220 @@
+//! Where a request comes from, as far as a browser says. Pure.
+
+use axum::http::{HeaderMap, Version, header};
+
+use evenkeel_model::local::is_local_host;
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestOrigin {
+    /// A page of this server.
+    Same,
+    /// A link on another site's page, or an address that somebody typed: the browser shows the answer, and no page reads it.
+    Link,
+    /// Another site's page, or one with a hidden origin.
+    Other,
+    /// No browser, or one that says nothing.
+    Unsaid,
+}
+
+/// The origin of a request: by the browser's own header (`Sec-Fetch-Site`) before `RequestOrigin`.
+pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if headers.contains_key("sec-fetch-site") {
+        let is_link = text("sec-fetch-mode") == Some("navigate")
+            && text("sec-fetch-dest") == Some("document");
+        return match text("sec-fetch-site") {
+            Some("same-origin") => RequestOrigin::Same,
+            _ if is_link => RequestOrigin::Link,
+            _ => RequestOrigin::Other,
+        };
+    }
+    if !headers.contains_key(header::ORIGIN) {
+        return RequestOrigin::Unsaid;
+    }
+    let same = text("origin")
+        .and_then(|origin| origin.split_once("://"))
+        .map(|(_, authority)| authority);
+    match (same, text("host")) {
+        (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host) => RequestOrigin::Same,
+        _ => RequestOrigin::Other,
+    }
+}
+
+/// Whether a request names this machine as its host. Another name that leads here is how a foreign page would
+/// read the data that loopback serves without a token (DNS rebinding).
+///
+/// A request without the header comes from no browser. One with two of them, or with something that is no host, names nothing.
+pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).into_iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => true,
+        (Some(host), None) => host
+            .to_str()
+            .ok()
+            .and_then(without_port)
+            .is_some_and(is_local_host),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// The name or address of `host` or `host:port`.
+fn without_port(host: &str) -> Option<&str> {
+    let end = match host.find(']') {
+        Some(bracket) if host.starts_with('[') => bracket + 1,
+        _ => host.find(':').unwrap_or(host.len()),
+    };
+    let (name, port) = host.split_at(end);
+    let is_port = port.is_empty()
+        || port
+            .strip_prefix(':')
+            .is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    is_port.then_some(name)
+}
+
+/// Headers that proxies add.
+const ADDED_BY_PROXIES: [&str; 7] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-port",
+    "x-real-ip",
+    "via",
+];
+
+/// Whether a request came through a proxy, as far as it shows: by a header that proxies add, or by HTTP/1.0, which no browser and no
+/// scraper speaks, but nginx where its configuration names no version. A proxy that adds nothing to HTTP/1.1 cannot be told.
+pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
+    version < Version::HTTP_11
+        || ADDED_BY_PROXIES
+            .iter()
+            .any(|name| headers.contains_key(*name))
+}
+
+/// The client that a proxy claims to ask for. Any sender can write it.
+pub(super) fn forwarded_for(headers: &HeaderMap) -> Option<&str> {
+    ["x-forwarded-for", "forwarded", "x-real-ip"]
+        .into_iter()
+        .find_map(|name| headers.get(name)?.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    axum::http::HeaderName::from_static(name),
+                    value.parse().unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_foreign_page_is_told_from_our_own() {
+        let of = |pairs: &[(&'static str, &str)]| origin(&headers(pairs));
+        assert_eq!(of(&[("host", "h:1")]), RequestOrigin::Unsaid);
+        assert_eq!(
+            of(&[("host", "h:1"), ("origin", "http://h:1")]),
+            RequestOrigin::Same
+        );
+        assert_eq!(
+            of(&[
+                ("host", "h:1"),
+                ("origin", "null"),
+                ("sec-fetch-site", "same-origin")
+            ]),
+            RequestOrigin::Same
+        );
+        for foreign in [
+            &[("host", "h:1"), ("origin", "http://h:2")][..],
+            &[("host", "h:1"), ("origin", "null")],
+            &[("host", "h:1"), ("origin", "http://evil.example")],
+            &[
+                ("host", "h:1"),
+                ("origin", "http://h:1"),
+                ("sec-fetch-site", "cross-site"),
+            ],
+            &[("host", "h:1"), ("sec-fetch-site", "same-site")],
+            &[("host", "h:1"), ("sec-fetch-site", "none")],
+            &[
+                ("host", "h:1"),
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "no-cors"),
+                ("sec-fetch-dest", "image"),
+            ],
+            &[
+                ("host", "h:1"),
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-dest", "iframe"),
+            ],
+            &[("origin", "http://h:1")],
+        ] {
+            assert_eq!(of(foreign), RequestOrigin::Other, "{foreign:?}");
+        }
+        for site in ["none", "same-site", "cross-site"] {
+            let link = [
+                ("host", "h:1"),
+                ("sec-fetch-site", site),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-dest", "document"),
+            ];
+            assert_eq!(of(&link), RequestOrigin::Link, "{site}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        for own in [
+            "localhost",
+            "LOCALHOST:9464",
+            "a.localhost",
+            "127.0.0.1:9464",
+            "127.9.9.9",
+            "[::1]:9464",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(names_this_machine(&headers(&[("host", own)])), "{own}");
+        }
+        let foreign = [
+            "evil.example",
+            "evil.example:9464",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "[::2]",
+            "127.0.0.1.evil.example",
+            "",
+        ];
+        let malformed = [
+            "[::1]evil.example",
+            "[::1",
+            "localhost:x.evil.example",
+            "localhost:1:2",
+            "localhost@evil.example",
+        ];
+        for foreign in foreign.into_iter().chain(malformed) {
+            assert!(
+                !names_this_machine(&headers(&[("host", foreign)])),
+                "{foreign}"
+            );
+        }
+        let latin = HeaderMap::from_iter([(
+            header::HOST,
+            axum::http::HeaderValue::from_bytes(b"\xe9vil").unwrap(),
+        )]);
+        assert!(!names_this_machine(&latin), "what is no text is no name");
+        let mut two = headers(&[("host", "localhost")]);
+        two.append(header::HOST, "evil.example".parse().unwrap());
+        assert!(!names_this_machine(&two), "of two hosts neither counts");
+        assert!(
+            names_this_machine(&HeaderMap::new()),
+            "a program that says nothing"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! The tokens, and the rights of their holders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use tokio::sync::Mutex;
+
+use evenkeel_model::settings::{HttpRole, HttpToken, SecretFile};
+
+/// How often the files of tokens are read again.
+const READ_EVERY: Duration = Duration::from_secs(10);
+/// How often where an unknown token is sent: it may have been written just now.
+const READ_FOR_A_STRANGER_EVERY: Duration = Duration::from_secs(1);
+/// How long they are waited for: a folder of the network may hang.
+const READ_FOR: Duration = Duration::from_secs(5);
+
+/// Who a token belongs to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// The name in audit lines.
+    pub(super) name: Arc<str>,
+    pub(super) role: HttpRole,
+    /// Whether they see contents of entities.
+    pub(super) contents: bool,
+}
+
+/// The digest of a token. Digests are compared, so that the time taken says neither where a guess differs nor how long a token is.
+pub(super) type TokenDigest = [u8; 32];
+
+/// All tokens.
+pub(super) struct Tokens {
+    tokens: Vec<KnownToken>,
+    /// When files were read last.
+    read: Mutex<Duration>,
+}
+
+struct KnownToken {
+    holder: Holder,
+    digests: ArcSwap<Digests>,
+    file: Option<SecretFile>,
+    /// Whether the log says that the file is of no use.
+    reported: AtomicBool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Digests {
+    token: TokenDigest,
+    /// Of the key that is good for ringing alone.
+    bell: Option<TokenDigest>,
+}
+
+/// The key that is good for ringing the doorbell alone: derived from an operator's token, which does not follow from it.
+pub fn bell_key(token: &SecretString) -> String {
+    hex::encode(Sha256::digest(format!(
+        "evenkeel wake {}",
+        token.expose_secret()
+    )))
+}
+
+impl Tokens {
+    /// Tokens as read at `now`.
+    pub(super) fn new(tokens: &[HttpToken], now: Duration) -> Self {
+        Self {
+            tokens: tokens.iter().map(KnownToken::new).collect(),
+            read: Mutex::new(now),
+        }
+    }
+
+    /// Whether there is a token that allows this.
+    pub(super) fn allow(&self, role: HttpRole) -> bool {
+        self.tokens.iter().any(|token| token.holder.role >= role)
+    }
+
+    /// Whether this is a key that is good for ringing.
+    pub(super) fn rings(&self, given: &str) -> bool {
+        let given = digest(given);
+        self.tokens
+            .iter()
+            .filter(|token| {
+                token
+                    .digests
+                    .load()
+                    .bell
+                    .is_some_and(|bell| same(&bell, &given))
+            })
+            .count()
+            > 0
+    }
+
+    /// The holder of a token.
+    pub(super) fn holder(&self, given: &str) -> Option<&Holder> {
+        self.holder_of(&digest(given))
+    }
+
+    /// The holder of the token with this digest. All are compared always; of two with one token, the one with the lesser rights.
+    pub(super) fn holder_of(&self, given: &TokenDigest) -> Option<&Holder> {
+        let holders = self
+            .tokens
+            .iter()
+            .filter(|token| same(&token.digests.load().token, given))
+            .map(|token| &token.holder);
+        holders.min_by_key(|holder| (holder.role, holder.contents))
+    }
+
+    /// Reads the files of tokens again where that is due, sooner for a `stranger`.
+    pub(super) async fn keep_current(self: &Arc<Self>, stranger: bool, now: Duration) {
+        if self.tokens.iter().all(|token| token.file.is_none()) {
+            return;
+        }
+        let (mut read, every) = match self.read.try_lock() {
+            Ok(read) => (
+                read,
+                if stranger {
+                    READ_FOR_A_STRANGER_EVERY
+                } else {
+                    READ_EVERY
+                },
+            ),
+            // A stranger waits for the reading under way; others go on with the known tokens.
+            Err(_) if stranger => (self.read.lock().await, READ_FOR_A_STRANGER_EVERY),
+            Err(_) => return,
+        };
+        if now.saturating_sub(*read) < every {
+            return;
+        }
+        *read = now;
+        let tokens = Arc::clone(self);
+        let reading = tokio::task::spawn_blocking(move || {
+            tokens.tokens.iter().for_each(KnownToken::read_again);
+        });
+        if !matches!(tokio::time::timeout(READ_FOR, reading).await, Ok(Ok(()))) {
+            tracing::warn!(
+                "the files of tokens (http) were not read in {} s; the tokens stay",
+                READ_FOR.as_secs()
+            );
+        }
+    }
+}
+
+impl KnownToken {
+    fn new(token: &HttpToken) -> Self {
+        let holder = Holder {
+            name: token.name.as_str().into(),
+            role: token.role,
+            contents: token.contents,
+        };
+        let digests = ArcSwap::from_pointee(Digests::of(&token.secret.text, token.role));
+        Self {
+            holder,
+            digests,
+            file: token.secret.file.clone(),
+            reported: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes over the content of its file. Blocks for the disk.
+    fn read_again(&self) {
+        let Some(file) = &self.file else { return };
+        let name = &self.holder.name;
+        let read = (file.read)(&file.path)
+            .and_then(|text| HttpToken::refusal(&text).map_or(Ok(text), Err));
+        match read.map(|text| Digests::of(&text, self.holder.role)) {
+            Ok(digests) => {
+                self.reported.store(false, Ordering::Relaxed);
+                if **self.digests.load() != digests {
+                    self.digests.store(Arc::new(digests));
+                    tracing::info!(
+                        "the token of {name} (http) has changed: the one before and its sessions are let in no more"
+                    );
+                }
+            }
+            Err(why) => {
+                if !self.reported.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "the token of {name} (http) is not taken over: {why}; the one that was read before stays"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Digests {
+    fn of(token: &SecretString, role: HttpRole) -> Self {
+        let bell = (role == HttpRole::Operate).then(|| digest(&bell_key(token)));
+        Self {
+            token: digest(token.expose_secret()),
+            bell,
+        }
+    }
+}
+
+pub(super) fn digest(text: &str) -> TokenDigest {
+    Sha256::digest(text).into()
+}
+
+/// Whether two digests are equal, in the same time wherever they differ.
+fn same(one: &TokenDigest, other: &TokenDigest) -> bool {
+    one.ct_eq(other).into()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use evenkeel_model::settings::ConfiguredSecret;
+
+    pub(in crate::guard) fn token(name: &str, role: HttpRole, text: &str) -> HttpToken {
+        HttpToken {
+            name: name.to_owned(),
+            secret: ConfiguredSecret::fixed("token", text.into()),
+            role,
+            contents: false,
+        }
+    }
+
+    fn name<'t>(tokens: &'t Tokens, given: &str) -> Option<&'t str> {
+        tokens.holder(given).map(|holder| &*holder.name)
+    }
+
+    #[test]
+    fn each_token_has_its_holder_and_an_unknown_one_none() {
+        let all = [
+            token("alice", HttpRole::Operate, "operate"),
+            token("bob", HttpRole::Operate, "other"),
+            token("scraper", HttpRole::Read, "read"),
+        ];
+        let tokens = Tokens::new(&all, Duration::ZERO);
+        let given = ["operate", "other", "read", "rea", ""].map(|given| name(&tokens, given));
+        assert_eq!(
+            given,
+            [Some("alice"), Some("bob"), Some("scraper"), None, None]
+        );
+        for operator in ["operate", "other"] {
+            let key = bell_key(&operator.into());
+            assert!(tokens.rings(&key) && !tokens.rings(operator), "{operator}");
+            assert_eq!(name(&tokens, &key), None, "and is good for nothing else");
+        }
+        assert!(
+            !tokens.rings(&bell_key(&"read".into())),
+            "operators' alone ring"
+        );
+        let none = Tokens::new(&[], Duration::ZERO);
+        assert!(name(&none, "").is_none() && !none.allow(HttpRole::Read) && !none.rings(""));
+        let reading = Tokens::new(&all[2..], Duration::ZERO);
+        assert!(reading.allow(HttpRole::Read) && !reading.allow(HttpRole::Operate));
+    }
+
+    #[test]
+    fn of_two_with_one_token_the_lesser_rights_count() {
+        let tokens = Tokens::new(
+            &[
+                token("alice", HttpRole::Operate, "same"),
+                token("scraper", HttpRole::Read, "same"),
+            ],
+            Duration::ZERO,
+        );
+        assert_eq!(name(&tokens, "same"), Some("scraper"));
+    }
+
+    fn read(path: &Path) -> Result<SecretString, String> {
+        std::fs::read_to_string(path)
+            .map(SecretString::from)
+            .map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_token_is_rotated_by_its_file_and_one_that_is_none_stays_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        let mut alice = token("alice", HttpRole::Operate, "the first token of alice");
+        alice.secret.file = Some(SecretFile {
+            path: path.clone(),
+            read,
+        });
+        let tokens = Arc::new(Tokens::new(&[alice], Duration::ZERO));
+        write("the second token of alice");
+        tokens.keep_current(false, Duration::from_secs(9)).await;
+        assert_eq!(
+            name(&tokens, "the first token of alice"),
+            Some("alice"),
+            "it is not read for every request"
+        );
+        tokens.keep_current(true, Duration::from_secs(9)).await;
+        assert_eq!(
+            name(&tokens, "the second token of alice"),
+            Some("alice"),
+            "but soon for a token that nobody has"
+        );
+        assert_eq!(name(&tokens, "the first token of alice"), None);
+        assert!(tokens.rings(&bell_key(&"the second token of alice".into())));
+        write("the third token of alice");
+        tokens
+            .keep_current(true, Duration::from_millis(9_500))
+            .await;
+        assert_eq!(
+            name(&tokens, "the third token of alice"),
+            None,
+            "once a second for all of them"
+        );
+        for bad in ["short", ""] {
+            write(bad);
+            tokens.keep_current(false, Duration::from_mins(1)).await;
+            assert_eq!(name(&tokens, bad), None);
+        }
+        std::fs::remove_file(&path).unwrap();
+        tokens.keep_current(false, Duration::from_mins(2)).await;
+        assert_eq!(name(&tokens, "the second token of alice"), Some("alice"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Operations: liveness, readiness, metrics, and notifications to the supervisor.
+//!
+//! | Path | Answers | Token |
+//! | --- | --- | --- |
+//! | `/healthz` | 200 while the process answers at all | never |
+//! | `/readyz` | 200, or 503 with the reasons as JSON | never |
+//! | `/metrics` | Prometheus text | on any address but loopback |
+//! | `/api/v1/…` | how things stand, jobs, poison, entities ([`api`]) | on any address but loopback, and for every change |
+//! | `/` and its pages | the dashboard ([`pages`]) | on any address but loopback, and for every change |
+//!
+//! A probe must be able to ask without a secret, so the first two say nothing that is one. Everything else,
+//! and every request that changes something, goes through [`Guard`].
+//!
+//! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
+//! recorder. It bounds the resources of a slow or hostile client: connections (`connections`), heads, bodies and time.
+
+pub mod api;
+pub mod board;
+mod connections;
+mod guard;
+mod headers;
+pub mod in_step;
+pub mod logging;
+pub mod pages;
+mod paths;
+mod patience;
+mod process;
+mod prometheus;
+mod readiness;
+mod routes;
+mod server;
+pub mod systemd;
+mod upright;
+
+#[cfg(test)]
+mod tests;
+
+pub use guard::{Guard, bell_key};
+pub use prometheus::{InstallError, install};
+pub use readiness::{NotReady, Readiness};
+pub use routes::Routes;
+pub use server::{Server, ServerError};

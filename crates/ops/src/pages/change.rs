@@ -1,0 +1,171 @@
+//! Changes from the pages' forms: done as the API does them, then back to the page.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::extract::{Form, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use url::form_urlencoded;
+
+use super::layout::{self, PageContext};
+use super::poison::Meant;
+use crate::api::poison::{MessageAction, Selection, change};
+use crate::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
+use crate::guard::Actor;
+use evenkeel_worker::poison::PoisonCriteria;
+
+/// Which entity.
+#[derive(Debug, Deserialize)]
+pub(super) struct ChangeQuery {
+    table: String,
+    pk: String,
+    rk: String,
+}
+
+/// Which level.
+#[derive(Debug, Deserialize)]
+pub(super) struct Level {
+    level: String,
+}
+
+/// Which news.
+#[derive(Debug, Deserialize)]
+pub(super) struct KnownNews {
+    news: String,
+}
+
+/// News that has changed meanwhile is shown on the page that this leads to.
+pub(super) async fn acknowledge(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Form(KnownNews { news }): Form<KnownNews>,
+) -> Redirect {
+    set_acknowledged(&api, &news, &actor);
+    Redirect::to("/")
+}
+
+pub(super) async fn requeue(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+    Extension(actor): Extension<Actor>,
+    form: String,
+) -> Response {
+    handle(
+        &api,
+        (&context, actor),
+        Meant::read(form.as_bytes()),
+        MessageAction::Requeue,
+        "requeued",
+    )
+    .await
+}
+
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+    Extension(actor): Extension<Actor>,
+    form: String,
+) -> Response {
+    handle(
+        &api,
+        (&context, actor),
+        Meant::read(form.as_bytes()),
+        MessageAction::Discard,
+        "discarded",
+    )
+    .await
+}
+
+async fn handle(
+    api: &Api,
+    (context, actor): (&PageContext, Actor),
+    meant: Meant,
+    what: MessageAction,
+    verb: &str,
+) -> Response {
+    let text = |text: String| Some(text).filter(|text| !text.is_empty());
+    let Meant {
+        queue,
+        criteria,
+        ids,
+        all,
+        until,
+        ..
+    } = meant;
+    // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
+    let criteria = if ids.is_empty() {
+        criteria
+    } else {
+        PoisonCriteria::default()
+    };
+    let selection = Selection {
+        queue: text(queue),
+        ids,
+        all,
+        until: text(until),
+        criteria,
+        unknown: BTreeMap::new(),
+    };
+    match change(api, selection, what, actor).await {
+        Err(problem) => layout::problem("poison", &problem, context),
+        Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
+        Ok(report) => {
+            let failed = report.failed.len() + usize::from(report.cut_short.is_some());
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query
+                .append_pair(verb, &report.done.len().to_string())
+                .append_pair("failed", &failed.to_string());
+            for (left, count) in [
+                ("hidden", report.hidden),
+                ("absent", report.absent.len() as u64),
+                ("came", report.since),
+            ] {
+                if count > 0 {
+                    query.append_pair(left, &count.to_string());
+                }
+            }
+            Redirect::to(&format!("/poison?{}", query.finish())).into_response()
+        }
+    }
+}
+
+pub(super) async fn reconcile(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+    Extension(actor): Extension<Actor>,
+    Form(which): Form<ChangeQuery>,
+) -> Response {
+    let ChangeQuery { table, pk, rk } = which;
+    let sent = match sync_of(&api, &table, &pk, &rk) {
+        Ok(job) => send_in_time(&api, &job, None, actor).await,
+        Err(problem) => Err(problem),
+    };
+    match sent {
+        Err(problem) => layout::problem("entity", &problem, &context),
+        Ok(sent) => {
+            let fields = [
+                ("table", &table),
+                ("pk", &pk),
+                ("rk", &rk),
+                ("queued", &sent.message_id),
+            ];
+            let query = form_urlencoded::Serializer::new(String::new())
+                .extend_pairs(fields)
+                .finish();
+            Redirect::to(&format!("/entity?{query}")).into_response()
+        }
+    }
+}
+
+pub(super) async fn log(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+    Extension(actor): Extension<Actor>,
+    Form(Level { level }): Form<Level>,
+) -> Response {
+    match set_log(&api, &level, &actor) {
+        Err(problem) => layout::problem("system", &problem, &context),
+        Ok(()) => Redirect::to("/system?log=1").into_response(),
+    }
+}

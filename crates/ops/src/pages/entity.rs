@@ -1,0 +1,96 @@
+//! One entity's page.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::layout::{self, PageContext};
+use super::words;
+use crate::api::{Api, EntityReport, look};
+use crate::guard::Visitor;
+use evenkeel_engine::PlanReport;
+
+/// Items that are shown: a footprint holds a thousand.
+const ITEMS: usize = 200;
+/// Tables to choose from.
+const TABLES: usize = 100;
+/// Most characters that are shown of a value.
+const VALUE: usize = 400;
+
+/// Which entity.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct EntityQuery {
+    #[serde(default)]
+    table: String,
+    #[serde(default)]
+    pk: String,
+    #[serde(default)]
+    rk: String,
+    #[serde(default)]
+    queued: String,
+}
+
+#[derive(Template)]
+#[template(path = "entity.html")]
+struct EntityPage {
+    tables: Vec<String>,
+    which: EntityQuery,
+    report: Option<EntityReport>,
+    visitor: Visitor,
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(which): Query<EntityQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let report = if which.table.is_empty() {
+        None
+    } else {
+        match look(&api, &which.table, &which.pk, &which.rk, context.visitor).await {
+            Err(problem) => return layout::problem("entity", &problem, &context),
+            Ok(report) => Some(report),
+        }
+    };
+    let tables = api
+        .board
+        .catalog()
+        .tables
+        .keys()
+        .take(TABLES)
+        .map(ToString::to_string)
+        .collect();
+    layout::page(
+        "Entity",
+        "entity",
+        &EntityPage {
+            tables,
+            which,
+            report,
+            visitor: context.visitor,
+        },
+        &context,
+    )
+}
+
+/// A property's value, or its beginning.
+fn shown(value: &Value) -> String {
+    let value = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    match value.char_indices().nth(VALUE) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
+    }
+}
+
+/// Whether a sync would do nothing.
+fn idle(plan: &PlanReport) -> bool {
+    let addresses = [&plan.create, &plan.update, &plan.delete, &plan.forget];
+    addresses.iter().all(|addresses| addresses.is_empty())
+        && plan.taken.is_empty()
+        && plan.underived.is_empty()
+}

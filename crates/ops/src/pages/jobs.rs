@@ -1,0 +1,93 @@
+//! Recent jobs, with a search.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::{Html, Response};
+use serde::Deserialize;
+
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _, Measure as _};
+use crate::api::{Api, Problem, ending, shown_jobs};
+use crate::board::{JobFilter, JobRecord};
+use crate::guard::Visitor;
+use evenkeel_worker::Ending;
+
+/// Jobs on one page.
+const PAGE: usize = 50;
+
+/// The search terms.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct JobSearch {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    outcome: String,
+    before: Option<u64>,
+    /// One job alone, with all its keys.
+    number: Option<u64>,
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html", blocks = ["list"])]
+struct JobsPage {
+    search: JobSearch,
+    jobs: Vec<JobRecord>,
+    /// The last of a full page.
+    last: Option<u64>,
+}
+
+impl JobsPage {
+    fn find(api: &Api, search: JobSearch, visitor: Visitor) -> Result<Self, Problem> {
+        let ending = Some(search.outcome.as_str())
+            .filter(|name| !name.is_empty())
+            .map(ending)
+            .transpose()?;
+        let filter = JobFilter {
+            text: search.key.clone(),
+            ending,
+            before: search.before,
+            number: search.number,
+        };
+        let jobs = shown_jobs(api, &filter, PAGE, visitor);
+        let last = jobs
+            .last()
+            .filter(|_| jobs.len() == PAGE)
+            .map(|last| last.number);
+        Ok(Self { search, jobs, last })
+    }
+}
+
+/// How an ending looks.
+fn state(ending: &str) -> &'static str {
+    match ending {
+        "done" => "good",
+        "skipped" => "calm",
+        "poisoned" => "bad",
+        _ => "warn",
+    }
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(search): Query<JobSearch>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    match JobsPage::find(&api, search, context.visitor) {
+        Ok(body) => layout::page("Recent jobs", "jobs", &body, &context),
+        Err(problem) => layout::problem("jobs", &problem, &context),
+    }
+}
+
+/// The list alone.
+pub(super) async fn part(
+    State(api): State<Api>,
+    Query(search): Query<JobSearch>,
+    Extension(context): Extension<PageContext>,
+) -> Result<Html<String>, Problem> {
+    Ok(Html(
+        JobsPage::find(&api, search, context.visitor)?
+            .as_list()
+            .to_string(),
+    ))
+}

@@ -1,0 +1,33 @@
+//! The way in.
+
+use askama::Template;
+use axum::extract::Query;
+use axum::http::Uri;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::layout::{self, PageContext};
+use crate::guard::Visitor;
+
+/// The earlier attempt.
+#[derive(Debug, Default, Deserialize, Template)]
+#[template(path = "login.html")]
+pub(super) struct LoginQuery {
+    #[serde(default)]
+    wrong: u8,
+}
+
+/// It is shown to everybody, and so does not say where it runs.
+pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response {
+    let visitor = Visitor {
+        signed_in: false,
+        can_sign_in: true,
+        contents: false,
+    };
+    layout::page(
+        "Sign in",
+        "login",
+        &before,
+        &PageContext::new(&uri, visitor, None),
+    )
+}

@@ -1,0 +1,118 @@
+//! The dashboard: pages made on the server, which work without a script and are live with one.
+//!
+//! ```text
+//!   GET  /  /jobs  /poison  /entity  /views  /storage  /system       pages
+//!   GET  /queues/NAME  /hour  /storage/hour                          one queue; an hour as a table
+//!   GET  /events                                the live parts of `/`, made once for all watchers
+//!   GET  /charts  /jobs/list  /storage/now      parts that a page asks for again
+//!   POST /acknowledge  /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
+//! ```
+//!
+//! Everything a page needs comes from this server: one style sheet and one script, embedded. The pages are templates
+//! (`templates/`), compiled into the program: all text from data is escaped there by `html::Visible`, and nothing else
+//! puts text into a page. The length of a page is bounded for any amount of data.
+
+mod change;
+mod chart;
+mod entity;
+mod hour;
+pub mod html;
+mod jobs;
+mod layout;
+mod live;
+mod login;
+mod overview;
+mod poison;
+mod storage;
+mod system;
+mod views;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use chart::ceiling;
+pub use words::{Counted, Measure};
+
+use axum::Router;
+use axum::http::header;
+use axum::middleware;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+
+use super::api::Api;
+
+/// The pages that show something, for [`Server::bind`](super::Server::bind).
+pub fn routes(api: Api) -> Router {
+    let live = live::Live::new(api.clone());
+    let worker = std::sync::Arc::<str>::from(api.board.worker());
+    let shared = Router::new()
+        .route("/", get(overview::page))
+        .route("/events", get(live::events))
+        .route("/charts", get(live::charts))
+        .with_state(live);
+    Router::new()
+        .route("/charts/{queue}", get(hour::charts))
+        .route("/queues/{queue}", get(hour::queue))
+        .route("/hour", get(hour::table))
+        .route("/jobs", get(jobs::page))
+        .route("/jobs/list", get(jobs::part))
+        .route("/views", get(views::page))
+        .route("/storage", get(storage::page))
+        .route("/storage/now", get(storage::part))
+        .route("/storage/hour", get(hour::storage))
+        .route("/system", get(system::page))
+        .route("/system/log", post(change::log))
+        .route("/entity", get(entity::page))
+        .route("/acknowledge", post(change::acknowledge))
+        .route("/entity/reconcile", post(change::reconcile))
+        .route("/poison", get(poison::page))
+        .route("/poison/ask", get(poison::ask))
+        .route("/poison/requeue", post(change::requeue))
+        .route("/poison/discard", post(change::discard))
+        .with_state(api)
+        .merge(shared)
+        .layer(middleware::from_fn_with_state(worker, layout::surround))
+}
+
+/// Routes that need no token: the login page and its assets.
+pub(super) fn open() -> Router {
+    Router::new()
+        .route("/login", get(login::page))
+        .route("/assets/style.css", get(style))
+        .route("/assets/app.js", get(script))
+        .route("/assets/icon.svg", get(icon))
+}
+
+/// A browser may keep them for a while: they change with the program only.
+const KEPT: &str = "public, max-age=300";
+
+async fn style() -> impl IntoResponse {
+    (
+        [
+            (header::CONTENT_TYPE, "text/css; charset=utf-8"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/style.css"),
+    )
+}
+
+async fn script() -> impl IntoResponse {
+    (
+        [
+            (header::CONTENT_TYPE, "text/javascript; charset=utf-8"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/app.js"),
+    )
+}
+
+async fn icon() -> impl IntoResponse {
+    (
+        [
+            (header::CONTENT_TYPE, "image/svg+xml"),
+            (header::CACHE_CONTROL, KEPT),
+        ],
+        include_str!("assets/icon.svg"),
+    )
+}

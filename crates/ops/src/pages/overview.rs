@@ -1,0 +1,164 @@
+//! The first page: how things stand.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::chart::Spark;
+use super::layout::{self, PageContext};
+use super::live::Live;
+use super::storage;
+use super::words::{self, Counted as _, Measure as _};
+use crate::api::{Status, status_of};
+use crate::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
+
+/// Rows of each table: the pages beside this one have the rest.
+const ROWS: usize = 20;
+/// Slots behind a figure: ten minutes.
+const SPARKS: usize = 60;
+
+/// The partitions that are named: the parts are made once for all who watch.
+pub(super) const NAMES: PartitionNames = PartitionNames::OfPrimaries;
+
+/// The page; all of its blocks change.
+#[derive(Template)]
+#[template(path = "overview.html", blocks = ["headline", "figures", "queues", "storage", "views", "tasks"])]
+struct Overview<'a> {
+    status: &'a Status,
+    /// Queues of jobs.
+    jobs: u64,
+    /// Poisoned messages of all queues.
+    poisoned: u64,
+    tiles: Vec<Tile>,
+    /// Queues of jobs before those of rechecks.
+    queues: Vec<&'a QueueNow>,
+    views: &'a [ViewNow],
+    /// Tasks that are not as they should be.
+    ill: usize,
+    charts: &'a str,
+}
+
+/// A figure, and its last ten minutes.
+struct Tile {
+    name: &'static str,
+    value: String,
+    spark: Option<Spark>,
+}
+
+impl<'a> Overview<'a> {
+    fn of(board: &Board, status: &'a Status, charts: &'a str) -> Self {
+        let (jobs, rechecks): (Vec<_>, Vec<_>) = status
+            .queues
+            .iter()
+            .partition(|queue| queue.carries == "jobs");
+        let poisoned = status.poisoned.values().sum();
+        Self {
+            jobs: jobs.len() as u64,
+            poisoned,
+            tiles: tiles(board, status, &jobs, poisoned),
+            queues: jobs.into_iter().chain(rechecks).take(ROWS).collect(),
+            views: &status.views[..status.views.len().min(ROWS)],
+            ill: status.tasks.iter().filter(|task| !task.is_well()).count(),
+            status,
+            charts,
+        }
+    }
+}
+
+pub(super) async fn page(
+    State(live): State<Live>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let status = status_of(&live.api.board, NAMES);
+    layout::page(
+        &status.headline.text,
+        "./",
+        &Overview::of(&live.api.board, &status, &live.charts()),
+        &context,
+    )
+}
+
+/// How news looks.
+fn tone(mood: Mood) -> &'static str {
+    match mood {
+        Mood::Consistent => "good",
+        Mood::Acknowledged => "calm",
+        Mood::CatchingUp | Mood::Starting => "busy",
+        Mood::Attention => "warn",
+        Mood::Stuck | Mood::Unreachable => "bad",
+    }
+}
+
+/// The parts of the page that change, by their ids.
+pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String); 6] {
+    let page = Overview::of(board, status, "");
+    [
+        ("headline", page.as_headline().to_string()),
+        ("figures", page.as_figures().to_string()),
+        ("queues", page.as_queues().to_string()),
+        ("storage", page.as_storage().to_string()),
+        ("views", page.as_views().to_string()),
+        ("tasks", page.as_tasks().to_string()),
+    ]
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of messages stay below 2^53"
+)]
+fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> Vec<Tile> {
+    let hour = board.hour(None);
+    let recent = &hour[hour.len().saturating_sub(SPARKS)..];
+    let waiting: Option<u64> = jobs.iter().map(|queue| queue.messages).sum();
+    let oldest = jobs
+        .iter()
+        .filter_map(|queue| queue.oldest_age_seconds)
+        .max();
+    let slowest = jobs
+        .iter()
+        .filter_map(|queue| queue.lag_p99_seconds)
+        .reduce(f64::max);
+    let flying: usize = jobs.iter().map(|queue| queue.in_flight).sum();
+    let pace: f64 = jobs.iter().map(|queue| queue.finished_per_second).sum();
+    let last = status
+        .storage
+        .iter()
+        .filter_map(|service| service.last.as_ref());
+    let requests: f64 = last
+        .map(|last| last.ok + last.refused + last.throttled + last.failed)
+        .sum();
+    let tile = |name, value, of: fn(&QueueSlot) -> Option<f64>| Tile {
+        name,
+        value,
+        spark: Some(Spark(recent.iter().map(of).collect())),
+    };
+    vec![
+        tile("Waiting", waiting.grouped(), |slot| {
+            slot.messages.map(|messages| messages as f64)
+        }),
+        tile("Oldest visible", words::age(oldest, waiting), |slot| {
+            slot.oldest_age_seconds.map(|age| age as f64)
+        }),
+        tile("In flight", flying.grouped(), |slot| {
+            Some(slot.in_flight as f64)
+        }),
+        tile("Jobs per second", pace.rate(), |slot| {
+            Some(slot.done + slot.skipped)
+        }),
+        tile("Lag p99, 5 min", slowest.seconds(), |slot| {
+            slot.lag_p99_seconds
+        }),
+        tile("Poisoned", poisoned.grouped(), |slot| Some(slot.poisoned)),
+        Tile {
+            name: "Requests/s",
+            value: requests.rate(),
+            spark: None,
+        },
+        Tile {
+            name: "Cost a day",
+            value: status.costs.per_day.dollars(),
+            spark: None,
+        },
+    ]
+}

@@ -1,0 +1,269 @@
+//! The dead letters, and the question before something is done to them.
+
+use std::collections::BTreeSet;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, RawQuery, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _};
+use crate::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
+use crate::api::{Api, Problem};
+use crate::guard::Visitor;
+use evenkeel_worker::poison::{PoisonCriteria, ShownBody};
+
+/// What else narrows the messages: its name, its label, and an example.
+const FIELDS: [(&str, &str, &str); 7] = [
+    ("table", "Table", "Employees"),
+    ("key", "Entity", "PartitionKey/RowKey"),
+    ("view", "View", ""),
+    ("text", "Text", ""),
+    ("cause", "Cause", ""),
+    ("since", "Since", "2h"),
+    ("before", "Before", "30m"),
+];
+const REASONS: [&str; 5] = [
+    "exhausted",
+    "permanent",
+    "undecodable",
+    "expired",
+    "foreign",
+];
+
+/// The selection shown, and the action before.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct PoisonQuery {
+    #[serde(default)]
+    queue: String,
+    #[serde(flatten)]
+    criteria: PoisonCriteria,
+    requeued: Option<u64>,
+    discarded: Option<u64>,
+    failed: Option<u64>,
+    hidden: Option<u64>,
+    absent: Option<u64>,
+    /// How many came after the question.
+    came: Option<u64>,
+    going_on: Option<u8>,
+}
+
+/// The requested action and its messages: a form's fields, in which `id` may come more than once.
+#[derive(Debug, Default)]
+pub(super) struct Meant {
+    pub(super) what: String,
+    pub(super) queue: String,
+    pub(super) criteria: PoisonCriteria,
+    pub(super) ids: BTreeSet<String>,
+    pub(super) all: bool,
+    /// When it was asked, by the clocks of the queues; empty where messages are named.
+    pub(super) until: String,
+}
+
+impl Meant {
+    /// Reads a form, or a query.
+    pub(super) fn read(form: &[u8]) -> Self {
+        let mut meant = Self::default();
+        for (name, value) in url::form_urlencoded::parse(form) {
+            let value = value.into_owned();
+            match &*name {
+                "what" => meant.what = value,
+                "queue" => meant.queue = value,
+                "id" if !value.is_empty() => {
+                    meant.ids.insert(value);
+                }
+                "all" => meant.all = value == "true",
+                "until" => meant.until = value,
+                criterion => meant.criteria.set(criterion, value),
+            }
+        }
+        meant
+    }
+}
+
+impl PoisonQuery {
+    fn is_narrowed(&self) -> bool {
+        !self.queue.is_empty() || self.criteria.pairs().next().is_some()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "poison.html")]
+struct PoisonPage {
+    asked: PoisonQuery,
+    queues: Vec<String>,
+    poison: Poison,
+    /// What acknowledges those that nobody has acknowledged.
+    news: Option<String>,
+    visitor: Visitor,
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(asked): Query<PoisonQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let shown = FilterQuery {
+        queue: Some(asked.queue.clone()),
+        criteria: asked.criteria.clone(),
+    };
+    let queues = api
+        .board
+        .configured()
+        .iter()
+        .map(|queue| queue.name.to_string())
+        .collect();
+    let framed = context.clone();
+    let drawn = async {
+        let poison = front(&api, &shown, context.visitor).await?;
+        let body = PoisonPage {
+            asked,
+            queues,
+            poison,
+            news: api.board.poison_news(),
+            visitor: context.visitor,
+        };
+        off_the_runtime(move || layout::page("Poison", "poison", &body, &framed)).await
+    };
+    drawn
+        .await
+        .unwrap_or_else(|problem| layout::problem("poison", &problem, &context))
+}
+
+impl Poisoned {
+    fn laid_out(&self) -> String {
+        match (&self.body, &self.body_blob) {
+            (_, Some(blob)) => format!("in the blob {blob}"),
+            (Value::Null, None) if self.body_withheld => {
+                "for who may see contents: a token with contents = true".to_owned()
+            }
+            (Value::Null, None) if self.body_cut => "left out: this page is full".to_owned(),
+            (Value::String(text), None) if self.body_cut => {
+                format!("{text}… (the rest is left out)")
+            }
+            (Value::String(text), None) => text.clone(),
+            (value, None) => ShownBody::whole(value.clone()).laid_out(),
+        }
+    }
+
+    fn holds_now(&self) -> bool {
+        self.in_step == Some(true)
+    }
+
+    /// The field `of`, PartitionKey and RowKey, where the body has them.
+    fn key(&self, of: &str) -> Option<[&str; 3]> {
+        let said = |name: &str| self.body.get(name)?.as_str();
+        let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
+        Some([
+            said(of)?,
+            said("pk").or_else(|| inner("PartitionKey"))?,
+            said("rk").or_else(|| inner("RowKey"))?,
+        ])
+    }
+}
+
+#[derive(Template)]
+#[template(path = "ask.html")]
+struct Question {
+    meant: Meant,
+    verb: &'static str,
+    class: &'static str,
+    action: &'static str,
+    /// The messages, in words.
+    which: String,
+}
+
+/// Asks before something is done to many messages, or cannot be undone.
+pub(super) async fn ask(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let mut meant = Meant::read(query.unwrap_or_default().as_bytes());
+    meant.until = if meant.ids.is_empty() {
+        as_of(&api, Some(&meant.queue)).to_string()
+    } else {
+        String::new()
+    };
+    let (verb, class, action) = match meant.what.as_str() {
+        "requeue" => ("Requeue", "main", "poison/requeue"),
+        "discard" => ("Discard", "danger", "poison/discard"),
+        _ => {
+            return layout::problem(
+                "poison",
+                &Problem::unusable("requeue or discard?"),
+                &context,
+            );
+        }
+    };
+    let which = match (meant.ids.len(), meant.ids.first()) {
+        (1, Some(id)) => format!("the message {id}"),
+        (0, _) => every(&api, &meant),
+        (several, _) => format!("{several} messages"),
+    };
+    let title = format!("{verb}?");
+    layout::page(
+        &title,
+        "poison",
+        &Question {
+            meant,
+            verb,
+            class,
+            action,
+            which,
+        },
+        &context,
+    )
+}
+
+/// All messages that a filter leaves, in words.
+fn every(api: &Api, meant: &Meant) -> String {
+    let of = if meant.queue.is_empty() {
+        "of every queue".to_owned()
+    } else {
+        format!("of the queue {}", meant.queue)
+    };
+    let why = meant
+        .criteria
+        .pairs()
+        .map(|(name, value)| format!(", {name} “{value}”"))
+        .collect::<Vec<_>>()
+        .concat();
+    let queues = api
+        .board
+        .configured()
+        .iter()
+        .filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
+    // No number before each of them was counted.
+    let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
+    let count = count
+        .filter(|_| why.is_empty())
+        .map_or_else(String::new, |count| format!("{} ", count.grouped()));
+    format!("all {count}messages {of}{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_messages_can_be_meant_and_none_is_not_all() {
+        let meant = Meant::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
+        assert_eq!(
+            (meant.what.as_str(), meant.queue.as_str(), meant.all),
+            ("discard", "jobs", false)
+        );
+        assert_eq!(meant.ids, ["a".to_owned(), "b&c".to_owned()].into());
+        assert!(Meant::read(b"all=true").all && !Meant::read(b"all=").all);
+        assert_eq!(
+            Meant::read(b"key=a%2Fb&reason=")
+                .criteria
+                .pairs()
+                .collect::<Vec<_>>(),
+            [("key", "a/b")]
+        );
+    }
+}

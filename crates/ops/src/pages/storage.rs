@@ -1,0 +1,145 @@
+//! The stores: requests and latency, the busiest partitions, withheld lanes, and cost.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{Html, Response};
+
+use super::chart::Chart;
+use super::hour::service_charts;
+use super::layout::{self, PageContext};
+use super::words::{Counted as _, Measure as _};
+use crate::api::{Api, names};
+use crate::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
+use evenkeel_storage::Service;
+
+/// Partitions and holds that are shown.
+const SHOWN: usize = 10;
+
+#[derive(Template)]
+#[template(path = "storage.html", blocks = ["now"])]
+struct StoragePage {
+    hottest: Vec<HotPartition>,
+    holds: Vec<Hold>,
+    costs: Costs,
+    hours: Vec<(StorageHour, [Chart<'static>; 2])>,
+}
+
+impl StoragePage {
+    fn of(board: &Board, names: PartitionNames) -> Self {
+        let asked: Vec<_> = board
+            .storage()
+            .into_iter()
+            .filter(|service| service.requests > 0)
+            .collect();
+        let known = |hour: &StorageHour| {
+            asked
+                .iter()
+                .any(|now| now.account == hour.account && now.service == hour.service)
+        };
+        let hours = board.storage_hour().into_iter().filter(known).map(|hour| {
+            let charts = service_charts(&hour);
+            (hour, charts)
+        });
+        Self {
+            hottest: board.hottest(SHOWN, names),
+            holds: board.holds(names),
+            costs: board.costs(),
+            hours: hours.collect(),
+        }
+    }
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    layout::page(
+        "Storage",
+        "storage",
+        &StoragePage::of(&api.board, names(context.visitor)),
+        &context,
+    )
+}
+
+/// The part of the page that changes.
+pub(super) async fn part(
+    State(api): State<Api>,
+    Extension(context): Extension<PageContext>,
+) -> Html<String> {
+    Html(
+        StoragePage::of(&api.board, names(context.visitor))
+            .as_now()
+            .to_string(),
+    )
+}
+
+/// A partition or queue in words.
+pub(super) fn place(hot: &HotPartition) -> String {
+    match &hot.partition {
+        Some(partition) => format!(
+            "{} / {}",
+            hot.name,
+            if partition.is_empty() {
+                "(empty)"
+            } else {
+                partition
+            }
+        ),
+        None => format!("queue {}", hot.name),
+    }
+}
+
+/// Entities per second of all tables of an account, in the last slot.
+fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
+    hour.slots
+        .last()
+        .filter(|_| hour.service == Service::Table.name())
+        .map(|slot| slot.entities)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::ServiceSlot;
+
+    #[test]
+    fn the_entities_a_second_of_an_account_are_those_of_its_tables_in_the_last_ten_seconds() {
+        let slot = |entities| ServiceSlot {
+            ago_seconds: 10,
+            ok: 1.0,
+            refused: 0.0,
+            throttled: 0.0,
+            failed: 0.0,
+            entities,
+            mean_seconds: None,
+            p50_seconds: None,
+            p99_seconds: None,
+        };
+        let hour = |service| StorageHour {
+            account: "main".to_owned(),
+            service,
+            slots: vec![slot(7.0), slot(1_250.0)],
+        };
+        assert_eq!(entities_of_tables(&hour("table")), Some(1_250.0));
+        assert_eq!(entities_of_tables(&hour("queue")), None);
+        let charts = service_charts(&hour("table"));
+        let costs = Costs {
+            per_day: None,
+            per_million_jobs: None,
+            requests_per_job: None,
+            services: Vec::new(),
+        };
+        let page = StoragePage {
+            hottest: Vec::new(),
+            holds: Vec::new(),
+            costs,
+            hours: vec![(hour("table"), charts)],
+        };
+        let text = page.as_now().to_string();
+        assert!(
+            text.contains("1,250") && text.contains("entities/s by this worker"),
+            "{text}"
+        );
+    }
+}

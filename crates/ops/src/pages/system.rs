@@ -1,0 +1,55 @@
+//! The daemon itself: its tasks, its log level, the configuration in force.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::layout::{self, PageContext};
+use super::words::{Counted as _, Measure as _};
+use crate::api::{Api, Status, names, status_of};
+use crate::guard::Visitor;
+
+/// The earlier action.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct SystemQuery {
+    #[serde(default)]
+    log: String,
+}
+
+#[derive(Template)]
+#[template(path = "system.html")]
+struct SystemPage {
+    said: bool,
+    status: Status,
+    level: String,
+    /// Every value, and where it came from.
+    values: Vec<[String; 3]>,
+    visitor: Visitor,
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(before): Query<SystemQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let config = api.config();
+    let values = config["values"].as_array().into_iter().flatten();
+    let body = SystemPage {
+        said: !before.log.is_empty(),
+        status: status_of(&api.board, names(context.visitor)),
+        level: api.log.filter(),
+        values: values
+            .map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part])))
+            .collect(),
+        visitor: context.visitor,
+    };
+    layout::page("System", "system", &body, &context)
+}

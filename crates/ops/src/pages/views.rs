@@ -1,0 +1,58 @@
+//! The views, a page at a time.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _, Measure as _};
+use crate::api::{Api, seen};
+use crate::board::ViewNow;
+
+/// Views on one page.
+const PAGE: usize = 50;
+
+/// Where a page begins.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ViewsQuery {
+    #[serde(default)]
+    after: String,
+}
+
+#[derive(Template)]
+#[template(path = "views.html")]
+struct ViewsPage {
+    after: String,
+    /// Whether there are more views than on one page.
+    many: bool,
+    views: Vec<ViewNow>,
+    /// The last of a full page.
+    last: Option<String>,
+}
+
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(which): Query<ViewsQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
+    let views = seen(
+        api.board.views(
+            Some(which.after.as_str()).filter(|after| !after.is_empty()),
+            PAGE,
+        ),
+        context.visitor,
+    );
+    let last = views
+        .last()
+        .filter(|_| views.len() == PAGE)
+        .map(|last| last.view.clone());
+    let body = ViewsPage {
+        after: which.after,
+        many: api.board.view_count() > PAGE,
+        views,
+        last,
+    };
+    layout::page("Views", "views", &body, &context)
+}

@@ -1,0 +1,185 @@
+//! The routes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::to_bytes;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use metrics::gauge;
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
+use serde_json::json;
+
+use super::guard::{self, Guard};
+use super::{NotReady, Readiness, headers, pages, process};
+use evenkeel_model::unprintable::{is_unprintable, upright_json};
+use evenkeel_storage::Clock;
+use evenkeel_telemetry::names;
+
+/// The text exposition format (Prometheus: exposition formats).
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Largest request body, in bytes: a queue message.
+const BODY_BYTES: usize = 65_536;
+/// How long an answer may take to be made.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Dependencies of the server's answers.
+#[derive(Clone)]
+pub struct Routes {
+    /// Whether the program does its work.
+    pub readiness: Arc<dyn Readiness>,
+    /// The recorder behind `/metrics`.
+    pub metrics: PrometheusHandle,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Routes {
+    /// The router. `more` are further routes, which the guard watches too.
+    pub(super) fn router(self, guard: Guard, more: Router) -> Router {
+        let readiness = Arc::clone(&self.readiness);
+        let open = Router::new()
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .with_state(readiness);
+        let door = Router::new()
+            .route("/login", post(guard::log_in))
+            .route("/logout", post(guard::log_out))
+            .with_state(guard.clone());
+        let guarded = Router::new()
+            .route(
+                "/metrics",
+                get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))),
+            )
+            .merge(more)
+            .fallback(nowhere)
+            // A layer, not a route layer: without a token a client does not learn which paths exist.
+            .layer(middleware::from_fn_with_state(guard, guard::check));
+        open.merge(door)
+            .merge(pages::open())
+            .merge(guarded)
+            .layer(middleware::from_fn(in_time))
+            .layer(middleware::from_fn(error_as_json))
+            .layer(middleware::from_fn(upright))
+            .layer(middleware::from_fn(headers::add))
+            .layer(DefaultBodyLimit::max(BODY_BYTES))
+    }
+}
+
+async fn nowhere() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there is nothing here\n")
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct ReadyBody {
+    ready: bool,
+    reasons: Vec<ReasonBody>,
+}
+
+#[derive(Serialize)]
+struct ReasonBody {
+    #[serde(flatten)]
+    reason: NotReady,
+    message: String,
+}
+
+async fn readyz(State(readiness): State<Arc<dyn Readiness>>) -> Response {
+    let reasons: Vec<_> = readiness
+        .reasons()
+        .into_iter()
+        .map(|reason| ReasonBody {
+            message: reason.to_string(),
+            reason,
+        })
+        .collect();
+    let status = if reasons.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (
+        status,
+        [(header::CACHE_CONTROL, "no-store")],
+        Json(ReadyBody {
+            ready: reasons.is_empty(),
+            reasons,
+        }),
+    )
+        .into_response()
+}
+
+async fn metrics(
+    State((handle, readiness)): State<(PrometheusHandle, Arc<dyn Readiness>)>,
+) -> Response {
+    process::measure();
+    gauge!(names::READY).set(if readiness.reasons().is_empty() {
+        1.0
+    } else {
+        0.0
+    });
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
+    }
+}
+
+/// JSON without characters that turn the direction of writing, or are not seen: whoever shows it shows what it says.
+async fn upright(request: Request, next: Next) -> Response {
+    let answer = next.run(request).await;
+    if !is_json(&answer) {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    let Ok(bytes) = to_bytes(body, usize::MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    match std::str::from_utf8(&bytes) {
+        Ok(text) if text.contains(is_unprintable) => {
+            head.headers.remove(header::CONTENT_LENGTH);
+            (head, upright_json(text)).into_response()
+        }
+        Ok(_) | Err(_) => (head, bytes).into_response(),
+    }
+}
+
+fn is_json(answer: &Response) -> bool {
+    answer
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "application/json")
+}
+
+/// An error of the API in its form, also where the guard, the router or a body that cannot be read is answered in plain text.
+async fn error_as_json(request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/api/");
+    let answer = next.run(request).await;
+    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
+    if !is_api || !is_error || is_json(&answer) {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    head.headers.remove(header::CONTENT_TYPE);
+    head.headers.remove(header::CONTENT_LENGTH);
+    let text = to_bytes(body, BODY_BYTES).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let error = if text.is_empty() {
+        head.status.canonical_reason().unwrap_or_default()
+    } else {
+        text.trim_end()
+    };
+    let body = Json(json!({"error": error}));
+    (head, body).into_response()
+}

@@ -1,0 +1,181 @@
+//! The HTTP server: binds, accepts, and bounds the resources of clients.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::Routes;
+use super::connections::{ConnectionSlot, Connections};
+use super::guard::{Guard, Peer};
+use super::patience::Patient;
+use evenkeel_model::local::is_loopback;
+use evenkeel_model::settings::HttpSettings;
+
+/// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
+/// a scraper's connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest head of a request, in bytes.
+const HEAD_BYTES: usize = 16 * 1_024;
+/// A connection is closed at this age, in any state: also one that takes its answer a byte at a time.
+const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
+/// How long a request under way may take to end when the connection is to be closed.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+/// How often the recorder folds the gathered values of its histograms. They grow until it does.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted (mostly: no file descriptor is left).
+const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+
+/// A server that is bound and not yet running.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+    metrics: PrometheusHandle,
+}
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken, or not this machine's.
+    #[error(
+        "cannot listen on {address} (http.listen): is another evenkeel running? Choose another port, or 127.0.0.1:0 for any"
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A server that others can reach needs a token.
+    #[error(
+        "listening on {0} (http.listen) lets other machines in, which needs a token: set http.token_env and the variable it names"
+    )]
+    TokenNeeded(SocketAddr),
+}
+
+impl Server {
+    /// Binds the configured address. `more` are further routes, which the guard watches too; they must not
+    /// repeat those of [`Routes`].
+    pub async fn bind(
+        settings: &HttpSettings,
+        routes: Routes,
+        more: Router,
+    ) -> Result<Self, ServerError> {
+        let wanted = settings.listen;
+        if !is_loopback(wanted.ip()) && settings.tokens.is_empty() {
+            return Err(ServerError::TokenNeeded(wanted));
+        }
+        let failed = |cause| ServerError::Bind {
+            address: wanted,
+            cause,
+        };
+        let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let metrics = routes.metrics.clone();
+        let guard = Guard::new(address, settings, Arc::clone(&routes.clock));
+        let router = routes.router(guard, more);
+        Ok(Self {
+            listener,
+            address,
+            router,
+            metrics,
+        })
+    }
+
+    /// Where it listens; the port is the real one where 0 was asked for.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`; then accepts nothing more and lets requests under way end, 5 s at most.
+    pub async fn serve(self, stop: CancellationToken) {
+        tracing::debug!(address = %self.address, "accepting connections");
+        let open = Arc::new(Connections::default());
+        let mut connections = JoinSet::new();
+        let mut upkeep = tokio::time::interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                _ = upkeep.tick() => self.metrics.run_upkeep(),
+                Some(_) = connections.join_next() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        connections.spawn(converse(stream, peer, self.router.clone(), stop.clone(), open.admit(peer.ip())));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was not accepted");
+                        tokio::time::sleep(AFTER_A_FAILED_ACCEPT).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    stop: CancellationToken,
+    place: ConnectionSlot,
+) {
+    let peer = Peer(peer.ip().to_canonical());
+    let router = TowerToHyperService::new(router);
+    let activity = place.activity();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let (answering, answer) = (Arc::clone(&activity).answering(), router.call(request));
+        async move {
+            let _answering = answering;
+            answer.await
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(
+            TokioIo::new(Patient::new(stream, place.activity())),
+            service,
+        );
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        // Its place is another's by now.
+        () = place.evicted() => return,
+        () = stop.cancelled() => None,
+        () = tokio::time::sleep(LONGEST_CONNECTION) => None,
+    };
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        tokio::time::timeout(LAST_REQUEST, connection)
+            .await
+            .unwrap_or(Ok(()))
+    };
+    if let Err(error) = ended {
+        // Clients disconnect at any time; this is for an operator who looks into one.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,713 @@
+//! A catalog that is replaced while a job runs, at each of the job's operations.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::migrations::TRUST;
+use crate::migrations::testing::{catalog, migrator, up, world};
+use crate::migrations::tests::dated_catalog;
+use crate::{Means, Watch};
+use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel_engine::{EngineParts, audit_records};
+use evenkeel_model::audit::{Audit, AuditCursor};
+use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillScope};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
+use evenkeel_model::job::{self, Stamp};
+use evenkeel_model::settings::Settings;
+use evenkeel_model::{AccountName, EntityKey, QueueName, TableName};
+use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::{Query, Stores, TableOperation};
+
+/// Runs something else before the n-th operation.
+#[derive(Default)]
+struct Meddle {
+    armed: Mutex<Option<(u64, BoxFuture<'static, ()>)>>,
+    counted: AtomicU64,
+}
+
+#[async_trait]
+impl FaultPolicy for Meddle {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+        let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let due = self.armed.lock().unwrap().take_if(|(at, _)| *at == number);
+        if let Some((_, meddling)) = due {
+            meddling.await;
+        }
+        FaultDecision::Execute
+    }
+}
+
+#[derive(Clone)]
+struct House {
+    world: Arc<SimWorld>,
+    faults: Arc<Meddle>,
+    clock: Arc<dyn Clock>,
+    /// When every message was enqueued.
+    enqueued: Timestamp,
+}
+
+impl House {
+    /// An account with employee 1 in step with the first catalog.
+    async fn new() -> (Self, Arc<Current>) {
+        let faults = Arc::new(Meddle::default());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let house = Self {
+            world: Arc::new(world(Arc::<Meddle>::clone(&faults))),
+            faults,
+            enqueued: clock.now(),
+            clock,
+        };
+        let in_force = house.recorded(&[("name", "{Name}")]).await;
+        let current = Current::new(
+            in_force,
+            true,
+            house.clock.monotonic(),
+            Arc::clone(&house.clock),
+        );
+        let before = Delivery {
+            stamp: Stamp {
+                message_id: "before".to_owned(),
+                enqueued: house.enqueued,
+                job: None,
+            },
+            ..house.delivery(1)
+        };
+        current.execute(&put("1", "old"), &before).await.unwrap();
+        (house, Arc::new(current))
+    }
+
+    /// Records a catalog; its engine.
+    async fn recorded(&self, views: &[(&str, &str)]) -> InForce {
+        self.recorded_as(&catalog(views)).await
+    }
+
+    async fn recorded_as(&self, declared: &Arc<Catalog>) -> InForce {
+        let migrator = migrator(&self.world, declared);
+        up(&migrator).await;
+        let record = migrator.catalog_record().await.unwrap();
+        let mut catalog = Catalog::clone(declared);
+        catalog.generations = record.generations(&catalog);
+        InForce {
+            engine: self.engine(Arc::new(catalog)),
+            generation: record.generation,
+            version: record.etag,
+        }
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::new([(AccountName::main(), self.world.account())].into())
+    }
+
+    fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(EngineParts {
+            stores: self.stores(),
+            catalog,
+            clock: Arc::clone(&self.clock),
+            chance: Arc::new(SeededChance::new(1)),
+            recheck_after: Duration::from_mins(26),
+        }))
+    }
+
+    /// Lets the worker look at the record.
+    async fn look(&self, current: &Current) {
+        let (stores, settings, chance) = (self.stores(), Settings::default(), SeededChance::new(1));
+        let migrator = migrator(&self.world, &catalog(&[]));
+        let means = Means {
+            stores: &stores,
+            settings: &settings,
+            clock: &self.clock,
+            chance: &chance,
+            engine: Box::new(|catalog: Arc<Catalog>| self.engine(catalog)),
+            told: Box::new(|_: Arc<Engine>| {}),
+        };
+        let watch = Watch {
+            means,
+            migrator: &migrator,
+            current,
+            changing: tokio::sync::Mutex::default(),
+        };
+        watch.look().await.unwrap();
+    }
+
+    /// Records the catalog with one view more.
+    async fn grown(&self) -> InForce {
+        self.recorded(&[("name", "{Name}"), ("mail", "{Mail}")])
+            .await
+    }
+
+    /// Puts a catalog into force that has a view of the older view's rows beside.
+    async fn force_chained(&self, current: &Current) -> InForce {
+        let mut declared = Catalog::clone(&catalog(&[("name", "{Name}"), ("copy", "{RowKey}")]));
+        let rows = declared
+            .tables
+            .values()
+            .find(|table| table.table.as_str() == "Byname")
+            .unwrap()
+            .clone();
+        let copies = declared
+            .views
+            .values_mut()
+            .find(|view| view.name.as_str() == "copy")
+            .map(Arc::make_mut)
+            .unwrap();
+        copies.source = rows;
+        let next = self.recorded_as(&Arc::new(declared)).await;
+        current.exchange(next.clone(), self.clock.monotonic());
+        next
+    }
+
+    /// As an operator does it, when no worker acknowledges by an older catalog any more.
+    async fn backfill(&self, engine: &Engine) {
+        self.backfill_of("Employees", engine).await;
+    }
+
+    async fn backfill_of(&self, table: &str, engine: &Engine) {
+        let mut cursor = BackfillCursor::default();
+        loop {
+            let scope = BackfillScope::Table(TableName::new(table).unwrap());
+            let part = engine
+                .backfill(&Backfill { scope, cursor }, &self.delivery(1))
+                .await
+                .unwrap()
+                .unwrap();
+            if part.ended {
+                return;
+            }
+            cursor = part.cursor;
+        }
+    }
+
+    fn delivery(&self, dequeue_count: u32) -> Delivery {
+        Delivery {
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: self.enqueued,
+                job: None,
+            },
+            dequeue_count,
+            account: AccountName::main(),
+            carry_queue: QueueName::new("jobs-00").unwrap(),
+            sync_queue: QueueName::new("jobs-00").unwrap(),
+            recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
+        }
+    }
+
+    async fn of_all(
+        &self,
+        table: &str,
+        property: impl Fn(&evenkeel_model::Entity) -> String,
+    ) -> BTreeSet<String> {
+        let rows = self
+            .world
+            .account()
+            .tables
+            .query(&TableName::new(table).unwrap(), &Query::default())
+            .await
+            .unwrap()
+            .rows;
+        rows.iter().map(|row| property(&row.entity)).collect()
+    }
+
+    /// Fails unless the new view agrees with the primaries.
+    async fn in_step(&self, story: &str) {
+        let mails = self
+            .of_all("Employees", |entity| {
+                entity.text("Mail").unwrap().to_owned()
+            })
+            .await;
+        let items = self
+            .of_all("Bymail", |entity| entity.key.rk.to_string())
+            .await;
+        assert_eq!(items, mails, "{story}");
+    }
+
+    /// Executes a job beside a watch on the record.
+    async fn watched(&self, current: &Current, job: &Work) -> Result<Outcome, Failure> {
+        let delivery = self.delivery(1);
+        let watching = async {
+            loop {
+                current.lease().asked().await;
+                self.look(current).await;
+            }
+        };
+        tokio::select! {
+            ended = current.execute(job, &delivery) => ended,
+            () = watching => unreachable!("it watches for ever"),
+        }
+    }
+
+    fn meddle(&self, at: u64, meddling: impl Future<Output = ()> + Send + 'static) {
+        self.faults.counted.store(0, Ordering::SeqCst);
+        *self.faults.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
+    }
+
+    /// Whether the job had so many operations.
+    fn was_reached(&self) -> bool {
+        self.faults.armed.lock().unwrap().take().is_none()
+    }
+}
+
+fn work(value: &Value) -> Work {
+    Work::Job(job::decode(&value.to_string()).unwrap().job)
+}
+
+fn put(rk: &str, mail: &str) -> Work {
+    let entity =
+        json!({"PartitionKey": "Sales", "RowKey": rk, "Name": format!("Ada {rk}"), "Mail": mail});
+    work(&json!({"op": "put", "table": "Employees", "entity": entity}))
+}
+
+/// Each changes the content of the new view.
+fn jobs() -> [Work; 4] {
+    [
+        put("1", "new"),
+        put("2", "another"),
+        work(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"})),
+        work(
+            &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "3"}),
+        ),
+    ]
+}
+
+/// Runs each job while its catalog grows, before each of its operations in turn, and checks what is there afterwards.
+async fn grown_amid_each_job(
+    grow: fn(House, Arc<Current>) -> BoxFuture<'static, ()>,
+    check: impl AsyncFn(&House, &str),
+) {
+    for job in jobs() {
+        let mut at = 1;
+        loop {
+            let (house, current) = House::new().await;
+            house.meddle(at, grow(house.clone(), Arc::clone(&current)));
+            current.execute(&job, &house.delivery(1)).await.unwrap();
+            if !house.was_reached() {
+                break;
+            }
+            check(&house, &format!("{job:?}, grown before operation {at}")).await;
+            at += 1;
+        }
+        assert!(at > 4, "{job:?} had {at} operations");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed()
+ {
+    let grow = |house: House, current: Arc<Current>| -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let next = house.grown().await;
+            current.exchange(next.clone(), house.clock.monotonic());
+            house.backfill(&next.engine).await;
+        })
+    };
+    grown_amid_each_job(grow, async |house, story| house.in_step(story).await).await;
+}
+
+/// The new view is one of the older view's rows. Another worker has derived it already; its backfill passed before the run went on.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_grew_by_a_view_of_its_rows_leaves_none_of_their_rows_behind() {
+    let grow = |house: House, current: Arc<Current>| -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let next = house.force_chained(&current).await;
+            house.backfill_of("Byname", &next.engine).await;
+        })
+    };
+    let check = async |house: &House, story: &str| {
+        let of = |table| house.of_all(table, |entity| entity.key.rk.to_string());
+        assert_eq!(of("Bycopy").await, of("Byname").await, "{story}");
+    };
+    grown_amid_each_job(grow, check).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_new_views_backfill_has_begun()
+ {
+    for job in jobs() {
+        let (mut at, mut left) = (1, 0);
+        loop {
+            let (house, current) = House::new().await;
+            let there = house.clone();
+            let grown = Arc::new(Mutex::new(None));
+            let found = Arc::clone(&grown);
+            house.meddle(at, async move {
+                let next = there.grown().await;
+                tokio::time::sleep(TRUST + Duration::from_millis(1)).await;
+                there.backfill(&next.engine).await;
+                *found.lock().unwrap() = Some(next.engine);
+            });
+            let ended = house.watched(&current, &job).await;
+            if !house.was_reached() {
+                assert!(ended.is_ok());
+                break;
+            }
+            let story = format!("{job:?}, recorded and backfilled before operation {at}");
+            let failure = ended.expect_err(&story);
+            assert_eq!(failure.class, FailureClass::OutdatedCatalog, "{story}");
+            left += 1;
+            let newer = grown.lock().unwrap().take().unwrap();
+            newer.execute(&job, &house.delivery(2)).await.unwrap();
+            house.in_step(&story).await;
+            at += 1;
+        }
+        assert!(left > 3, "{job:?} was left {left} times");
+    }
+}
+
+/// The worker of the older catalog closes at the new content; the new view's row keeps its key, and says what it said before.
+#[tokio::test(start_paused = true)]
+async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one()
+ {
+    for backfilled in [false, true] {
+        let (house, current) = House::new().await;
+        let older = Arc::clone(&current.in_force().engine);
+        let newer = house
+            .recorded(&[("name", "{Name}"), ("key", "{RowKey}")])
+            .await
+            .engine;
+        newer
+            .execute(&put("1", "first"), &house.delivery(1))
+            .await
+            .unwrap();
+        let employees = TableName::new("Employees").unwrap();
+        let tables = house.world.account().tables;
+        let row = tables
+            .get(&employees, &EntityKey::new("Sales", "1").unwrap(), None)
+            .await
+            .unwrap()
+            .unwrap();
+        tables
+            .apply(
+                &employees,
+                &TableOperation::InsertOrReplace(row.entity.with("Mail", "second")),
+            )
+            .await
+            .unwrap();
+        let sync = work(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1"}));
+        older.execute(&sync, &house.delivery(1)).await.unwrap();
+        if backfilled {
+            house.backfill(&newer).await;
+        } else {
+            newer.execute(&sync, &house.delivery(1)).await.unwrap();
+        }
+        let says = house
+            .of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned())
+            .await;
+        assert_eq!(
+            says,
+            BTreeSet::from(["second".to_owned()]),
+            "backfilled: {backfilled}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_by_one() {
+    let (house, current) = House::new().await;
+    let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
+    let sent = house.clock.monotonic();
+    current.lease().confirm(1, sent);
+    current
+        .execute(&backfill, &house.delivery(1))
+        .await
+        .expect("the first catalog has no older one");
+
+    let next = house.grown().await;
+    current.exchange(next, house.clock.monotonic());
+    let early = current
+        .execute(&backfill, &house.delivery(1))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        early.class,
+        FailureClass::Withheld {
+            retry_after: Some(TRUST)
+        }
+    );
+    tokio::time::advance(TRUST).await;
+    current.lease().confirm(2, house.clock.monotonic());
+    current
+        .execute(&backfill, &house.delivery(2))
+        .await
+        .unwrap();
+
+    // A record made before the job was sent is known before the job is begun, however fresh the lease is.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let looked = async {
+        current.lease().asked().await;
+        current.lease().revoke(3);
+    };
+    let delivery = house.delivery(1);
+    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), looked);
+    assert_eq!(ended.unwrap_err().class, FailureClass::OutdatedCatalog);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease_of_the_older_one_is()
+ {
+    let (house, current) = House::new().await;
+    let of_the_new = work(&json!({"op": "sync", "table": "Bymail", "pk": "p", "rk": "old"}));
+    let failure = house.watched(&current, &of_the_new).await.unwrap_err();
+    assert_eq!(
+        failure.class,
+        FailureClass::Permanent,
+        "nobody knows it yet"
+    );
+    let next = house.grown().await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let failure = house.watched(&current, &of_the_new).await.unwrap_err();
+    assert_eq!(
+        failure.class,
+        FailureClass::OutdatedCatalog,
+        "the newer catalog does"
+    );
+    next.engine
+        .execute(&of_the_new, &house.delivery(2))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_has_is_left_to_its_workers()
+ {
+    let (house, current) = House::new().await;
+    let of = |name: &str| TableRef {
+        account: AccountName::main(),
+        table: TableName::new(name).unwrap(),
+    };
+    let (name, former) = (ViewName::new("former").unwrap(), of("FormerEmployees"));
+    let archive = Archive {
+        name: name.clone(),
+        source: of("Employees"),
+        target: ArchiveTarget::Table(former.clone()),
+    };
+    let mut newer = Catalog::clone(&catalog(&[("name", "{Name}")]));
+    newer.tables.insert(former.table.clone(), former);
+    newer.archives.insert(name, Arc::new(archive));
+    newer.retentions = dated_catalog(&["Logins%Y%m%d"], &[]).retentions;
+    let jobs = [
+        json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"}),
+        json!({"op": "put", "table": "formeremployees", "entity": {"PartitionKey": "Sales", "RowKey": "1"}}),
+        json!({"op": "sync", "table": "Logins20261120", "pk": "Sales", "rk": "1"}),
+        json!({"op": "drop_table", "table": "Logins20261120"}),
+    ];
+    let strange = [
+        json!({"op": "archive", "archive": "farmer", "pk": "Sales", "rk": "1"}),
+        json!({"op": "sync", "table": "Logins2026", "pk": "Sales", "rk": "1"}),
+    ];
+    let class = async |job: &Value| house.watched(&current, &work(job)).await.unwrap_err().class;
+    for job in jobs.iter().chain(&strange) {
+        assert_eq!(
+            class(job).await,
+            FailureClass::Permanent,
+            "{job}: nobody knows it"
+        );
+    }
+    let next = house.recorded_as(&Arc::new(newer)).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for job in &jobs {
+        assert_eq!(
+            class(job).await,
+            FailureClass::Transient { retry_after: None },
+            "{job}"
+        );
+    }
+    for job in &strange {
+        assert_eq!(
+            class(job).await,
+            FailureClass::Permanent,
+            "{job}: nobody knows it yet"
+        );
+    }
+    assert_eq!(
+        (current.in_force().generation, current.lease().newer()),
+        (2, None),
+        "it goes on with all else"
+    );
+    next.engine
+        .execute(&work(&jobs[0]), &house.delivery(1))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken_for_the_one_in_force()
+ {
+    let (house, current) = House::new().await;
+    let migrations = TableName::new("EvenkeelMigrations").unwrap();
+    let lost = async || {
+        assert!(
+            house
+                .world
+                .account()
+                .tables
+                .delete_table(&migrations)
+                .await
+                .unwrap()
+        );
+    };
+    lost().await;
+    house.look(&current).await;
+    assert_eq!(current.lease().newer(), None, "nothing is recorded");
+    for (views, newer) in [
+        ([("mail", "{Mail}")], Some(1)),
+        ([("name", "{Name}")], None),
+    ] {
+        assert_eq!(
+            (
+                house.recorded(&views).await.generation,
+                current.in_force().generation
+            ),
+            (1, 1)
+        );
+        house.look(&current).await;
+        assert_eq!(current.lease().newer(), newer, "{views:?} are recorded");
+        lost().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_own_job_alone() {
+    let (house, current) = House::new().await;
+    let footprints = TableName::new("EvenkeelFootprints").unwrap();
+    let key = EntityKey::new("Employees~Sales", "1").unwrap();
+    let tables = house.world.account().tables;
+    let strange = tables
+        .get(&footprints, &key, None)
+        .await
+        .unwrap()
+        .unwrap()
+        .entity;
+    let items = strange
+        .text("Items")
+        .unwrap()
+        .replacen("\"name\",1,", "\"name\",3,", 1);
+    tables
+        .apply(
+            &footprints,
+            &TableOperation::InsertOrReplace(strange.with("Items", items)),
+        )
+        .await
+        .unwrap();
+
+    let failure = current
+        .execute(&put("1", "new"), &house.delivery(1))
+        .await
+        .unwrap_err();
+    assert_eq!(failure.class, FailureClass::OutdatedCatalog);
+    current
+        .execute(&put("2", "another"), &house.delivery(1))
+        .await
+        .expect("it is not about the others");
+    let met = current.take_met();
+    assert_eq!(
+        met.into_iter()
+            .map(|(view, generation)| (view.to_string(), generation))
+            .collect::<Vec<_>>(),
+        [("name".to_owned(), 3)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_counts_the_items_that_it_lacks()
+ {
+    let (house, _) = House::new().await;
+    let in_parts = |in_force: InForce| {
+        Arc::into_inner(in_force.engine)
+            .unwrap()
+            .in_parts_of(Duration::ZERO)
+    };
+    let older = in_parts(house.recorded(&[("name", "{Name}")]).await);
+    let newer = in_parts(house.grown().await);
+    let delivery = house.delivery(1);
+    let audit = async |engine: &Engine, cursor: AuditCursor| {
+        let audit = Audit {
+            table: TableName::new("Employees").unwrap(),
+            repair: false,
+            cursor,
+        };
+        engine.audit(&audit, &delivery).await.unwrap().unwrap()
+    };
+    let mut pass = audit(&older, AuditCursor::default()).await;
+    assert_eq!((pass.ended, pass.cursor.primaries), (false, 1));
+    while !pass.ended {
+        pass = audit(&newer, pass.cursor).await;
+    }
+    let records = audit_records(house.world.account().tables.as_ref(), newer.catalog())
+        .await
+        .unwrap();
+    let drift: Vec<_> = records
+        .iter()
+        .map(|record| (record.view.as_str(), record.drift))
+        .collect();
+    assert_eq!(
+        (drift, pass.cursor.primaries),
+        (vec![("mail", 1), ("name", 0)], 1)
+    );
+}
+
+/// A clock that may be set on.
+struct Ahead {
+    clock: SystemClock,
+    seconds: AtomicU64,
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + Duration::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+}
+
+/// The account `main` refuses, and the job's own works. The engine asks before it closes a pass with changes; the
+/// run is asked for where there are none, and a whole table before.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() {
+    let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
+    for (job, engine_asks) in [
+        (put("1", "new"), true),
+        (put("1", "new"), false),
+        (backfill, true),
+    ] {
+        let (house, first) = House::new().await;
+        let ahead = Arc::new(Ahead {
+            clock: SystemClock::new(),
+            seconds: AtomicU64::new(0),
+        });
+        let clock: Arc<dyn Clock> = Arc::<Ahead>::clone(&ahead);
+        let mut in_force = first.in_force();
+        if engine_asks {
+            in_force.engine = house.engine(Arc::clone(in_force.engine.catalog()));
+        }
+        let current = Current::new(
+            in_force.clone(),
+            true,
+            clock.monotonic(),
+            Arc::clone(&clock),
+        );
+        ahead.seconds.store(60, Ordering::SeqCst);
+        let failure = current.execute(&job, &house.delivery(1)).await.unwrap_err();
+        assert!(
+            matches!(failure.class, FailureClass::Withheld { .. }),
+            "{}",
+            failure.chain()
+        );
+        current
+            .lease()
+            .confirm(in_force.generation, clock.monotonic());
+        if matches!(&job, Work::Job(job) if job.key().is_some()) {
+            current.execute(&job, &house.delivery(2)).await.unwrap();
+        }
+    }
+}

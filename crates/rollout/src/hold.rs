@@ -1,0 +1,154 @@
+//! The hold of a command's engine on the recorded catalog. No watch keeps its lease: the record is read when it is asked, unless the last
+//! look is young enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+use super::watch::EVERY;
+use crate::migrations::{CatalogRecord, MigrationError, Migrator};
+use evenkeel_engine::{CatalogHold, Unread};
+use evenkeel_model::ETag;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_storage::Clock;
+
+/// The hold of one command.
+pub struct RecordHold {
+    migrator: Migrator,
+    /// With the generations of the record that the command began with.
+    catalog: Arc<Catalog>,
+    clock: Arc<dyn Clock>,
+    last: Mutex<LastLook>,
+}
+
+/// The last look that found the catalog recorded.
+struct LastLook {
+    version: Option<ETag>,
+    /// When it was begun (monotonic); `None` before the first.
+    begun: Option<Duration>,
+}
+
+impl RecordHold {
+    /// Of a catalog at the generations of a record with this version.
+    pub fn new(
+        migrator: Migrator,
+        catalog: Arc<Catalog>,
+        version: Option<ETag>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            migrator,
+            catalog,
+            clock,
+            last: Mutex::new(LastLook {
+                version,
+                begun: None,
+            }),
+        }
+    }
+
+    async fn look(&self) -> Result<bool, MigrationError> {
+        let mut last = self.last.lock().await;
+        let now = self.clock.monotonic();
+        if last
+            .begun
+            .is_some_and(|begun| now.saturating_sub(begun) < EVERY)
+        {
+            return Ok(true);
+        }
+        let version = self.migrator.recorded_version().await?;
+        // A record that is gone says nothing against the catalog.
+        if version.is_some() && version != last.version {
+            let record = self.migrator.catalog_record().await?;
+            if !self.is_of(&record) {
+                return Ok(false);
+            }
+            last.version = record.etag;
+        }
+        last.begun = Some(now);
+        Ok(true)
+    }
+
+    /// Whether a later record is that of the catalog, at the same generations.
+    fn is_of(&self, record: &CatalogRecord) -> bool {
+        let (recorded, own) = (record.generations(&self.catalog), &self.catalog.generations);
+        self.migrator.is_recorded(record).unwrap_or(false)
+            && recorded.current == own.current
+            && recorded.retired == own.retired
+    }
+}
+
+#[async_trait]
+impl CatalogHold for RecordHold {
+    async fn holds(&self) -> Result<bool, Unread> {
+        Ok(self.look().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::migrations::testing::{catalog, migrator, up, world};
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_storage::system::SystemClock;
+
+    /// The hold of a command that begins now.
+    async fn begun(world: &SimWorld, views: &[(&str, &str)]) -> RecordHold {
+        let declared = catalog(views);
+        let migrator = migrator(world, &declared);
+        let record = migrator.catalog_record().await.unwrap();
+        let mut catalog = Catalog::clone(&declared);
+        catalog.generations = record.generations(&catalog);
+        RecordHold::new(
+            migrator,
+            Arc::new(catalog),
+            record.etag,
+            Arc::new(SystemClock::new()),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_is_read_again_where_the_last_look_is_old_and_one_that_fits_at_the_same_generations_holds()
+     {
+        let world = world(Arc::new(NoFaults));
+        let (name, both) = (
+            [("name", "{Name}")],
+            [("name", "{Name}"), ("mail", "{Mail}")],
+        );
+        up(&migrator(&world, &catalog(&both))).await;
+        let (one, other) = (begun(&world, &both).await, begun(&world, &both).await);
+        assert!(one.holds().await.unwrap());
+
+        up(&migrator(&world, &catalog(&name))).await;
+        assert_eq!(
+            (one.holds().await.unwrap(), other.holds().await.unwrap()),
+            (true, false),
+            "the one has just looked"
+        );
+        advance(EVERY).await;
+        assert!(!one.holds().await.unwrap());
+
+        up(&migrator(&world, &catalog(&both))).await;
+        assert!(
+            !one.holds().await.unwrap(),
+            "the view is back at a later generation"
+        );
+        let third = begun(&world, &both).await;
+        assert!(third.holds().await.unwrap());
+        // A table more, and no view.
+        let mut grown = Catalog::clone(&catalog(&both));
+        let more = evenkeel_model::TableName::new("More").unwrap();
+        let table = evenkeel_model::catalog::TableRef {
+            account: evenkeel_model::AccountName::main(),
+            table: more.clone(),
+        };
+        grown.tables.insert(more, table);
+        assert!(!up(&migrator(&world, &Arc::new(grown))).await.is_empty());
+        advance(EVERY).await;
+        assert!(third.holds().await.unwrap());
+    }
+}

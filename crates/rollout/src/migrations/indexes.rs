@@ -1,0 +1,217 @@
+//! The collections of sinks that views write to, as far as no migration makes them right: indexes of search services are their owner's
+//! to make, and a column of another type may hold somebody's data. Reported, and not mended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Migrator;
+use evenkeel_model::catalog::{Documents, Form};
+use evenkeel_model::sink::{ROW_KEY, ROW_VERSION};
+use evenkeel_model::{AccountName, CollectionName, ColumnType, ViewName, cause};
+
+/// An index that a view cannot write to as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexLack {
+    /// The view.
+    pub view: ViewName,
+    /// The search service.
+    pub sink: AccountName,
+    /// The index.
+    pub index: CollectionName,
+    /// The problem.
+    #[serde(flatten)]
+    pub lack: Lack,
+}
+
+/// A problem of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "lack", rename_all = "snake_case")]
+pub enum Lack {
+    /// It does not exist.
+    Index,
+    /// It has no such fields.
+    Fields {
+        /// Their names.
+        fields: Vec<String>,
+    },
+    /// It has fields of other types, or lacks evenkeel's own.
+    Types {
+        /// Their names, each with the type that it has and the type of the view.
+        fields: BTreeMap<String, [String; 2]>,
+    },
+    /// The service did not say.
+    Unknown {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+impl Migrator {
+    /// The problems of the indexes of the catalog's views. Reads only, one request for each.
+    pub async fn indexes(&self) -> Vec<IndexLack> {
+        let mut lacking = Vec::new();
+        for view in self.catalog.views.values() {
+            let Form::Documents(documents) = view.form() else {
+                continue;
+            };
+            if let Some(lack) = self.lack(documents).await {
+                let Documents {
+                    sink, collection, ..
+                } = documents;
+                lacking.push(IndexLack {
+                    view: view.name.clone(),
+                    sink: sink.clone(),
+                    index: collection.clone(),
+                    lack,
+                });
+            }
+        }
+        lacking
+    }
+
+    async fn lack(&self, documents: &Documents) -> Option<Lack> {
+        let Documents {
+            sink,
+            collection,
+            fields,
+            types,
+        } = documents;
+        let sink = match self.stores.sink(sink) {
+            Ok(sink) => sink,
+            Err(error) => {
+                return Some(Lack::Unknown {
+                    reason: error.to_string(),
+                });
+            }
+        };
+        match sink.fields(collection).await {
+            Ok(there) if !types.is_empty() => {
+                let there = there.unwrap_or_default();
+                let other = |(name, wanted): (&String, &ColumnType)| {
+                    let found = there
+                        .get(name)
+                        .filter(|found| **found != wanted.to_string())?;
+                    Some((name.clone(), [found.clone(), wanted.to_string()]))
+                };
+                let mut fields: BTreeMap<String, [String; 2]> =
+                    types.iter().filter_map(other).collect();
+                // No migration adds evenkeel's own to rows that are there.
+                for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
+                    if !there.is_empty() && !there.contains_key(name) {
+                        fields.insert(name.to_owned(), ["missing", wanted].map(str::to_owned));
+                    }
+                }
+                (!fields.is_empty()).then_some(Lack::Types { fields })
+            }
+            Ok(None) => Some(Lack::Index),
+            // One that takes any field names none.
+            Ok(Some(there)) if there.is_empty() => None,
+            Ok(Some(there)) => {
+                let fields: Vec<String> = fields
+                    .keys()
+                    .filter(|name| !there.contains_key(*name))
+                    .cloned()
+                    .collect();
+                (!fields.is_empty()).then_some(Lack::Fields { fields })
+            }
+            Err(error) => Some(Lack::Unknown {
+                reason: cause::chain(&error),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for IndexLack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            view,
+            sink,
+            index,
+            lack,
+        } = self;
+        match lack {
+            Lack::Index => write!(
+                f,
+                "the index {index} of the sink {sink} does not exist, and view {view} writes to it: create it"
+            ),
+            Lack::Fields { fields } => {
+                write!(
+                    f,
+                    "the index {index} of the sink {sink} lacks fields of view {view}: add {}",
+                    fields.join(", ")
+                )
+            }
+            Lack::Types { fields } => {
+                let other: Vec<String> = fields
+                    .iter()
+                    .map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}"))
+                    .collect();
+                let theirs = [ROW_KEY, ROW_VERSION]
+                    .iter()
+                    .any(|name| fields.contains_key(*name));
+                let advice = if theirs {
+                    "it is somebody else's: give the view another one, or add these columns"
+                        .to_owned()
+                } else {
+                    format!(
+                        "alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`"
+                    )
+                };
+                write!(
+                    f,
+                    "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}",
+                    other.join(", ")
+                )
+            }
+            Lack::Unknown { reason } => {
+                write!(
+                    f,
+                    "the sink {sink} could not be asked for {index}, which may have all that view {view} needs: {reason}"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_evenkeel_did_not_make_is_not_to_be_dropped() {
+        let told = |fields: &[(&str, [&str; 2])]| {
+            let fields = fields
+                .iter()
+                .map(|(name, types)| ((*name).to_owned(), types.map(str::to_owned)))
+                .collect();
+            let (view, index) = (
+                ViewName::new("staff").unwrap(),
+                CollectionName::new("people").unwrap(),
+            );
+            IndexLack {
+                view,
+                sink: AccountName::main(),
+                index,
+                lack: Lack::Types { fields },
+            }
+            .to_string()
+        };
+        let ours = told(&[("salary", ["double", "integer"])]);
+        assert!(
+            ours.contains("salary is double, not integer; alter them, or drop the table"),
+            "{ours}"
+        );
+        for own in [ROW_KEY, ROW_VERSION] {
+            let theirs = told(&[
+                (own, ["missing", "text"]),
+                ("salary", ["double", "integer"]),
+            ]);
+            assert!(
+                theirs.contains("give the view another one") && !theirs.contains("drop"),
+                "{theirs}"
+            );
+        }
+    }
+}

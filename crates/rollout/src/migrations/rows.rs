@@ -1,0 +1,342 @@
+//! The rows of the table EvenkeelMigrations.
+//!
+//! | PartitionKey | RowKey | holds |
+//! | --- | --- | --- |
+//! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
+//! | `catalog` | `generation` | the number of the whole catalog: Version, Generation, First, RecordedAt (account `main`) |
+//! | `catalog` | `view~NAME` | a view: Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
+//! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
+//! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
+//! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
+//! | `rule` | `OWNER~NAME` of a rule | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
+//! | `drop` | `OWNER~NAME` of a table by date | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
+//! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
+//! | `time` | `now` | nothing: its Timestamp is the service's time |
+//!
+//! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
+//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Definition0 and those after it
+//! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left. Declared0 and those after it
+//! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::planned::{ViewAction, ViewChange};
+use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedView};
+use evenkeel_model::catalog::{DatedRef, Definition, Source, TableRef, View};
+use evenkeel_model::dated::DatedTables;
+use evenkeel_model::names::MIGRATIONS;
+use evenkeel_model::{
+    AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits,
+};
+
+/// The version of the format of the catalog's record.
+const VERSION: i32 = 1;
+/// The partition of applied migrations.
+pub(super) const MIGRATION: &str = "migration";
+/// The partition of the catalog's record: one, so that it changes in one transaction.
+pub(super) const CATALOG: &str = "catalog";
+/// The row of the catalog's number.
+const GENERATION: &str = "generation";
+/// Before the name in a view's row key.
+const VIEW: &str = "view~";
+/// Before the name in the row key of a generation that was met.
+const MET: &str = "met~";
+/// Before the kind and the name in the row key of a name that jobs may have.
+const NAME: &str = "name~";
+/// Before the owner in the row key of archives, retentions and rules.
+const DECLARED: &str = "declared~";
+
+/// The table that keeps the record.
+pub(super) fn table() -> Result<TableName, MigrationError> {
+    TableName::new(MIGRATIONS).map_err(|error| bug(&error))
+}
+
+fn bug(error: &dyn std::error::Error) -> MigrationError {
+    MigrationError::File {
+        file: MIGRATIONS.to_owned(),
+        problem: error.to_string(),
+    }
+}
+
+fn key(pk: &str, rk: impl Into<String>) -> Result<EntityKey, MigrationError> {
+    EntityKey::new(pk, rk).map_err(|error| bug(&error))
+}
+
+/// The partition of the catalog's record, as a key.
+pub(super) fn catalog_partition() -> Result<Key, MigrationError> {
+    Key::new(CATALOG).map_err(|error| bug(&error))
+}
+
+/// The address of the catalog's number.
+pub(super) fn generation_key() -> Result<EntityKey, MigrationError> {
+    key(CATALOG, GENERATION)
+}
+
+fn number(value: u32) -> EdmValue {
+    EdmValue::Int64(i64::from(value))
+}
+
+/// The row of a migration that was applied.
+pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(key(MIGRATION, migration.number.clone())?)
+        .with("Name", migration.name.clone())
+        .with("Checksum", migration.checksum.clone())
+        .with("AppliedAt", EdmValue::moment(now))
+        .with("Evenkeel", env!("CARGO_PKG_VERSION")))
+}
+
+/// The row of the catalog's number.
+pub(super) fn generation(
+    value: u32,
+    first: bool,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(generation_key()?)
+        .with("Version", VERSION)
+        .with("Generation", number(value))
+        .with("First", first)
+        .with("RecordedAt", EdmValue::moment(now))
+        .with("Evenkeel", env!("CARGO_PKG_VERSION")))
+}
+
+/// The row that the service puts its time on.
+pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(key("time", "now")?).with("AskedAt", EdmValue::moment(now)))
+}
+
+/// The properties merged into the row of a generation that was met.
+pub(super) fn met(
+    view: &ViewName,
+    generation: u32,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
+    let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
+    Ok(entity
+        .with("Generation", number(generation))
+        .with("RecordedAt", EdmValue::moment(now)))
+}
+
+/// The row of a name that jobs may have. A `%` in a key is misread by some clients.
+pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
+    let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
+    Ok(Entity::new(key).with("RecordedAt", EdmValue::moment(now)))
+}
+
+/// The row of an owner's archives, retentions and rules.
+pub(super) fn declarations(
+    owner: &CatalogOwner,
+    declared: &Declarations,
+    now: Timestamp,
+) -> Result<Entity, MigrationError> {
+    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?)
+        .with("RecordedAt", EdmValue::moment(now));
+    entity = in_parts(entity, "Declared", &serde_json::json!(declared).to_string());
+    Ok(entity)
+}
+
+/// A long text as properties, numbered from 0.
+fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
+    let text: Vec<char> = text.chars().collect();
+    // A quarter of the limit is always short enough in UTF-16 units.
+    let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
+    parts.fold(entity, |entity, (part, text)| {
+        entity.with(format!("{name}{part}"), text.iter().collect::<String>())
+    })
+}
+
+/// The parts of a long text, in order.
+fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e str> {
+    (0..).map_while(move |part| entity.text(&format!("{name}{part}")))
+}
+
+/// The keys of a view's section; nothing where it is no definition of a view.
+fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
+    let text: String = parts(entity, "Definition").collect();
+    // Behind it may lie the end of a longer one that was there before.
+    let definition = serde_json::Deserializer::from_str(&text)
+        .into_iter::<Definition>()
+        .next()?
+        .ok()?;
+    let is_read = match source {
+        Source::Table(table) => View::recorded(name, table, &definition).is_some(),
+        Source::Dated(dated) => View::recorded(name, dated, &definition).is_some(),
+    };
+    is_read.then_some(definition)
+}
+
+/// The properties merged into a view's row.
+pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
+    let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
+        .with("Generation", number(change.generation))
+        .with("SourceAccount", change.source.account().as_str())
+        .with("SourceTable", change.source.spelled())
+        .with("Retired", change.action == ViewAction::Retired)
+        .with("Owner", change.owner.as_str())
+        .with("RecordedAt", EdmValue::moment(now));
+    if !change.followers.is_empty() {
+        let followers: Vec<[String; 2]> = change
+            .followers
+            .iter()
+            .map(|tables| [tables.account.to_string(), tables.tables.to_string()])
+            .collect();
+        entity = entity.with("Followers", serde_json::json!(followers).to_string());
+    }
+    // Merged: a list that is there already is overwritten.
+    if !change.accounts.is_empty() || !change.left.is_empty() {
+        entity = entity.with("Accounts", serde_json::json!(change.accounts).to_string());
+    }
+    if let Some(definition) = &change.definition {
+        entity = in_parts(entity, "Definition", &definition.to_string());
+    }
+    Ok(entity)
+}
+
+/// A row of the record, by kind.
+pub(super) enum Recorded {
+    /// A migration that was applied.
+    Applied(AppliedMigration),
+    /// The catalog's number, and whether it is the first of the account.
+    Generation(u32, bool),
+    View(ViewName, RecordedView),
+    /// A generation of a view of which items were met.
+    Met(ViewName, u32),
+    /// A name that jobs may have.
+    Name(String),
+    /// An owner's archives, retentions and rules.
+    Declarations(CatalogOwner, Declarations),
+    /// Something else.
+    Other,
+}
+
+/// One table, or tables by date.
+fn source(account: &str, tables: &str) -> Result<Source, String> {
+    if tables.contains('%') {
+        return dated(account, tables).map(Source::Dated);
+    }
+    let account = AccountName::new(account).map_err(|error| error.to_string())?;
+    let table = TableName::new(tables).map_err(|error| error.to_string())?;
+    Ok(Source::Table(TableRef { account, table }))
+}
+
+fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
+    let account = AccountName::new(account).map_err(|error| error.to_string())?;
+    Ok(DatedRef {
+        account,
+        tables: DatedTables::parse(tables).map_err(|error| error.to_string())?,
+    })
+}
+
+fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
+    let pairs: Vec<[String; 2]> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    pairs
+        .iter()
+        .map(|[account, tables]| dated(account, tables))
+        .collect()
+}
+
+fn accounts(text: &str) -> Result<BTreeSet<AccountName>, String> {
+    let names: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    names
+        .iter()
+        .map(|name| AccountName::new(name.as_str()).map_err(|error| error.to_string()))
+        .collect()
+}
+
+/// Reads a row of the record.
+pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, MigrationError> {
+    let entity = &row.entity;
+    let wrong = |problem: String| MigrationError::Record {
+        account: account.to_string(),
+        row: entity.key.to_string(),
+        problem,
+    };
+    let text = |name: &str| {
+        entity
+            .text(name)
+            .map(str::to_owned)
+            .ok_or_else(|| wrong(format!("{name} is missing")))
+    };
+    let count = || match entity.get("Generation") {
+        Some(EdmValue::Int64(value)) => {
+            u32::try_from(*value).map_err(|error| wrong(format!("Generation is {value}: {error}")))
+        }
+        _ => Err(wrong("Generation is missing".to_owned())),
+    };
+    match (entity.key.pk.as_str(), entity.key.rk.as_str()) {
+        (MIGRATION, number) => Ok(Recorded::Applied(AppliedMigration {
+            account: account.clone(),
+            number: number.to_owned(),
+            name: text("Name")?,
+            checksum: text("Checksum")?,
+            applied_at: match entity.get("AppliedAt") {
+                Some(EdmValue::DateTime(moment)) => Some(moment.to_string()),
+                _ => None,
+            },
+        })),
+        (CATALOG, GENERATION) => {
+            let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
+            match entity.get("Version") {
+                Some(EdmValue::Int32(VERSION)) => Ok(Recorded::Generation(count()?, first)),
+                other => Err(wrong(format!(
+                    "Version is {other:?}, and this program reads version {VERSION}"
+                ))),
+            }
+        }
+        (CATALOG, rk) => {
+            let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
+            if let Some(name) = rk.strip_prefix(MET) {
+                return Ok(Recorded::Met(named(name)?, count()?));
+            }
+            if let Some(name) = rk.strip_prefix(NAME) {
+                return Ok(Recorded::Name(name.replace('~', "%")));
+            }
+            if let Some(owner) = rk.strip_prefix(DECLARED) {
+                let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
+                let text: String = parts(entity, "Declared").collect();
+                // Edited by hand: nothing is known of them, as where there is no such row.
+                if text.is_empty() {
+                    return Ok(Recorded::Other);
+                }
+                let declared = serde_json::from_str(&text)
+                    .map_err(|error| wrong(format!("Declared0: {error}")))?;
+                return Ok(Recorded::Declarations(owner, declared));
+            }
+            let Some(name) = rk.strip_prefix(VIEW) else {
+                return Ok(Recorded::Other);
+            };
+            let name = named(name)?;
+            let owner =
+                CatalogOwner::new(text("Owner")?).map_err(|error| wrong(error.to_string()))?;
+            let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
+            let followers = match entity.text("Followers") {
+                None => BTreeSet::new(),
+                Some(text) => {
+                    followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?
+                }
+            };
+            let accounts: BTreeSet<AccountName> = match entity.text("Accounts") {
+                None => BTreeSet::new(),
+                Some(text) => {
+                    accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?
+                }
+            };
+            let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
+            let generation = count()?;
+            let definition = definition(entity, &name, &source)
+                .ok_or_else(|| wrong("Definition0 is no definition of a view".to_owned()))?;
+            let view = RecordedView {
+                generation,
+                definition,
+                source,
+                followers,
+                accounts,
+                retired,
+                owner,
+            };
+            Ok(Recorded::View(name, view))
+        }
+        _ => Ok(Recorded::Other),
+    }
+}

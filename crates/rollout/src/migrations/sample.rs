@@ -1,0 +1,413 @@
+//! A sample of a table's primaries: some fifty from each of twenty places. A small table is read whole.
+//!
+//! ```text
+//!   the first thousand rows ─▶ all of them? done
+//!     └─▶ places between partitions ([`Spread`]) ─▶ where there are few, places within each
+//! ```
+//!
+//! Reads only, at most [`REQUESTS`] times of one table, one request after the other.
+
+use std::collections::BTreeMap;
+
+use super::MigrationError;
+use super::spread::{Spread, Stretch};
+use evenkeel_model::catalog::{Catalog, DatedRef, Source, TableRef};
+use evenkeel_model::item::is_derived_within;
+use evenkeel_model::{Comparison, Entity, EntityKey, Filter, Row};
+use evenkeel_storage::wide;
+use evenkeel_storage::{ErrorClass, Missing, Query, Stores, TableStore, all_tables};
+
+/// Most primaries of a sample.
+const PRIMARIES: usize = 1000;
+/// Places that they are from.
+const PLACES: usize = 20;
+/// Most requests about one table.
+const REQUESTS: usize = 60;
+/// Of tables by date, so many are looked at.
+const DATES: usize = 4;
+
+/// Some primaries of a source.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// By table: of tables by date there are several.
+    pub(super) tables: Vec<(TableRef, Vec<Entity>)>,
+    /// Whether they are all.
+    pub(super) whole: bool,
+}
+
+/// Reads a sample of a source.
+pub(super) async fn read(
+    stores: &Stores,
+    catalog: &Catalog,
+    source: &Source,
+) -> Result<Sample, MigrationError> {
+    let account = stores.account(source.account())?;
+    let tables = account.tables.as_ref();
+    let (places, named) = match source {
+        Source::Table(table) => (PLACES, vec![table.clone()]),
+        Source::Dated(dated) => {
+            let there = dates(tables, dated).await?;
+            let some = spread_over(&there, DATES);
+            (PLACES / some.len().max(1), some)
+        }
+    };
+    let mut sample = Sample {
+        tables: Vec::new(),
+        whole: true,
+    };
+    for table in named {
+        let mut reading = Reading {
+            tables,
+            table: &table,
+            wide: catalog.wide.contains(&table),
+            requests: 0,
+            whole: false,
+            rows: BTreeMap::new(),
+        };
+        reading
+            .spread(places)
+            .await
+            .map_err(MigrationError::store(format!(
+                "reading a sample of {table}"
+            )))?;
+        sample.whole &= reading.whole;
+        let primaries = reading.primaries();
+        sample.tables.push((table, primaries));
+    }
+    // Those of other dates were not looked at.
+    sample.whole &= !matches!(source, Source::Dated(_)) || sample.tables.len() < DATES;
+    Ok(sample)
+}
+
+/// The tables by date that there are, in the order of their dates.
+async fn dates(tables: &dyn TableStore, dated: &DatedRef) -> Result<Vec<TableRef>, MigrationError> {
+    let all = all_tables(tables)
+        .await
+        .map_err(MigrationError::store(format!(
+            "listing the tables of account {}",
+            dated.account
+        )))?;
+    Ok(all.iter().filter_map(|name| dated.table(name)).collect())
+}
+
+/// Some of many, the last among them, evenly.
+fn spread_over<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    let some = all.len().min(most);
+    (1..=some)
+        .map(|nth| all[nth * all.len() / some - 1].clone())
+        .collect()
+}
+
+/// A table as far as it was read.
+struct Reading<'s> {
+    tables: &'s dyn TableStore,
+    table: &'s TableRef,
+    wide: bool,
+    requests: usize,
+    whole: bool,
+    rows: BTreeMap<EntityKey, Row>,
+}
+
+/// The keys at both ends of what a request has found.
+struct Found {
+    first: EntityKey,
+    last: EntityKey,
+    /// Whether the rows ended with the page.
+    ended: bool,
+}
+
+impl Reading<'_> {
+    /// Reads at so many places.
+    async fn spread(&mut self, places: usize) -> Result<(), evenkeel_storage::StoreError> {
+        let most = u32::try_from(PRIMARIES).unwrap_or(u32::MAX);
+        let Some(first) = self.page(None, most, PRIMARIES).await? else {
+            self.whole = true;
+            return Ok(());
+        };
+        if first.ended {
+            self.whole = true;
+            return Ok(());
+        }
+        let beginning = std::mem::take(&mut self.rows);
+        let each = PRIMARIES / places.max(1);
+        // More rows, since some may be no primaries.
+        let page = u32::try_from(2 * each).unwrap_or(most);
+        let mut found = vec![first];
+        let mut spread = Spread::behind(found[0].first.pk.as_str(), found[0].last.pk.as_str());
+        while found.len() < places && self.requests < 2 * REQUESTS / 3 {
+            let Some((stretch, asked)) = spread.ask() else {
+                break;
+            };
+            let next = self
+                .page(Some(range("PartitionKey", &stretch)), page, each)
+                .await?;
+            spread.found(
+                asked,
+                next.as_ref()
+                    .map(|found| (found.first.pk.as_str(), found.last.pk.as_str())),
+            );
+            found.extend(next);
+        }
+        // Large partitions are read at several places, where there are few of them.
+        let mut left = places.saturating_sub(found.len());
+        let large: Vec<Found> = found
+            .into_iter()
+            .filter(|found| !found.ended && found.first.pk == found.last.pk)
+            .collect();
+        let of = large.len().max(1);
+        for Found { first, last, .. } in large {
+            let mut within = Spread::behind(first.rk.as_str(), last.rk.as_str());
+            let mut share = left.div_ceil(of);
+            while share > 0 && left > 0 && self.requests < REQUESTS {
+                let Some((stretch, asked)) = within.ask() else {
+                    break;
+                };
+                let filter = Filter::partition(&first.pk).and(range("RowKey", &stretch));
+                let next = self.page(Some(filter), page, each).await?;
+                within.found(
+                    asked,
+                    next.as_ref()
+                        .map(|found| (found.first.rk.as_str(), found.last.rk.as_str())),
+                );
+                (share, left) = (
+                    share - usize::from(next.is_some()),
+                    left - usize::from(next.is_some()),
+                );
+            }
+        }
+        // The beginning is one place among others, and has the rest where there are few. The rows of a wide entity stay together.
+        let room = PRIMARIES.saturating_sub(self.rows.len()).max(each);
+        let step = if self.wide {
+            1
+        } else {
+            beginning.len().div_ceil(room).max(1)
+        };
+        self.rows
+            .extend(beginning.into_iter().step_by(step).take(room));
+        Ok(())
+    }
+
+    /// Reads one page, and keeps the first primaries of it; nothing where there are no rows.
+    async fn page(
+        &mut self,
+        filter: Option<Filter>,
+        rows: u32,
+        primaries: usize,
+    ) -> Result<Option<Found>, evenkeel_storage::StoreError> {
+        let mut query = Query {
+            filter,
+            top: Some(rows),
+            ..Query::default()
+        };
+        loop {
+            self.requests += 1;
+            let page = match self.tables.query(&self.table.table, &query).await {
+                Ok(page) => page,
+                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
+            let ends = page.rows.first().zip(page.rows.last());
+            let found = ends.map(|(first, last)| Found {
+                first: first.entity.key.clone(),
+                last: last.entity.key.clone(),
+                ended: page.continuation.is_none(),
+            });
+            // A page may be empty and not the last.
+            if found.is_some() || page.continuation.is_none() || self.requests >= REQUESTS {
+                let own = page
+                    .rows
+                    .into_iter()
+                    .filter(|row| !is_derived_within(&self.table.table, &row.entity));
+                self.rows
+                    .extend(own.take(primaries).map(|row| (row.entity.key.clone(), row)));
+                return Ok(found);
+            }
+            query.continuation = page.continuation;
+        }
+    }
+
+    /// The primaries, each in one.
+    fn primaries(self) -> Vec<Entity> {
+        let rows = self.rows.into_values();
+        if self.wide {
+            wide::whole(rows)
+                .into_iter()
+                .map(|row| row.entity)
+                .collect()
+        } else {
+            rows.map(|row| row.entity).collect()
+        }
+    }
+}
+
+fn range(property: &str, Stretch { from, before }: &Stretch) -> Filter {
+    let from = Filter::compare(property, Comparison::GreaterOrEqual, from.as_str());
+    match before {
+        Some(before) => from.and(Filter::compare(property, Comparison::Less, before.as_str())),
+        None => from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::migrations::testing::{table, world};
+    use evenkeel_account::NoFaults;
+    use evenkeel_model::{AccountName, dated::DatedTables};
+    use evenkeel_storage::TableOperation;
+
+    /// What is read of tables with these keys, and in how many requests.
+    async fn sampled(
+        rows: &[(&str, Vec<(String, String)>)],
+        source: &Source,
+        catalog: &Catalog,
+    ) -> (Sample, u64) {
+        let world = world(Arc::new(NoFaults));
+        let account = world.account();
+        for (name, keys) in rows {
+            let name = table(name).table;
+            account.tables.create_table(&name).await.unwrap();
+            for (pk, rk) in keys {
+                let row =
+                    Entity::new(EntityKey::new(pk.as_str(), rk.as_str()).unwrap()).with("N", 1);
+                account
+                    .tables
+                    .apply(&name, &TableOperation::Insert(row))
+                    .await
+                    .unwrap();
+            }
+        }
+        let before = world.operations();
+        let stores = Stores::new([(AccountName::main(), account)].into());
+        let sample = read(&stores, catalog, source).await.unwrap();
+        (sample, world.operations() - before)
+    }
+
+    fn orders() -> Source {
+        Source::Table(table("Orders"))
+    }
+
+    #[tokio::test]
+    async fn a_small_table_is_read_whole_in_one_request_and_one_that_is_missing_is_empty() {
+        let keys = (0..999).map(|n| ("p".to_owned(), format!("{n}"))).collect();
+        let (sample, requests) = sampled(&[("Orders", keys)], &orders(), &Catalog::default()).await;
+        assert_eq!(
+            (sample.tables[0].1.len(), sample.whole, requests),
+            (999, true, 1)
+        );
+        let (sample, _) = sampled(&[], &orders(), &Catalog::default()).await;
+        assert!(sample.whole && sample.tables[0].1.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_large_one_is_read_at_twenty_places_between_its_partitions_or_within_them() {
+        let layouts: [(&str, Vec<(String, String)>); 4] = [
+            (
+                "many partitions",
+                (0..6000)
+                    .map(|n| (format!("customer-{n:06}"), "order".to_owned()))
+                    .collect(),
+            ),
+            (
+                "one partition",
+                (0..6000)
+                    .map(|n| ("p".to_owned(), format!("{n:06}")))
+                    .collect(),
+            ),
+            (
+                "three",
+                (0..6000)
+                    .map(|n| (format!("p{}", n % 3), format!("{n:06}")))
+                    .collect(),
+            ),
+            (
+                "large and small ones",
+                (0..6000)
+                    .map(|n| {
+                        (
+                            if n % 2 == 0 {
+                                "a".to_owned()
+                            } else {
+                                format!("c{n}")
+                            },
+                            format!("{n:06}"),
+                        )
+                    })
+                    .collect(),
+            ),
+        ];
+        for (what, keys) in layouts {
+            let (sample, requests) =
+                sampled(&[("Orders", keys)], &orders(), &Catalog::default()).await;
+            let primaries = &sample.tables[0].1;
+            assert!(
+                !sample.whole && requests <= 60,
+                "{what}: {requests} requests"
+            );
+            assert!(
+                (700..=1050).contains(&primaries.len()),
+                "{what}: {} primaries in {requests} requests",
+                primaries.len()
+            );
+            let tens: std::collections::BTreeSet<u32> = primaries
+                .iter()
+                .map(|primary| {
+                    let [pk, rk] = [&primary.key.pk, &primary.key.rk].map(|key| {
+                        key.as_str()
+                            .trim_start_matches(|c: char| !c.is_ascii_digit())
+                    });
+                    rk.parse::<u32>().or_else(|_| pk.parse()).unwrap() / 600
+                })
+                .collect();
+            assert!(
+                tens.len() >= 8,
+                "{what}: of ten parts of the table {tens:?} in {requests} requests"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_that_are_no_primaries_are_left_out_and_wide_ones_joined() {
+        let wide = Catalog {
+            wide: [table("Orders")].into(),
+            ..Catalog::default()
+        };
+        let keys = ["1", "1~1", "2"]
+            .map(|rk| ("p".to_owned(), rk.to_owned()))
+            .to_vec();
+        let (sample, _) = sampled(&[("Orders", keys)], &orders(), &wide).await;
+        assert_eq!(sample.tables[0].1.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn of_tables_by_date_some_are_read_the_last_among_them() {
+        let names: Vec<String> = (1..=9).map(|month| format!("Orders20260{month}")).collect();
+        let rows: Vec<_> = names
+            .iter()
+            .map(|name| (name.as_str(), vec![("p".to_owned(), "1".to_owned())]))
+            .collect();
+        let dated = DatedRef {
+            account: AccountName::main(),
+            tables: DatedTables::parse("Orders%Y%m").unwrap(),
+        };
+        let (sample, _) = sampled(&rows, &Source::Dated(dated), &Catalog::default()).await;
+        let read: Vec<String> = sample
+            .tables
+            .iter()
+            .map(|(table, _)| table.table.to_string())
+            .collect();
+        assert_eq!(
+            (read, sample.whole),
+            (
+                ["02", "04", "06", "09"]
+                    .map(|month| format!("Orders2026{month}"))
+                    .to_vec(),
+                false
+            )
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! The state of the stores, as read from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::rows::{self, Recorded};
+use super::{CatalogRecord, MigrationError, Needs};
+use evenkeel_model::names::is_own_table;
+use evenkeel_model::{
+    AccountName, BlobName, CollectionName, ContainerName, ETag, Filter, QueueName, TableName, cause,
+};
+use evenkeel_storage::{
+    Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables,
+};
+
+/// The state of the stores.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The accounts that have a table EvenkeelMigrations.
+    pub recording: BTreeSet<AccountName>,
+    /// Numbered migrations that were applied, by account and number.
+    pub applied: Vec<AppliedMigration>,
+    /// Tables that exist, by account.
+    pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
+    /// Those of the queues needed that exist, by account.
+    pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
+    /// Those of the containers needed that exist, by account.
+    pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
+    /// Those of the collections needed that exist, with their fields.
+    pub collections: BTreeMap<(AccountName, CollectionName), Fields>,
+    /// The catalog's record.
+    pub record: CatalogRecord,
+}
+
+impl State {
+    /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
+    pub(super) fn is_fresh(&self) -> bool {
+        let tables = self.tables.get(&AccountName::main());
+        !tables
+            .into_iter()
+            .flatten()
+            .any(|table| is_own_table(table.as_str()))
+    }
+}
+
+/// A numbered migration that was applied to an account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AppliedMigration {
+    /// The account.
+    pub account: AccountName,
+    /// Its number.
+    pub number: String,
+    /// Its name.
+    pub name: String,
+    /// The checksum of its text then.
+    pub checksum: String,
+    /// When, by the clock of the machine that applied it.
+    pub applied_at: Option<String>,
+}
+
+/// Looks at every account that is needed for anything.
+pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, MigrationError> {
+    let mut state = State::default();
+    let record = rows::table()?;
+    for name in needs.accounts() {
+        let account = stores.account(&name)?;
+        let tables = tables(&name, account).await?;
+        if tables.contains(&record) {
+            state.recording.insert(name.clone());
+            for found in read_record(&name, account.tables.as_ref(), Query::default()).await? {
+                if let Recorded::Applied(applied) = found {
+                    state.applied.push(applied);
+                }
+            }
+            if name == AccountName::main() {
+                state.record = catalog_record(account.tables.as_ref()).await?;
+            }
+        }
+        state.tables.insert(name.clone(), tables);
+        let mut there = BTreeSet::new();
+        for queue in needs.queues.get(&name).into_iter().flatten() {
+            if queue_exists(&name, account, queue).await? {
+                there.insert(queue.clone());
+            }
+        }
+        state.queues.insert(name.clone(), there);
+        let mut there = BTreeSet::new();
+        for container in needs.containers.get(&name).into_iter().flatten() {
+            if container_exists(&name, account, container).await? {
+                there.insert(container.clone());
+            }
+        }
+        state.containers.insert(name, there);
+    }
+    for ((sink, collection), need) in &needs.collections {
+        let doing = format!("looking for the table {collection} of the sink {sink}");
+        let fields = match stores.sink(sink)?.fields(collection).await {
+            // The recorder of the view has made its table: other jobs need not wait for the database.
+            Err(error)
+                if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
+            {
+                tracing::warn!(error = %cause::chain(&error), "{doing}: taken to be there");
+                Some(
+                    need.fields
+                        .iter()
+                        .map(|(name, column)| (name.clone(), column.to_string()))
+                        .collect(),
+                )
+            }
+            found => found.map_err(MigrationError::store(doing))?,
+        };
+        state
+            .collections
+            .extend(fields.map(|fields| ((sink.clone(), collection.clone()), fields)));
+    }
+    Ok(state)
+}
+
+pub(super) async fn tables(
+    name: &AccountName,
+    account: &Account,
+) -> Result<BTreeSet<TableName>, MigrationError> {
+    all_tables(account.tables.as_ref())
+        .await
+        .map_err(MigrationError::store(format!(
+            "listing the tables of account {name}"
+        )))
+}
+
+async fn queue_exists(
+    name: &AccountName,
+    account: &Account,
+    queue: &QueueName,
+) -> Result<bool, MigrationError> {
+    match account.queues.approximate_count(queue).await {
+        Ok(_) => Ok(true),
+        Err(error)
+            if matches!(
+                error.class,
+                ErrorClass::NotFound(Missing::Container | Missing::Item)
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(MigrationError::store(format!(
+            "looking for the queue {queue} in account {name}"
+        ))(error)),
+    }
+}
+
+async fn container_exists(
+    name: &AccountName,
+    account: &Account,
+    container: &ContainerName,
+) -> Result<bool, MigrationError> {
+    let doing = || {
+        MigrationError::store(format!(
+            "looking for the container {container} in account {name}"
+        ))
+    };
+    #[expect(clippy::expect_used, reason = "a constant")]
+    let any = BlobName::new("evenkeel").expect("a blob name");
+    // A blob that is not there tells a container that is: reading one asks for less than a listing does.
+    match account.blobs.get(container, &any, Some(0..1)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
+        Err(error) => Err(doing()(error)),
+    }
+}
+
+/// The catalog's record in the account `main`; the number is read first and its ETag kept, so that a
+/// change between the two reads is met by the condition of the next write.
+pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
+    let account = AccountName::main();
+    let mut record = CatalogRecord::default();
+    let Some(RecordedNumber {
+        generation,
+        first,
+        etag,
+    }) = recorded_number(main).await?
+    else {
+        return Ok(record);
+    };
+    (record.generation, record.first, record.etag) = (generation, first, Some(etag));
+    let partition = Query {
+        filter: Some(Filter::partition(&rows::catalog_partition()?)),
+        ..Query::default()
+    };
+    for found in read_record(&account, main, partition).await? {
+        match found {
+            Recorded::View(name, view) => drop(record.views.insert(name, view)),
+            Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
+            Recorded::Name(name) => record.names.extend([name]),
+            Recorded::Declarations(owner, declared) => {
+                drop(record.declarations.insert(owner, declared));
+            }
+            Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
+        }
+    }
+    Ok(record)
+}
+
+/// The catalog's number.
+pub(super) struct RecordedNumber {
+    generation: u32,
+    pub(super) first: bool,
+    pub(super) etag: ETag,
+}
+
+/// The catalog's number and the ETag of its row; `None` where none is recorded.
+pub(super) async fn recorded_number(
+    main: &dyn TableStore,
+) -> Result<Option<RecordedNumber>, MigrationError> {
+    let account = AccountName::main();
+    let row = match main
+        .get(&rows::table()?, &rows::generation_key()?, None)
+        .await
+    {
+        Ok(row) => row,
+        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container)) => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(MigrationError::store(
+                "reading the recorded catalog's number",
+            )(error));
+        }
+    };
+    let Some(row) = row else { return Ok(None) };
+    let Recorded::Generation(generation, first) = rows::read(&account, &row)? else {
+        return Ok(None);
+    };
+    Ok(Some(RecordedNumber {
+        generation,
+        first,
+        etag: row.etag,
+    }))
+}
+
+async fn read_record(
+    account: &AccountName,
+    tables: &dyn TableStore,
+    query: Query,
+) -> Result<Vec<Recorded>, MigrationError> {
+    let table = rows::table()?;
+    let found = all_rows(tables, &table, query)
+        .await
+        .map_err(MigrationError::store(format!(
+            "reading {table} of account {account}"
+        )))?;
+    found.iter().map(|row| rows::read(account, row)).collect()
+}

@@ -1,0 +1,388 @@
+//! What the data says about views, before their items are made of it or go with it: a sample of their primaries, derived by the recorded definition
+//! and by the new one, and the rows of others where their items are to lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde::Serialize;
+
+use super::planned::{Planned, ViewAction, ViewChange};
+use super::sample::{self, Sample};
+use super::{MigrationError, Migrator};
+use evenkeel_model::catalog::{Definition, Form, Source, TableRef, View};
+use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::patterns;
+use evenkeel_model::patterns::sample::{Sampled, ViewSample, only};
+use evenkeel_model::{Entity, ItemAddress, Site, TableName, ViewName};
+use evenkeel_storage::{ErrorClass, Missing, Query, TableStore};
+
+/// Keys of items that are looked at for rows of others.
+const KEYS: usize = 20;
+/// Rows of a table that are looked at.
+const ROWS: u32 = 100;
+/// Requests at once.
+const AT_ONCE: usize = 8;
+/// Tables that are read at once.
+const TABLES_AT_ONCE: usize = 4;
+
+/// What the data says about a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViewSurvey {
+    /// Its primaries.
+    #[serde(flatten)]
+    pub sample: ViewSample,
+    /// Rows that evenkeel did not write, where its items are to lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<ForeignRows>,
+}
+
+/// Rows in a view's table that evenkeel did not write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForeignRows {
+    /// The table.
+    pub table: TableName,
+    /// Keys of items that were looked at.
+    pub looked_at: u64,
+    /// How many of them such a row has: these items cannot be written.
+    pub taken: u64,
+    /// One of the rows.
+    pub example: String,
+}
+
+impl fmt::Display for ForeignRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            table,
+            looked_at,
+            taken,
+            example,
+        } = self;
+        write!(
+            f,
+            "the table {table} holds rows that evenkeel did not write, such as {example}"
+        )?;
+        if *taken == 0 {
+            return f.write_str(", under other keys than the view's items");
+        }
+        write!(
+            f,
+            ": {taken} of {looked_at} keys that were looked at are taken"
+        )
+    }
+}
+
+impl ViewSurvey {
+    /// What a person should look at, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let sample = self.sample.is_suspect().then(|| self.sample.to_string());
+        let remedy = |foreign: &ForeignRows| match foreign.taken {
+            0 => "",
+            _ => {
+                ". Such items are not written: give the view a table of its own, or delete those rows"
+            }
+        };
+        let foreign = self
+            .foreign
+            .as_ref()
+            .map(|foreign| format!("view {}: {foreign}{}", self.sample.view, remedy(foreign)));
+        sample.into_iter().chain(foreign).collect()
+    }
+}
+
+/// A view to look at.
+struct Subject {
+    view: ViewName,
+    source: Source,
+    /// The recorded definition, where items go with it.
+    former: Option<Definition>,
+}
+
+impl Migrator {
+    /// What the data says about the views that these changes record anew, change or retire. Reads only.
+    pub async fn survey(&self, pending: &[Planned]) -> Result<Vec<ViewSurvey>, MigrationError> {
+        let subjects = pending.iter().filter_map(|change| match change {
+            Planned::RecordView(change) => Some(subject(change)),
+            _ => None,
+        });
+        self.surveyed(subjects.collect()).await
+    }
+
+    /// What it says about changed views whose items would be lost.
+    pub(super) async fn losses(
+        &self,
+        pending: &[Planned],
+    ) -> Result<Vec<ViewSample>, MigrationError> {
+        let subjects = pending.iter().filter_map(|change| match change {
+            Planned::RecordView(change) if change.action != ViewAction::Retired => {
+                Some(subject(change))
+            }
+            _ => None,
+        });
+        let subjects: Vec<Subject> = subjects
+            .filter(|subject| subject.former.is_some())
+            .collect();
+        let samples = self.samples(&subjects).await?;
+        let compared = subjects
+            .iter()
+            .filter_map(|subject| Some(self.compared(subject, samples.get(&subject.source)?)));
+        Ok(compared.filter(|sample| sample.loss).collect())
+    }
+
+    /// What it says about the views of the catalog whose primaries lie in these tables. Reads only.
+    pub async fn survey_views(
+        &self,
+        of: impl Fn(&Source) -> bool,
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
+        self.survey_beside(&[], of).await
+    }
+
+    /// As [`survey_views`](Self::survey_views), and as [`survey`](Self::survey) about those among these changes.
+    pub async fn survey_beside(
+        &self,
+        pending: &[Planned],
+        of: impl Fn(&Source) -> bool,
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
+        let change = |view: &ViewName| {
+            pending.iter().find_map(|change| match change {
+                Planned::RecordView(change) if change.view == *view => Some(subject(change)),
+                _ => None,
+            })
+        };
+        let declared = self
+            .catalog
+            .declared()
+            .into_iter()
+            .filter(|(_, (_, source))| of(source));
+        let as_is = |view: &ViewName, source| Subject {
+            view: view.clone(),
+            source,
+            former: None,
+        };
+        let subjects =
+            declared.map(|(view, (_, source))| change(view).unwrap_or_else(|| as_is(view, source)));
+        self.surveyed(subjects.collect()).await
+    }
+
+    async fn surveyed(&self, subjects: Vec<Subject>) -> Result<Vec<ViewSurvey>, MigrationError> {
+        let (samples, mut surveys) = (self.samples(&subjects).await?, Vec::new());
+        for subject in &subjects {
+            let Some(sample) = samples.get(&subject.source) else {
+                continue;
+            };
+            let foreign = self.foreign(subject, sample).await?;
+            surveys.push(ViewSurvey {
+                sample: self.compared(subject, sample),
+                foreign,
+            });
+        }
+        Ok(surveys)
+    }
+
+    /// Samples of the sources, each read once.
+    async fn samples(
+        &self,
+        subjects: &[Subject],
+    ) -> Result<BTreeMap<Source, Sample>, MigrationError> {
+        let sources: BTreeSet<&Source> = subjects.iter().map(|subject| &subject.source).collect();
+        let read = |source: &Source| {
+            let source = source.clone();
+            async move {
+                sample::read(&self.stores, &self.catalog, &source)
+                    .await
+                    .map(|sample| (source, sample))
+            }
+        };
+        let reads: Vec<_> = sources.into_iter().map(read).collect();
+        stream::iter(reads)
+            .buffer_unordered(TABLES_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    fn compared(&self, subject: &Subject, sample: &Sample) -> ViewSample {
+        let tables: Vec<_> = sample
+            .tables
+            .iter()
+            .map(|(table, primaries)| {
+                let former = subject
+                    .former
+                    .as_ref()
+                    .and_then(|definition| former(subject, definition, table));
+                (former, self.view_of(&subject.view, table), primaries)
+            })
+            .collect();
+        let sampled: Vec<Sampled<'_>> = tables
+            .iter()
+            .map(|(former, view, primaries)| Sampled {
+                former: former.as_ref(),
+                view: view.as_deref(),
+                primaries,
+            })
+            .collect();
+        ViewSample::of(
+            &subject.view,
+            subject.source.spelled(),
+            sample.whole,
+            &sampled,
+        )
+    }
+
+    /// A view of the catalog, as it is of a table of its source.
+    fn view_of(&self, name: &ViewName, table: &TableRef) -> Option<std::sync::Arc<View>> {
+        self.catalog
+            .views_of(table)
+            .find(|view| view.name == *name)
+            .cloned()
+    }
+
+    /// Rows of others where items of a view are to lie.
+    async fn foreign(
+        &self,
+        subject: &Subject,
+        sample: &Sample,
+    ) -> Result<Option<ForeignRows>, MigrationError> {
+        let mut keys = Vec::new();
+        let mut targets = Vec::new();
+        for (table, primaries) in &sample.tables {
+            let Some(view) = self.view_of(&subject.view, table) else {
+                continue;
+            };
+            // Others' rows are what properties and claims lie on.
+            let (Form::Copies { rows, .. } | Form::Lists { rows, .. }) = view.form() else {
+                return Ok(None);
+            };
+            targets.extend(rows.target.tables());
+            keys.extend(items(&view, primaries));
+        }
+        let looks: Vec<_> = spread(&keys)
+            .into_iter()
+            .map(|item| self.is_foreign(item))
+            .collect();
+        let looked_at = looks.len() as u64;
+        let looks: Vec<Result<Option<(TableName, String)>, MigrationError>> =
+            stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let taken: Vec<_> = looks
+            .into_iter()
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?;
+        if let Some((table, example)) = taken.first().cloned() {
+            return Ok(Some(ForeignRows {
+                table,
+                looked_at,
+                taken: taken.len() as u64,
+                example,
+            }));
+        }
+        for target in targets
+            .iter()
+            .filter(|target| self.catalog.refuse_view_table(target).is_err())
+        {
+            if let Some(example) = self.beside(target).await? {
+                return Ok(Some(ForeignRows {
+                    table: target.table.clone(),
+                    looked_at,
+                    taken: 0,
+                    example,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The row at the key of an item, where evenkeel did not write it.
+    async fn is_foreign(
+        &self,
+        item: &ItemAddress,
+    ) -> Result<Option<(TableName, String)>, MigrationError> {
+        let Some((table, key)) = item.site.row() else {
+            return Ok(None);
+        };
+        let (tables, select) = (
+            &self.stores.account(&item.account)?.tables,
+            [VIEW_PROPERTY.to_owned()],
+        );
+        let row = match tables.get(table, key, Some(&select)).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
+            read => read.map_err(MigrationError::store(format!(
+                "looking for rows of others in {table}"
+            )))?,
+        };
+        Ok(row
+            .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
+            .map(|_| (table.clone(), key.to_string())))
+    }
+
+    /// A row among the first of a table that only views write, where evenkeel did not write it.
+    async fn beside(&self, target: &TableRef) -> Result<Option<String>, MigrationError> {
+        let tables: &dyn TableStore = self.stores.account(&target.account)?.tables.as_ref();
+        let select = Some(vec![VIEW_PROPERTY.to_owned(), SOURCE_PROPERTY.to_owned()]);
+        let page = match tables
+            .query(
+                &target.table,
+                &Query {
+                    select,
+                    top: Some(ROWS),
+                    ..Query::default()
+                },
+            )
+            .await
+        {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok(None);
+            }
+            read => read.map_err(MigrationError::store(format!(
+                "looking for rows of others in {target}"
+            )))?,
+        };
+        let strange = page
+            .rows
+            .into_iter()
+            .find(|row| row.entity.get(VIEW_PROPERTY).is_none());
+        Ok(strange.map(|row| row.entity.key.to_string()))
+    }
+}
+
+fn subject(change: &ViewChange) -> Subject {
+    // Items of a view that was retired go in any case.
+    let former = match (change.action, &change.former) {
+        (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
+            Some(former.clone())
+        }
+        _ => None,
+    };
+    Subject {
+        view: change.view.clone(),
+        source: change.source.clone(),
+        former,
+    }
+}
+
+/// A view as it was recorded, for a table of its source.
+fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Option<View> {
+    match &subject.source {
+        Source::Table(source) => View::recorded(&subject.view, source, definition),
+        Source::Dated(dated) => {
+            let (begins, _) = dated.tables.period(&table.table)?;
+            Some(View::recorded(&subject.view, dated, definition)?.at(begins))
+        }
+    }
+}
+
+/// The rows of a view's items of these primaries.
+fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
+    let alone = only(view);
+    let derived = spread(primaries)
+        .into_iter()
+        .filter_map(|primary| patterns::derive(&alone, &view.source, Some(primary)).ok());
+    derived
+        .flat_map(|derived| derived.items.into_keys())
+        .filter(|item| matches!(item.site, Site::Row { .. }))
+        .collect()
+}
+
+/// Some of many, evenly.
+fn spread<T>(all: &[T]) -> Vec<&T> {
+    let step = all.len().div_ceil(KEYS).max(1);
+    all.iter().step_by(step).collect()
+}

@@ -1,0 +1,518 @@
+//! Carries out pending changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::plan;
+use super::planned::{Consent, Planned, ViewChange};
+use super::{
+    AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration,
+    MigrationError, Needs, RecordedView, State, ViewSurvey, declarations, rows, state,
+};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::Settings;
+use evenkeel_model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
+use evenkeel_storage::{Account, Clock, IfMatch, Stores, TableOperation};
+
+/// How often a migration that lost a race to another one looks again.
+const ROUNDS: u32 = 10;
+/// How often a deletion in progress on the service is waited for: ten minutes of 40 s each.
+const WAITS: u32 = 15;
+
+/// Compares stores with settings and catalog, and brings them up to date.
+pub struct Migrator {
+    pub(super) stores: Stores,
+    clock: Arc<dyn Clock>,
+    migrations: Vec<Migration>,
+    needs: Needs,
+    pub(super) catalog: Arc<Catalog>,
+    owner: CatalogOwner,
+    accepted: AcceptedLosses,
+}
+
+/// The views whose items may be lost by a change of their definitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AcceptedLosses {
+    /// These.
+    Of(BTreeSet<ViewName>),
+    /// Any: no sample is read.
+    Any,
+}
+
+/// Applied migrations and pending changes.
+#[derive(Debug, Clone, Serialize)]
+pub struct MigrationStatus {
+    /// Numbered migrations that were applied.
+    pub applied: Vec<AppliedMigration>,
+    /// The number of the catalog that was recorded last; 0 where none was.
+    pub generation: u32,
+    /// The views of the record, by name.
+    pub views: BTreeMap<ViewName, RecordedView>,
+    /// The pending changes, in order.
+    pub pending: Vec<Planned>,
+    /// Problems of indexes of search services, which no migration mends; empty where they were not checked
+    /// ([`indexes`](Migrator::indexes)).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexLack>,
+    /// What the data says about the views among the pending changes; empty where it was not read ([`survey`](Migrator::survey)).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub surveys: Vec<ViewSurvey>,
+}
+
+impl Migrator {
+    /// For these stores, settings and this catalog.
+    pub fn new(
+        stores: Stores,
+        settings: &Settings,
+        catalog: Arc<Catalog>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, MigrationError> {
+        let migrations = Migration::all()?;
+        let needs = Needs::of(settings, &catalog, &migrations);
+        let (owner, accepted) = (
+            settings.migrate.owner.clone(),
+            AcceptedLosses::Of(BTreeSet::new()),
+        );
+        Ok(Self {
+            stores,
+            clock,
+            migrations,
+            needs,
+            catalog,
+            owner,
+            accepted,
+        })
+    }
+
+    /// With losses of items that are accepted.
+    #[must_use]
+    pub fn accepting(self, accepted: AcceptedLosses) -> Self {
+        Self { accepted, ..self }
+    }
+
+    /// Requirements of settings and catalog.
+    pub const fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    /// Applied migrations and pending changes. Reads only.
+    pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
+        let state = state::look(&self.stores, &self.needs).await?;
+        let pending = plan::plan(
+            &self.migrations,
+            &self.needs,
+            &state,
+            &self.catalog,
+            &self.owner,
+        )?;
+        Ok(MigrationStatus {
+            applied: state.applied,
+            generation: state.record.generation,
+            views: state.record.views,
+            pending,
+            indexes: Vec::new(),
+            surveys: Vec::new(),
+        })
+    }
+
+    /// Declared tables that do not exist, by account. Reads only: lists the tables of each account.
+    pub async fn missing_tables(
+        &self,
+    ) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
+        let mut missing = BTreeSet::new();
+        for (name, declared) in &self.needs.tables {
+            let there = state::tables(name, self.account(name)?).await?;
+            missing.extend(
+                declared
+                    .difference(&there)
+                    .map(|table| (name.clone(), table.clone())),
+            );
+        }
+        Ok(missing)
+    }
+
+    /// The pending changes that may be made with this consent; an error where views would be retired or replaced
+    /// without it, or where items that exist would be lost. Reads only.
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
+        let pending = self.status().await?.pending;
+        self.refuse_losses(&pending, &mut None).await?;
+        self.reached(consented(pending, consent)?)
+    }
+
+    /// Refuses where the record is not that of the catalog, with the reason.
+    pub async fn refuse_unrecorded(&self) -> Result<(), MigrationError> {
+        self.own_record().await.map(drop)
+    }
+
+    /// The record, where it is that of the catalog; the reason where it is not.
+    async fn own_record(&self) -> Result<CatalogRecord, MigrationError> {
+        let record = self.catalog_record().await?;
+        if self.is_recorded(&record)? {
+            return Ok(record);
+        }
+        // An error where views would be retired or replaced: it names them.
+        self.pending(Consent::Additions).await?;
+        Err(MigrationError::Unrecorded)
+    }
+
+    /// As [`refuse_unrecorded`](Self::refuse_unrecorded), and where archives, retentions or rules are recorded otherwise than the catalog has them,
+    /// as far as they are recorded. One that is only added is no other one.
+    pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
+        let record = self.own_record().await?;
+        let Some(recorded) = record.declarations.get(&self.owner) else {
+            return Ok(());
+        };
+        let mut changes = declarations::changes(Some(recorded), &declarations::of(&self.catalog));
+        changes.retain(|change| change.action != DeclarationAction::New);
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            Err(MigrationError::OtherDeclarations(changes))
+        }
+    }
+
+    /// Whether this is the record of the catalog.
+    pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
+        record.fits(&self.catalog, &self.owner)
+    }
+
+    /// How long until no worker acknowledges jobs by an older catalog than the recorded one any more.
+    pub async fn older_workers_for(&self) -> Result<Duration, MigrationError> {
+        let number =
+            state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
+        if number.is_none_or(|number| number.first) {
+            return Ok(Duration::ZERO);
+        }
+        Ok(super::TRUST.saturating_sub(self.recorded_for().await?.unwrap_or_default()))
+    }
+
+    /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
+    /// or replaced without consent, or a changed one would lose items that exist, nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
+    pub async fn up(
+        &self,
+        consent: Consent,
+        mut done: impl FnMut(&Planned),
+    ) -> Result<(), MigrationError> {
+        let mut unheard: Vec<ViewChange> = Vec::new();
+        let mut weighed = None;
+        for _ in 0..ROUNDS {
+            let state = state::look(&self.stores, &self.needs).await?;
+            // Recorded all the same: the answer was lost, or another process did it.
+            let recorded = unheard
+                .drain(..)
+                .filter(|change| state.record.has_change(change));
+            recorded
+                .map(Planned::RecordView)
+                .for_each(|change| done(&change));
+            let pending = plan::plan(
+                &self.migrations,
+                &self.needs,
+                &state,
+                &self.catalog,
+                &self.owner,
+            )?;
+            self.refuse_losses(&pending, &mut weighed).await?;
+            let pending = self.reached(consented(pending, consent)?)?;
+            if pending.is_empty() {
+                return Ok(());
+            }
+            let (mut views, mut names, mut declared) = (Vec::new(), None, None);
+            for change in pending {
+                match change {
+                    Planned::RecordView(view) => views.push(view),
+                    Planned::RecordNames { .. } => names = Some(change),
+                    Planned::RecordDeclarations { .. } => declared = Some(change),
+                    change => {
+                        self.carry_out(&change).await?;
+                        done(&change);
+                    }
+                }
+            }
+            if self.record(&state, &views, consent).await? {
+                let views = views.into_iter().map(Planned::RecordView);
+                names
+                    .into_iter()
+                    .chain(views)
+                    .chain(declared)
+                    .for_each(|change| done(&change));
+                return Ok(());
+            }
+            unheard = views;
+        }
+        Err(MigrationError::Contended(ROUNDS))
+    }
+
+    /// Refuses where changed views would lose items that exist, and that is not accepted. `weighed` has the changes that were looked at before.
+    async fn refuse_losses(
+        &self,
+        pending: &[Planned],
+        weighed: &mut Option<Vec<Planned>>,
+    ) -> Result<(), MigrationError> {
+        let AcceptedLosses::Of(accepted) = &self.accepted else {
+            return Ok(());
+        };
+        if weighed.as_deref() == Some(pending) {
+            return Ok(());
+        }
+        let mut losses = self.losses(pending).await?;
+        losses.retain(|sample| !accepted.contains(&sample.view));
+        *weighed = Some(pending.to_vec());
+        if losses.is_empty() {
+            Ok(())
+        } else {
+            Err(MigrationError::Losses(losses))
+        }
+    }
+
+    /// The changes, after which every account with items of their views is still configured.
+    fn reached(&self, pending: Vec<Planned>) -> Result<Vec<Planned>, MigrationError> {
+        let is_away = |account: &AccountName| self.stores.account(account).is_err();
+        let behind = pending.iter().filter_map(|change| match change {
+            Planned::RecordView(view) if view.left.iter().any(is_away) => Some(view.clone()),
+            _ => None,
+        });
+        let behind: Vec<ViewChange> = behind.collect();
+        if behind.is_empty() {
+            Ok(pending)
+        } else {
+            Err(MigrationError::LeftBehind(behind))
+        }
+    }
+
+    /// The catalog's record, for a worker that starts or looks whether it is still the newest.
+    pub async fn catalog_record(&self) -> Result<CatalogRecord, MigrationError> {
+        state::catalog_record(self.stores.account(&AccountName::main())?.tables.as_ref()).await
+    }
+
+    /// The version of the row with the recorded catalog's number; `None` where none is recorded. One request.
+    pub async fn recorded_version(&self) -> Result<Option<ETag>, MigrationError> {
+        let main = &self.account(&AccountName::main())?.tables;
+        Ok(state::recorded_number(main.as_ref())
+            .await?
+            .map(|number| number.etag))
+    }
+
+    /// How long ago the catalog's number was recorded, by the clock of the table service alone; `None` where none is. Three requests.
+    pub async fn recorded_for(&self) -> Result<Option<Duration>, MigrationError> {
+        let main = self.account(&AccountName::main())?.tables.as_ref();
+        let doing = || MigrationError::store("asking the table service for the time");
+        let (table, mark) = (rows::table()?, rows::time_mark(self.clock.now())?);
+        let key = mark.key.clone();
+        main.apply(&table, &TableOperation::InsertOrReplace(mark))
+            .await
+            .map_err(doing())?;
+        let now = main
+            .get(&table, &key, None)
+            .await
+            .map_err(doing())?
+            .and_then(|row| row.timestamp);
+        let recorded = main
+            .get(&table, &rows::generation_key()?, None)
+            .await
+            .map_err(doing())?
+            .and_then(|row| row.timestamp);
+        let age = recorded
+            .zip(now)
+            .map(|(recorded, now)| now.timestamp().duration_since(recorded.timestamp()));
+        Ok(age.map(|age| Duration::try_from(age).unwrap_or_default()))
+    }
+
+    /// Notes that an item of this generation of a view exists, where the record has not come so far: `migrate up` goes on beyond it.
+    /// Whether it was to be noted.
+    pub async fn met(&self, view: &ViewName, generation: u32) -> Result<bool, MigrationError> {
+        let record = self.catalog_record().await?;
+        let known = record
+            .views
+            .get(view)
+            .map(|recorded| recorded.generation)
+            .max(record.met.get(view).copied());
+        if known.is_some_and(|known| known >= generation) {
+            return Ok(false);
+        }
+        let row = TableOperation::InsertOrMerge(rows::met(view, generation, self.clock.now())?);
+        let noted = self
+            .account(&AccountName::main())?
+            .tables
+            .apply(&rows::table()?, &row)
+            .await;
+        noted.map_err(MigrationError::store(format!(
+            "noting generation {generation} of view {view}"
+        )))?;
+        Ok(true)
+    }
+
+    /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
+    async fn carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
+        for _ in 0..WAITS {
+            let Err(error) = self.try_to_carry_out(change).await else {
+                return Ok(());
+            };
+            let Some(wait) = error.asks_to_wait() else {
+                return Err(error);
+            };
+            tracing::warn!(
+                %change, wait_seconds = wait.as_secs(), error = %cause::chain(&error),
+                "the store asks to wait, as it does while it still deletes what had this name before: trying again then"
+            );
+            tokio::time::sleep(wait).await;
+        }
+        self.try_to_carry_out(change).await
+    }
+
+    async fn try_to_carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
+        let doing = MigrationError::store(change.to_string());
+        match change {
+            Planned::CreateRecord { account } => {
+                self.account(account)?
+                    .tables
+                    .create_table(&rows::table()?)
+                    .await
+                    .map_err(doing)?;
+            }
+            Planned::CreateTable { account, table } => {
+                self.account(account)?
+                    .tables
+                    .create_table(table)
+                    .await
+                    .map_err(doing)?;
+            }
+            Planned::CreateQueue { account, queue } => {
+                self.account(account)?
+                    .queues
+                    .create_queue(queue)
+                    .await
+                    .map_err(doing)?;
+            }
+            Planned::CreateContainer { account, container } => {
+                self.account(account)?
+                    .blobs
+                    .create_container(container)
+                    .await
+                    .map_err(doing)?;
+            }
+            Planned::Apply {
+                account, number, ..
+            } => {
+                let tables = &self.account(account)?.tables;
+                let Some(migration) = self
+                    .migrations
+                    .iter()
+                    .find(|migration| migration.number == *number)
+                else {
+                    return Ok(());
+                };
+                for table in &migration.tables {
+                    tables
+                        .create_table(&table.name)
+                        .await
+                        .map_err(MigrationError::store(change.to_string()))?;
+                }
+                let insert = TableOperation::Insert(rows::applied(migration, self.clock.now())?);
+                match tables.apply(&rows::table()?, &insert).await {
+                    Ok(_) => {}
+                    // Another process applied it meanwhile, or this one did and the answer was lost.
+                    Err(error) if error.is_lost_race() => {}
+                    Err(error) => return Err(doing(error)),
+                }
+            }
+            Planned::DefineTable { sink, table, .. } => {
+                let need = self.needs.collections.get(&(sink.clone(), table.clone()));
+                let Some(need) = need else { return Ok(()) };
+                self.stores
+                    .sink(sink)?
+                    .define(table, &need.fields)
+                    .await
+                    .map_err(doing)?;
+            }
+            Planned::RecordView(_)
+            | Planned::RecordNames { .. }
+            | Planned::RecordDeclarations { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Records views, names and declarations: each transaction raises the catalog's number at the ETag that was read, or inserts it.
+    /// `false` where another process was faster, or the answer was lost: the record shows it.
+    async fn record(
+        &self,
+        state: &State,
+        views: &[ViewChange],
+        consent: Consent,
+    ) -> Result<bool, MigrationError> {
+        let tables = &self.account(&AccountName::main())?.tables;
+        let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
+        let first = state.is_fresh() && generation == 0;
+        let (names, now) = (
+            &self.catalog.names() - &state.record.names,
+            self.clock.now(),
+        );
+        let names = names.iter().map(|name| rows::name(name, now));
+        let rows = views
+            .iter()
+            .map(|change| rows::view(change, now))
+            .chain(names);
+        let mut rows: Vec<TableOperation> = rows
+            .map(|row| row.map(TableOperation::InsertOrMerge))
+            .collect::<Result<_, _>>()?;
+        let recorded = state.record.declarations.get(&self.owner);
+        let by_operator = consent >= Consent::Recovery || etag.is_none();
+        let declared = declarations::next(recorded, declarations::of(&self.catalog), by_operator);
+        // That there are none is recorded beside something else alone.
+        let is_due = |declared: &Declarations| {
+            recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| {
+                recorded != declared
+            })
+        };
+        if let Some(declared) = declared.filter(is_due) {
+            rows.push(TableOperation::InsertOrReplace(rows::declarations(
+                &self.owner,
+                &declared,
+                now,
+            )?));
+        }
+        for chunk in rows.chunks(limits::TRANSACTION_OPERATIONS - 1) {
+            generation += 1;
+            let row = rows::generation(generation, first, now)?;
+            let number = match etag {
+                Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
+                None => TableOperation::Insert(row),
+            };
+            let mut operations = vec![number];
+            operations.extend(chunk.iter().cloned());
+            match tables
+                .transact(&rows::table()?, &rows::catalog_partition()?, &operations)
+                .await
+            {
+                Ok(etags) => etag = etags.into_iter().next().flatten(),
+                Err(error) if error.may_have_lost() => return Ok(false),
+                Err(error) => {
+                    return Err(MigrationError::store(format!(
+                        "recording generation {generation} of the catalog"
+                    ))(error));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn account(&self, name: &AccountName) -> Result<&Account, MigrationError> {
+        Ok(self.stores.account(name)?)
+    }
+}
+
+/// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
+fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
+    let replaces = |change: &Planned| match change {
+        Planned::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+        _ => None,
+    };
+    let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();
+    if consent < Consent::Replacement && !replaced.is_empty() {
+        return Err(MigrationError::NeedsConsent(replaced));
+    }
+    pending.retain(|change| change.needs() <= consent);
+    Ok(pending)
+}

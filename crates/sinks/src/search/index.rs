@@ -1,0 +1,312 @@
+//! The indexes of one service, as a sink.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::answer::{self, DocumentResult, SearchEffect};
+use super::service::SearchService;
+use evenkeel_azure::call;
+use evenkeel_azure::http::{Exchange, HttpAnswer};
+use evenkeel_azure::identity::roles;
+use evenkeel_azure::keyring::Keyring;
+use evenkeel_model::catalog::KEY_FIELD;
+use evenkeel_model::settings::SinkAuth;
+use evenkeel_model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
+use evenkeel_storage::{
+    DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject,
+    What, Written,
+};
+
+/// The version of the service's interface.
+const API_VERSION: &str = "2024-07-01";
+/// The operations, in the service's words.
+const WRITE: &str = "Index Documents";
+const GET: &str = "Lookup Document";
+const DESCRIBE: &str = "Get Index";
+const ABSENT: ErrorClass = ErrorClass::NotFound(Missing::Container);
+
+/// The indexes of one service.
+pub(super) struct Indexes {
+    pub(super) service: SearchService,
+    pub(super) headers: HeaderMap,
+    pub(super) exchange: Exchange,
+    pub(super) keyring: Option<Arc<Keyring>>,
+}
+
+/// One request, as far as its failures go.
+struct Call {
+    operation: &'static str,
+    effect: SearchEffect,
+    what: What,
+}
+
+impl Indexes {
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.service.endpoint.clone();
+        // An http address always has segments.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url.query_pairs_mut()
+            .append_pair("api-version", API_VERSION);
+        url
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        method: Method,
+        url: Url,
+        body: Bytes,
+    ) -> Result<HttpAnswer, StoreError> {
+        let answer = self
+            .exchange
+            .send(method, url, self.headers.clone(), body)
+            .await;
+        answer.map_err(|fault| self.error(call, fault.class(call.effect.unknown()), fault.text()))
+    }
+
+    fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
+        let tells = self
+            .keyring
+            .as_ref()
+            .is_some_and(|keyring| keyring.is_told_by(message));
+        let message = if tells {
+            "its message holds the key, and is not shown"
+        } else {
+            message
+        };
+        StoreError::new(
+            class,
+            call.operation,
+            Subject {
+                account: self.service.sink.clone(),
+                what: call.what.clone(),
+            },
+            message,
+        )
+    }
+
+    fn refused(&self, call: &Call, answer: &HttpAnswer) -> StoreError {
+        let class = answer::refused(call.effect, answer);
+        let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
+        let message = said.unwrap_or_else(|| match (&self.service.auth, class) {
+            (SinkAuth::Entra(_), ErrorClass::Unauthorised) => {
+                // Documents are data; what describes an index is an object of the service.
+                let role = if call.operation == DESCRIBE {
+                    "Search Service Contributor"
+                } else {
+                    roles::least(Service::Search)
+                };
+                roles::refusal(
+                    answer.status,
+                    role,
+                    &format!("the search service {}", self.service.endpoint),
+                )
+            }
+            _ => default_message(class, answer.status).to_owned(),
+        });
+        self.error(call, class, &message)
+            .with_status(answer.status, None)
+    }
+
+    fn action(write: &DocumentWrite) -> Value {
+        let mut action = Map::new();
+        let kind = if write.document.is_some() {
+            "upload"
+        } else {
+            "delete"
+        };
+        action.insert("@search.action".to_owned(), kind.into());
+        action.insert(KEY_FIELD.to_owned(), write.key.as_str().into());
+        for (name, value) in write.document.iter().flat_map(|document| &document.0) {
+            action.insert(name.clone(), value.clone());
+        }
+        Value::Object(action)
+    }
+
+    /// How each document fared, by the service's own words. One that it says nothing of may have been written.
+    fn fared(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+        verdicts: Vec<DocumentResult>,
+    ) -> Written {
+        let mut verdicts: BTreeMap<String, DocumentResult> = verdicts
+            .into_iter()
+            .map(|verdict| (verdict.key.clone(), verdict))
+            .collect();
+        let one = |write: &DocumentWrite| {
+            let call = Call {
+                operation: WRITE,
+                effect: SearchEffect::Write,
+                what: What::Document(collection.clone(), write.key.clone()),
+            };
+            let Some(verdict) = verdicts.remove(write.key.as_str()) else {
+                return Err(self.error(
+                    &call,
+                    ErrorClass::Ambiguous,
+                    "the service said nothing of this document",
+                ));
+            };
+            verdict.class().map_err(|class| {
+                let message = verdict
+                    .message
+                    .as_deref()
+                    .unwrap_or_else(|| default_message(class, verdict.status));
+                self.error(&call, class, message)
+                    .with_status(verdict.status, None)
+            })
+        };
+        writes.iter().map(one).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for Indexes {
+    fn is_readable(&self) -> bool {
+        true
+    }
+
+    fn batching(&self) -> SinkBatching {
+        SinkBatching::Together
+    }
+
+    async fn write(
+        &self,
+        collection: &CollectionName,
+        writes: &[DocumentWrite],
+    ) -> Result<Written, StoreError> {
+        let call = Call {
+            operation: WRITE,
+            effect: SearchEffect::Write,
+            what: What::Collection(collection.clone()),
+        };
+        if writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body =
+            json!({"value": writes.iter().map(Self::action).collect::<Vec<_>>()}).to_string();
+        if writes.len() > limits::BATCH_DOCUMENTS || body.len() > limits::BATCH_BYTES {
+            let message = format!(
+                "{} documents in {} bytes; at most 1,000 documents and 16 MB are allowed",
+                writes.len(),
+                body.len()
+            );
+            return Err(self.error(&call, ErrorClass::TooLarge, &message));
+        }
+        let url = self.url(&["indexes", collection.as_str(), "docs", "search.index"]);
+        let answer = self.send(&call, Method::POST, url, body.into()).await?;
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        match answer::verdicts(&answer.body) {
+            Some(verdicts) => Ok(self.fared(collection, writes, verdicts)),
+            None => Err(self
+                .error(&call, ErrorClass::Ambiguous, "the answer cannot be read")
+                .with_status(answer.status, None)),
+        }
+    }
+
+    async fn get(
+        &self,
+        collection: &CollectionName,
+        key: &DocumentKey,
+    ) -> Result<Option<SinkDocument>, StoreError> {
+        let call = Call {
+            operation: GET,
+            effect: SearchEffect::Read,
+            what: What::Document(collection.clone(), key.clone()),
+        };
+        let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
+        let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
+        if answer::refused(call.effect, &answer) == ABSENT {
+            // The document, or its index: the service has one status for both.
+            let missing = self.fields(collection).await?.is_none();
+            return if missing {
+                Err(self
+                    .error(&call, ABSENT, default_message(ABSENT, 404))
+                    .with_status(404, None))
+            } else {
+                Ok(None)
+            };
+        }
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        let fields: Result<BTreeMap<String, Value>, _> = serde_json::from_slice(&answer.body);
+        let mut fields = fields
+            .map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
+        fields.retain(|name, _| !name.starts_with('@') && *name != KEY_FIELD);
+        Ok(Some(SinkDocument(fields)))
+    }
+
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
+        let call = Call {
+            operation: DESCRIBE,
+            effect: SearchEffect::Read,
+            what: What::Collection(collection.clone()),
+        };
+        let answer = self
+            .send(
+                &call,
+                Method::GET,
+                self.url(&["indexes", collection.as_str()]),
+                Bytes::new(),
+            )
+            .await?;
+        if answer::refused(call.effect, &answer) == ABSENT {
+            return Ok(None);
+        }
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let field = |field: &Value| {
+            Some((
+                text(&field["name"])?,
+                text(&field["type"]).unwrap_or_default(),
+            ))
+        };
+        match json["fields"].as_array() {
+            Some(fields) => Ok(Some(fields.iter().filter_map(field).collect())),
+            None => Err(self.error(
+                &call,
+                call.effect.unknown(),
+                "the answer describes no index",
+            )),
+        }
+    }
+
+    async fn define(
+        &self,
+        collection: &CollectionName,
+        _: &BTreeMap<String, ColumnType>,
+    ) -> Result<(), StoreError> {
+        let call = Call {
+            operation: DESCRIBE,
+            effect: SearchEffect::Read,
+            what: What::Collection(collection.clone()),
+        };
+        Err(self.error(&call, ErrorClass::Permanent, "an index is yours to create"))
+    }
+}
+
+/// The message in place of a missing or unfit one from the service.
+const fn default_message(class: ErrorClass, status: u16) -> &'static str {
+    match class {
+        ErrorClass::NotFound(_) => "there is no such index: create it in the search service",
+        ErrorClass::Unauthorised => {
+            "the service refused the key: writing documents takes an admin key, and the firewall of the service has to let this machine in"
+        }
+        other => call::default_message(other, status),
+    }
+}

@@ -1,0 +1,643 @@
+//! PostgreSQL: a few connections, each driven by the request that uses it.
+//!
+//! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). A
+//! connection with an error is closed, which undoes all that was not committed, but for one whose rows were held up.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::{BoxFuture, Either, select};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::database::{Contention, Database, DatabaseError, LockWait};
+use super::statement::{KEY, SqlRow, TableSchema, VERSION, listed, quoted};
+use evenkeel_model::settings::{PostgresSettings, SqlTls};
+use evenkeel_model::{ColumnType, EdmDateTime};
+use evenkeel_storage::{ErrorClass, Fields, Missing};
+
+/// To get a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For a transaction.
+const REQUEST: Duration = Duration::from_secs(30);
+/// To undo a transaction.
+const ROLLBACK: Duration = Duration::from_secs(5);
+/// Most connections of one sink.
+const CONNECTIONS: usize = 8;
+/// Begins a transaction. A server that lost sight of this program gives up by itself; of a statement that takes too long it tells before the
+/// request is over.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
+                     SET LOCAL idle_in_transaction_session_timeout = '60s'";
+/// For one statement, as [`BEGIN`] has it.
+const STATEMENT: Duration = Duration::from_secs(25);
+/// For the statements of a write together: the server tells that they take too long, and undoes them, before the request is over.
+const STATEMENTS: Duration = Duration::from_secs(28);
+
+/// For a row of a batch that was waited for already: as long as an ordinary transaction takes.
+const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
+
+/// A database of a server.
+pub(super) struct Postgres {
+    settings: PostgresSettings,
+    idle: Mutex<Vec<ServerSession>>,
+    connections: Semaphore,
+}
+
+/// A connection, and the task that moves its bytes; nothing once it has ended.
+struct ServerSession {
+    client: Client,
+    driver: Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
+}
+
+/// The statements of one transaction.
+type Work<T> =
+    Box<dyn for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>> + Send>;
+
+impl Postgres {
+    pub(super) fn new(settings: PostgresSettings) -> Self {
+        Self {
+            settings,
+            idle: Mutex::default(),
+            connections: Semaphore::new(CONNECTIONS),
+        }
+    }
+
+    async fn connect(&self) -> Result<ServerSession, DatabaseError> {
+        let PostgresSettings {
+            host,
+            port,
+            database,
+            user,
+            password,
+            tls,
+        } = &self.settings;
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host(host)
+            .port(*port)
+            .dbname(database)
+            .user(user)
+            .application_name("evenkeel")
+            .connect_timeout(CONNECT);
+        if let Some(password) = password {
+            // A file is read at every connection: a rotated password needs no restart.
+            config.password(password.present().map_err(refused)?.expose_secret());
+        }
+        match tls {
+            SqlTls::Off => {
+                config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+                let (client, connection) = config
+                    .connect(NoTls)
+                    .await
+                    .map_err(|error| connecting(&error))?;
+                Ok(ServerSession {
+                    client,
+                    driver: Some(Box::pin(connection)),
+                })
+            }
+            SqlTls::Verify { ca_file } => {
+                config.ssl_mode(tokio_postgres::config::SslMode::Require);
+                let tls = client_config(ca_file.as_deref()).map_err(refused)?;
+                let (client, connection) = config
+                    .connect(MakeRustlsConnect::new(tls))
+                    .await
+                    .map_err(|error| connecting(&error))?;
+                Ok(ServerSession {
+                    client,
+                    driver: Some(Box::pin(connection)),
+                })
+            }
+        }
+    }
+
+    /// A connection in a transaction: one that was used before, if its server still knows it.
+    async fn begin(&self) -> Result<ServerSession, DatabaseError> {
+        loop {
+            let used = self
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
+            let again = used.is_some();
+            let mut session = match used {
+                Some(session) => session,
+                None => tokio::time::timeout(CONNECT, self.connect())
+                    .await
+                    .map_err(|_| late("connecting"))??,
+            };
+            match tokio::time::timeout(
+                REQUEST,
+                session.run(|client| Box::pin(client.batch_execute(BEGIN))),
+            )
+            .await
+            {
+                Ok(Ok(())) => return Ok(session),
+                _ if again => {}
+                Ok(Err(error)) => return Err(executing(&error)),
+                Err(_) => return Err(late("beginning a transaction")),
+            }
+        }
+    }
+
+    fn keep(&self, session: ServerSession) {
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(session);
+    }
+
+    /// Runs statements in one transaction.
+    async fn transact<T: Send + 'static>(&self, work: Work<T>) -> Result<T, DatabaseError> {
+        // Never closed.
+        let _slot = self
+            .connections
+            .acquire()
+            .await
+            .map_err(|_| late("waiting for a connection"))?;
+        let mut session = self.begin().await?;
+        let committing = Arc::new(AtomicBool::new(false));
+        let commits = Arc::clone(&committing);
+        let all = session.run(move |client| {
+            Box::pin(async move {
+                let result = work(client).await?;
+                commits.store(true, Ordering::SeqCst);
+                client.batch_execute("COMMIT").await?;
+                Ok(result)
+            })
+        });
+        let mut error = match tokio::time::timeout(REQUEST, all).await {
+            Ok(Ok(result)) => {
+                self.keep(session);
+                return Ok(result);
+            }
+            Ok(Err(error)) => {
+                let error = executing(&error);
+                // A held row must not cost a connection. Any other error may be that of the connection itself, as to a standby.
+                if error.contention.is_some()
+                    && !committing.load(Ordering::SeqCst)
+                    && session.roll_back().await
+                {
+                    self.keep(session);
+                }
+                error
+            }
+            Err(_) => late("the transaction"),
+        };
+        // An open transaction is undone with its connection.
+        if committing.load(Ordering::SeqCst)
+            && !error
+                .code
+                .as_deref()
+                .is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
+        {
+            error.class = ErrorClass::Ambiguous;
+            error.contention = None;
+        }
+        Err(error)
+    }
+}
+
+impl ServerSession {
+    /// Runs requests, and moves their bytes meanwhile.
+    async fn run<T>(
+        &mut self,
+        work: impl for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, tokio_postgres::Error> {
+        let Self { client, driver } = self;
+        let work = work(client);
+        let Some(moving) = driver else {
+            return work.await;
+        };
+        match select(work, moving).await {
+            Either::Left((result, _)) => result,
+            Either::Right((_, work)) => {
+                // With the connection go all answers that are due.
+                *driver = None;
+                work.await
+            }
+        }
+    }
+
+    /// Undoes the transaction; whether the server says so.
+    async fn roll_back(&mut self) -> bool {
+        let undone = self.run(|client| Box::pin(client.batch_execute("ROLLBACK")));
+        tokio::time::timeout(ROLLBACK, undone)
+            .await
+            .is_ok_and(|undone| undone.is_ok())
+    }
+}
+
+#[async_trait]
+impl Database for Postgres {
+    fn type_name(column: ColumnType) -> String {
+        match column {
+            ColumnType::Text(None) => "text".to_owned(),
+            ColumnType::Text(Some(chars)) => format!("character varying({chars})"),
+            ColumnType::Integer => "bigint".to_owned(),
+            ColumnType::Double => "double precision".to_owned(),
+            ColumnType::Boolean => "boolean".to_owned(),
+            ColumnType::Timestamp => "timestamp with time zone".to_owned(),
+            ColumnType::Uuid => "uuid".to_owned(),
+        }
+    }
+
+    async fn columns(&self, table: &str) -> Result<Option<Fields>, DatabaseError> {
+        let name = quoted(table);
+        let found = self.transact(Box::new(move |client| {
+            Box::pin(async move {
+                const COLUMNS: &str = "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
+                                       WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped";
+                client
+                    .query_typed(COLUMNS, &[(&name, Type::TEXT)])
+                    .await?
+                    .iter()
+                    .map(|row| Ok((row.try_get(0)?, word(row.try_get(1)?))))
+                    .collect()
+            })
+        }));
+        Ok(Some(found.await?).filter(|columns: &Fields| !columns.is_empty()))
+    }
+
+    async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError> {
+        self.transact(Box::new(move |client| {
+            Box::pin(async move { client.batch_execute(&statements.join("; ")).await })
+        }))
+        .await
+    }
+
+    async fn write(
+        &self,
+        table: &TableSchema,
+        rows: Vec<SqlRow>,
+        wait: LockWait,
+    ) -> Result<Vec<bool>, DatabaseError> {
+        let table = table.clone();
+        let written = self.transact(Box::new(move |client| {
+            Box::pin(async move {
+                if wait == LockWait::Short {
+                    client.batch_execute(SHORT_WAIT).await?;
+                }
+                write(client, table, rows).await
+            })
+        }));
+        written.await
+    }
+
+    async fn read(
+        &self,
+        table: &TableSchema,
+        key: &str,
+    ) -> Result<Option<Map<String, Value>>, DatabaseError> {
+        let names = table.own().map(|(name, kind)| match kind {
+            "timestamp" => format!(", {0} AT TIME ZONE 'UTC' AS {0}", quoted(name)),
+            _ => format!(", {}", quoted(name)),
+        });
+        let (names, name, key) = (
+            names.collect::<String>(),
+            quoted(&table.name),
+            key.to_owned(),
+        );
+        let statement = format!(
+            "SELECT row_to_json(one)::text FROM (SELECT {KEY}{names} FROM {name} WHERE {KEY} = $1) AS one"
+        );
+        let found = self.transact(Box::new(move |client| {
+            Box::pin(async move {
+                let rows = client
+                    .query_typed(&statement, &[(&key, Type::TEXT)])
+                    .await?;
+                rows.first()
+                    .map(|row| row.try_get::<_, String>(0))
+                    .transpose()
+            })
+        }));
+        let Some(text) = found.await? else {
+            return Ok(None);
+        };
+        let mut fields: Map<String, Value> = serde_json::from_str(&text)
+            .map_err(|_| DatabaseError::transient("the row cannot be read"))?;
+        fields.remove(KEY);
+        for (name, _) in table.own().filter(|(_, kind)| *kind == "timestamp") {
+            let moment = fields
+                .get(name)
+                .and_then(Value::as_str)
+                .and_then(|text| EdmDateTime::parse(text).ok());
+            fields
+                .extend(moment.map(|moment| (name.to_owned(), Value::from(moment.sorting_text()))));
+        }
+        Ok(Some(fields))
+    }
+}
+
+/// The steps of `statement`, in a transaction.
+async fn write(
+    client: &Client,
+    table: TableSchema,
+    rows: Vec<SqlRow>,
+) -> Result<Vec<bool>, tokio_postgres::Error> {
+    let columns: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|row| row.document.as_ref())
+        .flat_map(|document| document.0.keys())
+        .map(String::as_str)
+        .collect();
+    let typed = table
+        .own()
+        .filter(|(name, _)| columns.contains(name))
+        .map(|(name, kind)| {
+            // A column that its owner has altered has the database's own words.
+            format!(
+                ", {} {}",
+                quoted(name),
+                ColumnType::parse(kind).map_or_else(|_| kind.to_owned(), Postgres::type_name)
+            )
+        });
+    let typed = typed.collect::<String>();
+    let names = listed(columns.iter().copied());
+    // In the order of their keys, so that two batches cannot wait for each other.
+    let source = format!(
+        "SELECT {KEY}, {VERSION}{names} FROM json_to_recordset($1::json) AS one ({KEY} text, {VERSION} bigint{typed}) ORDER BY {KEY}"
+    );
+    let batch = rows.iter().map(
+        |SqlRow {
+             key,
+             version,
+             document,
+         }| {
+            let mut row: Map<String, Value> = document
+                .iter()
+                .flat_map(|document| document.0.clone())
+                .collect();
+            row.extend([
+                (KEY.to_owned(), json!(key)),
+                (VERSION.to_owned(), json!(version)),
+            ]);
+            Value::Object(row)
+        },
+    );
+    let batch = Value::Array(batch.collect()).to_string();
+    let began = Instant::now();
+    let written = keys(
+        &client
+            .query_typed(&table.upsert(&columns, &source), &[(&batch, Type::TEXT)])
+            .await?,
+    )?;
+    let gone: Vec<&SqlRow> = rows
+        .iter()
+        .filter(|row| row.document.is_none() && written.contains(&row.key))
+        .collect();
+    if let Some(now) = gone.iter().map(|row| row.version).max() {
+        let source =
+            "SELECT $1, key, version FROM unnest($2, $3) AS one (key, version) ORDER BY key";
+        let (gone, versions): (Vec<&str>, Vec<i64>) = gone
+            .iter()
+            .map(|row| (row.key.as_str(), row.version))
+            .unzip();
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&table.name, Type::TEXT),
+            (&gone, Type::TEXT_ARRAY),
+            (&versions, Type::INT8_ARRAY),
+        ];
+        bound(client, began).await?;
+        client
+            .query_typed(&TableSchema::entomb(source), &parameters)
+            .await?;
+        bound(client, began).await?;
+        client.batch_execute(&TableSchema::purge(now)).await?;
+    }
+    bound(client, began).await?;
+    let all: Vec<&String> = written.iter().collect();
+    let buried = keys(
+        &client
+            .query_typed(&table.bury("= ANY ($1)"), &[(&all, Type::TEXT_ARRAY)])
+            .await?,
+    )?;
+    Ok(rows
+        .iter()
+        .map(|row| {
+            written.contains(&row.key) && (row.document.is_none() || !buried.contains(&row.key))
+        })
+        .collect())
+}
+
+/// Leaves the next statement of a write no more than the time of all that is left.
+async fn bound(client: &Client, began: Instant) -> Result<(), tokio_postgres::Error> {
+    match limit_after(began.elapsed()) {
+        Some(limit) => client.batch_execute(&limit).await,
+        None => Ok(()),
+    }
+}
+
+/// Sets the time of the next statement after those before it took so long; nothing while the limit of one is the shorter one.
+fn limit_after(taken: Duration) -> Option<String> {
+    let left = STATEMENTS.saturating_sub(taken);
+    // Zero is no limit.
+    (left < STATEMENT).then(|| format!("SET LOCAL statement_timeout = {}", left.as_millis().max(1)))
+}
+
+fn keys(rows: &[Row]) -> Result<BTreeSet<String>, tokio_postgres::Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// A type of the database in the words of columns, where it is one of theirs.
+fn word(declared: String) -> String {
+    match declared.as_str() {
+        "bigint" => ColumnType::Integer.to_string(),
+        "double precision" => ColumnType::Double.to_string(),
+        "timestamp with time zone" => ColumnType::Timestamp.to_string(),
+        other => match other.strip_prefix("character varying(") {
+            Some(length) => format!("text({length}"),
+            None => declared,
+        },
+    }
+}
+
+/// TLS with certificates of the system's authorities, or of those in a file.
+fn client_config(ca_file: Option<&std::path::Path>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ));
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let Some(path) = ca_file else {
+        return Ok(builder
+            .with_platform_verifier()
+            .map_err(|error| error.to_string())?
+            .with_no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    let unreadable = |error: &dyn std::fmt::Display| {
+        format!(
+            "the certificates in {} cannot be used: {error}",
+            path.display()
+        )
+    };
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
+        roots
+            .add(certificate.map_err(|error| unreadable(&error))?)
+            .map_err(|error| unreadable(&error))?;
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Settings that the server, or this machine, does not take: nobody's job is at fault.
+fn refused(message: String) -> DatabaseError {
+    DatabaseError::new(ErrorClass::Unauthorised, message)
+}
+
+fn late(doing: &str) -> DatabaseError {
+    DatabaseError::transient(format!("{doing} took too long"))
+}
+
+/// Why there is no connection. Nothing was sent.
+fn connecting(error: &tokio_postgres::Error) -> DatabaseError {
+    if error.as_db_error().is_some() {
+        return executing(error);
+    }
+    let class = match std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+    {
+        // An error of TLS comes as invalid data.
+        Some(error) if error.kind() != std::io::ErrorKind::InvalidData => ErrorClass::Refused,
+        Some(_) | None => ErrorClass::Unauthorised,
+    };
+    DatabaseError::new(class, evenkeel_model::cause::chain(error))
+}
+
+/// The error of a statement before the commit: its transaction is undone.
+fn executing(error: &tokio_postgres::Error) -> DatabaseError {
+    let Some(error) = error.as_db_error() else {
+        return DatabaseError::transient(evenkeel_model::cause::chain(error));
+    };
+    let code = error.code();
+    // The words of some errors quote the value.
+    let quotes = code.code().starts_with("22") && *code != SqlState::STRING_DATA_RIGHT_TRUNCATION;
+    let message = if quotes {
+        "a value does not fit its column".to_owned()
+    } else {
+        error.message().to_owned()
+    };
+    // An object that a function or a trigger of the user's own lacks is none that `migrate up` creates.
+    let theirs = error.where_().is_some_and(|context| !context.is_empty());
+    let class = match class_of(code) {
+        ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
+        class => class,
+    };
+    DatabaseError {
+        class,
+        code: Some(code.code().to_owned()),
+        contention: contention_of(code),
+        message,
+    }
+}
+
+/// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
+/// too long, a transaction beyond a limit of the server's own (25P04).
+fn contention_of(code: &SqlState) -> Option<Contention> {
+    match code.code().get(..2) {
+        Some("40" | "55") => Some(Contention::Held),
+        _ if *code == SqlState::QUERY_CANCELED || code.code() == "25P04" => Some(Contention::Slow),
+        _ => None,
+    }
+}
+
+/// The class of an error, by its code ("PostgreSQL Error Codes").
+fn class_of(code: &SqlState) -> ErrorClass {
+    match code.code() {
+        // No such table, no such column in it.
+        "42P01" | "42703" => ErrorClass::NotFound(Missing::Container),
+        // Insufficient privilege, no such database.
+        "42501" | "3D000" => ErrorClass::Unauthorised,
+        "54000" => ErrorClass::TooLarge,
+        other => match other.get(..2) {
+            Some("28") => ErrorClass::Unauthorised,
+            Some("53") => ErrorClass::Throttled { retry_after: None },
+            // Connections, a standby that takes no writes (25006), serialization and deadlocks, locks, shutdowns, the system, itself.
+            Some("08" | "25" | "40" | "55" | "57" | "58" | "XX") => {
+                ErrorClass::Transient { retry_after: None }
+            }
+            _ => ErrorClass::Permanent,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_say_whose_fault_it_is() {
+        let transient = ErrorClass::Transient { retry_after: None };
+        for (code, expected) in [
+            ("40001", transient),
+            ("40P01", transient),
+            ("55P03", transient),
+            ("57P01", transient),
+            ("57P03", transient),
+            ("57014", transient),
+            ("25006", transient),
+            ("53300", ErrorClass::Throttled { retry_after: None }),
+            ("28P01", ErrorClass::Unauthorised),
+            ("42501", ErrorClass::Unauthorised),
+            ("3D000", ErrorClass::Unauthorised),
+            ("42P01", ErrorClass::NotFound(Missing::Container)),
+            ("42703", ErrorClass::NotFound(Missing::Container)),
+            ("22001", ErrorClass::Permanent),
+            ("22P02", ErrorClass::Permanent),
+            ("23502", ErrorClass::Permanent),
+        ] {
+            assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_statements_of_a_write_end_before_its_request() {
+        let set = |ms: &str| Some(format!("SET LOCAL statement_timeout = {ms}"));
+        assert_eq!(
+            [0, 2_999, 3_000].map(|ms| limit_after(Duration::from_millis(ms))),
+            [None, None, None]
+        );
+        assert_eq!(limit_after(Duration::from_millis(3_001)), set("24999"));
+        assert_eq!(limit_after(Duration::from_millis(27_500)), set("500"));
+        assert_eq!(
+            [28, 40].map(|seconds| limit_after(Duration::from_secs(seconds))),
+            [set("1"), set("1")]
+        );
+        assert!(
+            BEGIN.contains(&format!("statement_timeout = '{}s'", STATEMENT.as_secs()))
+                && STATEMENTS < REQUEST
+        );
+    }
+
+    #[test]
+    fn types_come_back_as_they_were_declared() {
+        for name in [
+            "text",
+            "text(80)",
+            "integer",
+            "double",
+            "boolean",
+            "timestamp",
+            "uuid",
+        ] {
+            assert_eq!(
+                word(Postgres::type_name(ColumnType::parse(name).unwrap())),
+                name
+            );
+        }
+        assert_eq!(word("numeric(10,2)".to_owned()), "numeric(10,2)");
+    }
+}

@@ -1,0 +1,302 @@
+//! Queries: one page of rows from the index of keys.
+
+use std::ops::Bound;
+
+use rusqlite::{Connection, ToSql};
+
+use evenkeel_model::{EntityKey, Filter, Row, limits};
+use evenkeel_storage::range::{self, KeyBounds, ScanRange};
+use evenkeel_storage::{Continuation, Page, Query};
+
+use super::entities;
+use super::fault::Fault;
+
+/// Most comparisons of one filter (Azure, "querying tables and entities": 15).
+const COMPARISONS: usize = 15;
+/// Most rows that one page looks at. A page of the service ends after 5 s of work; this is the same courtesy.
+const SCANNED_ROWS: usize = 20_000;
+/// Most bytes of properties on one page (the service's answers hold at most 4 MiB).
+const PAGE_BYTES: usize = 4_194_304;
+
+/// Checks a query. Returns how many rows its page may hold.
+pub(super) fn check(query: &Query) -> Result<usize, Fault> {
+    let top = query.top.unwrap_or(limits::PAGE_ROWS);
+    if !(1..=limits::PAGE_ROWS).contains(&top) {
+        return Err(Fault::permanent(format!(
+            "a page of {top} rows was asked for; Azure Table storage allows 1 to {}",
+            limits::PAGE_ROWS
+        )));
+    }
+    let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
+    if comparisons > COMPARISONS {
+        return Err(Fault::permanent(format!(
+            "a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}"
+        )));
+    }
+    usize::try_from(top).map_err(|_| Fault::permanent("a page that large does not fit in memory"))
+}
+
+/// Reads one page of at most `limit` rows.
+pub(super) fn page(
+    connection: &Connection,
+    table: i64,
+    query: &Query,
+    limit: usize,
+) -> Result<Page, Fault> {
+    let (range, left) = range::plan(query.filter.as_ref());
+    let Some(range) = resume(range, query.continuation.as_ref()) else {
+        return Ok(Page {
+            rows: Vec::new(),
+            continuation: None,
+        });
+    };
+    let scan = Scan::of(table, &range);
+    let mut statement = connection.prepare_cached(&scan.sql)?;
+    let parameters = scan
+        .parameters
+        .iter()
+        .map(AsRef::as_ref)
+        .collect::<Vec<&dyn ToSql>>();
+    let mut found = statement.query(parameters.as_slice())?;
+    let mut page = Page {
+        rows: Vec::new(),
+        continuation: None,
+    };
+    let (mut scanned, mut bytes) = (0, 0);
+    while let Some(row) = found.next()? {
+        let (pk, rk) = (row.get_ref(0)?, row.get_ref(1)?);
+        let text = |value: rusqlite::types::ValueRef<'_>| {
+            value
+                .as_str()
+                .map(str::to_owned)
+                .map_err(|_| Fault::corrupt("a key that is no text"))
+        };
+        if page.rows.len() >= limit || scanned >= SCANNED_ROWS || bytes >= PAGE_BYTES {
+            page.continuation = Some(Continuation {
+                next_partition_key: text(pk)?,
+                next_row_key: Some(text(rk)?),
+            });
+            break;
+        }
+        scanned += 1;
+        let key = EntityKey::new(text(pk)?, text(rk)?)
+            .map_err(|_| Fault::corrupt("a key that is none"))?;
+        let properties = row
+            .get_ref(3)?
+            .as_blob()
+            .map_err(|_| Fault::corrupt("an entity without its properties"))?;
+        if let Some(row) = admit(
+            key,
+            row.get(2)?,
+            properties,
+            left.as_ref(),
+            query.select.as_deref(),
+        )? {
+            bytes += properties.len();
+            page.rows.push(row);
+        }
+    }
+    Ok(page)
+}
+
+/// The row, where the filter admits it, with the properties of the projection. The filter sees every property.
+fn admit(
+    key: EntityKey,
+    stamp: i64,
+    properties: &[u8],
+    filter: Option<&Filter>,
+    select: Option<&[String]>,
+) -> Result<Option<Row>, Fault> {
+    let Some(filter) = filter else {
+        return entities::decode(key, stamp, properties, select).map(Some);
+    };
+    let mut row = entities::decode(key, stamp, properties, None)?;
+    if !filter.matches(&row) {
+        return Ok(None);
+    }
+    if let Some(select) = select {
+        row.entity
+            .properties
+            .retain(|name, _| select.contains(name));
+    }
+    Ok(Some(row))
+}
+
+/// A range of keys from some row on.
+struct From {
+    range: ScanRange,
+    /// The first row, where a continuation named it. It lies inside the range.
+    row: Option<(String, String)>,
+}
+
+/// Cuts off the part that earlier pages have read. `None` where that is all.
+fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From> {
+    let at = continuation.map(|at| {
+        (
+            at.next_partition_key.clone(),
+            at.next_row_key.clone().unwrap_or_default(),
+        )
+    });
+    match (range, at) {
+        (ScanRange::Nothing, _) => None,
+        (range, None) => Some(From { range, row: None }),
+        (ScanRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
+            if next_pk > pk {
+                return None;
+            }
+            if next_pk == pk {
+                rows.raise(Bound::Included(next_rk));
+            }
+            Some(From {
+                range: ScanRange::Partition(pk, rows),
+                row: None,
+            })
+        }
+        (ScanRange::Partitions(partitions), Some(next)) => {
+            let inside = match &partitions.lower {
+                Bound::Unbounded => true,
+                Bound::Included(lower) => next.0 >= *lower,
+                Bound::Excluded(lower) => next.0 > *lower,
+            };
+            Some(From {
+                range: ScanRange::Partitions(partitions),
+                row: inside.then_some(next),
+            })
+        }
+    }
+}
+
+/// The statement that walks a range in order of its keys.
+struct Scan {
+    sql: String,
+    parameters: Vec<Box<dyn ToSql>>,
+}
+
+impl Scan {
+    fn of(table: i64, from: &From) -> Self {
+        let mut scan = Self {
+            sql: format!(
+                "SELECT e.pk, e.rk, e.stamp, {} FROM entities AS e WHERE e.table_id = ?",
+                entities::PROPERTIES
+            ),
+            parameters: vec![Box::new(table)],
+        };
+        match &from.range {
+            // `resume` has returned; a statement that finds nothing is as good.
+            ScanRange::Nothing => scan.and("FALSE", &[]),
+            ScanRange::Partition(pk, rows) => {
+                scan.and("e.pk = ?", &[pk]);
+                scan.between("e.rk", rows);
+            }
+            ScanRange::Partitions(partitions) => match &from.row {
+                Some((pk, rk)) => {
+                    scan.and("(e.pk, e.rk) >= (?, ?)", &[pk, rk]);
+                    scan.between(
+                        "e.pk",
+                        &KeyBounds {
+                            lower: Bound::Unbounded,
+                            upper: partitions.upper.clone(),
+                        },
+                    );
+                }
+                None => scan.between("e.pk", partitions),
+            },
+        }
+        scan.sql.push_str(" ORDER BY e.pk, e.rk");
+        scan
+    }
+
+    fn and(&mut self, condition: &str, values: &[&String]) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+        self.parameters.extend(
+            values
+                .iter()
+                .map(|value| Box::new((*value).clone()) as Box<dyn ToSql>),
+        );
+    }
+
+    fn between(&mut self, column: &str, bounds: &KeyBounds) {
+        match &bounds.lower {
+            Bound::Unbounded => {}
+            Bound::Included(value) => self.and(&format!("{column} >= ?"), &[value]),
+            Bound::Excluded(value) => self.and(&format!("{column} > ?"), &[value]),
+        }
+        match &bounds.upper {
+            Bound::Unbounded => {}
+            Bound::Included(value) => self.and(&format!("{column} <= ?"), &[value]),
+            Bound::Excluded(value) => self.and(&format!("{column} < ?"), &[value]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use evenkeel_model::{Comparison, Filter};
+
+    /// How SQLite would walk the rows that a filter asks for.
+    fn plan_of(filter: &Filter, continuation: Option<&Continuation>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("plan.db")).unwrap();
+        let (range, _) = range::plan(Some(filter));
+        let scan = Scan::of(1, &resume(range, continuation).unwrap());
+        let mut statement = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {}", scan.sql))
+            .unwrap();
+        let parameters = scan
+            .parameters
+            .iter()
+            .map(AsRef::as_ref)
+            .collect::<Vec<&dyn ToSql>>();
+        let rows = statement
+            .query_map(parameters.as_slice(), |row| row.get::<_, String>(3))
+            .unwrap();
+        rows.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn every_shape_of_scan_is_a_search_by_key_without_sorting() {
+        let pk = |op, text: &str| Filter::compare("PartitionKey", op, text);
+        let rk = |op, text: &str| Filter::compare("RowKey", op, text);
+        let next = Continuation {
+            next_partition_key: "p".to_owned(),
+            next_row_key: Some("r".to_owned()),
+        };
+        for (filter, continuation, key) in [
+            (pk(Comparison::Equal, "p"), None, "table_id=? AND pk=?)"),
+            (
+                pk(Comparison::Equal, "p"),
+                Some(&next),
+                "table_id=? AND pk=? AND rk>?)",
+            ),
+            (
+                pk(Comparison::Equal, "p")
+                    .and(rk(Comparison::Greater, "a"))
+                    .and(rk(Comparison::Less, "b")),
+                None,
+                "pk=? AND rk>? AND rk<?)",
+            ),
+            (
+                pk(Comparison::Greater, "a").and(pk(Comparison::Less, "q")),
+                None,
+                "table_id=? AND pk>? AND pk<?)",
+            ),
+            (
+                pk(Comparison::Greater, "a"),
+                Some(&next),
+                "table_id=? AND (pk,rk)>(?,?))",
+            ),
+            (rk(Comparison::Equal, "r"), None, "table_id=?)"),
+        ] {
+            let plan = plan_of(&filter, continuation);
+            assert!(
+                plan.starts_with("SEARCH e USING PRIMARY KEY"),
+                "{filter}: {plan}"
+            );
+            assert!(plan.contains(key), "{filter}: {plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{filter}: {plan}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The readers: a few threads, each with its own connection, which see the last commit and never wait for the
+//! writer.
+//!
+//! A snapshot costs locks of the file and the cached pages with later writes. So a thread first takes all waiting reads, up to a bound, and then
+//! opens one snapshot for them: each sees every earlier commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::fault::Fault;
+use super::schema::{self, OpenError};
+use evenkeel_storage::system::half_of_the_cores;
+
+/// Most threads: one for two cores, up to this. A read is short and seldom waits for the disk.
+const THREADS: usize = 3;
+/// Most reads of one snapshot. Bounds how long the last of them waits for the others.
+const TOGETHER: usize = 64;
+
+/// A read with its caller's reply, run on the snapshot or on the failure to open one.
+type Read = Box<dyn FnOnce(Result<&Connection, Fault>) + Send>;
+
+/// The threads, and the way to them. Dropping them lets waiting reads finish and joins the threads.
+#[derive(Debug)]
+pub(super) struct Readers {
+    reads: Option<Sender<Read>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Starts the threads.
+    pub(super) fn start(path: &Path) -> Result<Self, OpenError> {
+        let (sender, receiver) = channel::<Read>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let mut readers = Self {
+            reads: Some(sender),
+            threads: Vec::new(),
+        };
+        let threads = half_of_the_cores().min(THREADS);
+        for number in 0..threads {
+            let connection = schema::open_reader(path)?;
+            let receiver = Arc::clone(&receiver);
+            let thread = thread::Builder::new()
+                .name(format!("evenkeel-store-reader-{number}"))
+                .spawn(move || run(&connection, &receiver))
+                .map_err(|source| OpenError::Thread {
+                    path: path.to_owned(),
+                    source,
+                })?;
+            readers.threads.push(thread);
+        }
+        Ok(readers)
+    }
+
+    /// Reads in one snapshot.
+    pub(super) async fn read<T, F>(&self, work: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Fault::transient("the store's readers have ended");
+        let read: Read = Box::new(move |snapshot| {
+            // A caller that went away before its turn needs no answer; one that goes now is not listening.
+            if !reply.is_closed() {
+                let _ = reply.send(snapshot.and_then(|connection| caught(connection, work)));
+            }
+        });
+        self.reads
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(read)
+            .map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.reads = None;
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
+    let mut reads = Vec::with_capacity(TOGETHER);
+    loop {
+        {
+            // The lock is held while waiting: its holder takes the next reads, the others wait for the lock instead.
+            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(first) = receiver.recv() else { return };
+            reads.push(first);
+            reads.extend(receiver.try_iter().take(TOGETHER - 1));
+        }
+        let snapshot = Snapshot::open(connection).map_err(Arc::new);
+        for read in reads.drain(..) {
+            read(
+                snapshot
+                    .as_ref()
+                    .map(|snapshot| snapshot.0)
+                    .map_err(Fault::sqlite),
+            );
+        }
+    }
+}
+
+fn caught<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(|| work(connection))).unwrap_or_else(|_| {
+        Err(Fault::permanent(
+            "a read of the embedded store panicked, which is a bug",
+        ))
+    })
+}
+
+/// A read transaction: all reads in it are of one moment.
+struct Snapshot<'a>(&'a Connection);
+
+impl<'a> Snapshot<'a> {
+    fn open(connection: &'a Connection) -> rusqlite::Result<Self> {
+        if !connection.is_autocommit() {
+            // The end of an earlier one failed.
+            connection.execute_batch("ROLLBACK")?;
+        }
+        connection.prepare_cached("BEGIN")?.execute([])?;
+        Ok(Self(connection))
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        // Where it fails, the next one ends it first.
+        let _ = self
+            .0
+            .prepare_cached("COMMIT")
+            .and_then(|mut commit| commit.execute([]));
+    }
+}

@@ -1,0 +1,167 @@
+//! The store as a whole: opening it, and where the ports meet the threads.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+
+use evenkeel_model::AccountName;
+use evenkeel_storage::{Account, Chance, Clock, StoreError, Subject, What};
+
+use super::fault::Fault;
+use super::readers::Readers;
+use super::schema::{self, OpenError};
+use super::writer::{Writer, Writing};
+
+/// Options for opening a store.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Makes pages of queries and listings randomly short or empty while still carrying a continuation, as the
+    /// service may at any time. For tests of continuations; `None` where absent.
+    pub short_pages: Option<Arc<dyn Chance>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("short_pages", &self.short_pages.is_some())
+            .finish()
+    }
+}
+
+/// Tables, queues and blobs of one account in one SQLite file.
+///
+/// Any number of stores, in this process or in others on the same machine, may have one file open. When the last
+/// holder of a store drops it, requests that wait are still executed, and the drop returns once the file is closed.
+pub struct EmbeddedStore {
+    account: AccountName,
+    file: String,
+    /// Random, given to the file when it was made: makes ids of messages unique beyond it.
+    pub(super) identity: u64,
+    pub(super) short_pages: Option<Arc<dyn Chance>>,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl EmbeddedStore {
+    /// Opens a file, and makes it and its folder where there is none. Blocks for the disk, so call it before the
+    /// runtime is busy.
+    pub fn open(
+        path: &Path,
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Account, OpenError> {
+        Self::open_with(path, account, clock, &Options::default())
+    }
+
+    /// Opens a file as [`open`](Self::open) does, with options.
+    pub fn open_with(
+        path: &Path,
+        account: AccountName,
+        clock: Arc<dyn Clock>,
+        options: &Options,
+    ) -> Result<Account, OpenError> {
+        // Absolute, so that a later change of the working directory, or a name that SQLite takes for something
+        // else (":memory:"), makes no difference.
+        let path = std::path::absolute(path).map_err(|source| OpenError::Folder {
+            path: path.to_owned(),
+            source,
+        })?;
+        let connection = schema::open_writer(&path)?;
+        let identity: i64 = connection
+            .query_row("SELECT identity FROM store", [], |row| row.get(0))
+            .map_err(OpenError::sqlite(&path))?;
+        let store = Arc::new(Self {
+            account,
+            file: path.display().to_string(),
+            identity: identity.cast_unsigned(),
+            short_pages: options.short_pages.clone(),
+            clock: Arc::clone(&clock),
+            readers: Readers::start(&path)?,
+            writer: Writer::start(&path, connection, clock)?,
+        });
+        // One machine, one clock.
+        Ok(Account {
+            tables: store.clone(),
+            queues: store.clone(),
+            blobs: store,
+            clocks: Arc::default(),
+        })
+    }
+
+    /// Executes a write and waits until it is on the disk.
+    pub(super) async fn write<T, F>(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> What,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        self.writer
+            .execute(work)
+            .await
+            .map_err(|fault| self.error(operation, what(), fault))
+    }
+
+    /// Reads in one snapshot of the last commit.
+    pub(super) async fn read<T, F>(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> What,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        self.readers
+            .read(work)
+            .await
+            .map_err(|fault| self.error(operation, what(), fault))
+    }
+
+    /// The ports' error for a failure.
+    pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
+        fault.into_error(
+            operation,
+            Subject {
+                account: self.account.clone(),
+                what,
+            },
+            &self.file,
+        )
+    }
+
+    /// The time, for reads.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// How many of `limit` items a page may hold: all, but in tests of short pages sometimes fewer or none.
+    pub(super) fn page_limit(&self, limit: usize) -> usize {
+        let Some(chance) = &self.short_pages else {
+            return limit;
+        };
+        let draw = chance.next_u64();
+        match draw % 3 {
+            0 => 0,
+            1 => usize::try_from(draw >> 32).unwrap_or(usize::MAX) % (limit + 1),
+            _ => limit,
+        }
+    }
+}
+
+impl fmt::Debug for EmbeddedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedStore")
+            .field("account", &self.account)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}

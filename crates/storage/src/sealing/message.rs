@@ -1,0 +1,565 @@
+//! Messages with encrypted properties in them: which entities have plain values, sealing these, and withholding the rest.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::format::{DataKey, PREFIX, SealedPlace};
+use evenkeel_model::catalog::{Catalog, TableRef};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{EdmValue, EntityKey, TableName, limits, odata};
+
+/// An entity of a message, with plain values of encrypted properties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlainEntity {
+    /// Its table.
+    pub table: TableRef,
+    /// The entity.
+    pub home: Primary,
+    properties: Vec<String>,
+    /// Its place among the "entities" of a batch; nothing where it is the "entity" of a single job.
+    at: Option<usize>,
+}
+
+/// The entities of a message with plain values of encrypted properties that are to be sealed. A condition that the message does not decide
+/// counts as met.
+pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
+    if catalog.encrypted.is_empty() {
+        return Vec::new();
+    }
+    let Some(table) = table_of(message, catalog) else {
+        return Vec::new();
+    };
+    let Some(encrypted) = catalog.encrypted.get(table) else {
+        return Vec::new();
+    };
+    let (when, is_whole) = (catalog.encrypted_when.get(table), is_whole(message));
+    let single = message.get("entity").map(|entity| (None, entity));
+    let several = message
+        .get("entities")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .enumerate();
+    let entities = single
+        .into_iter()
+        .chain(several.map(|(at, entity)| (Some(at), entity)));
+    let plain = entities.filter_map(|(at, entity)| {
+        let entity = entity.as_object()?;
+        let is_plain = |name: &&String| {
+            entity
+                .get(*name)
+                .is_some_and(|value| !value.is_null() && !is_sealed(value))
+        };
+        let properties: Vec<String> = encrypted.iter().filter(is_plain).cloned().collect();
+        let key = |name: &str| entity.get(name).and_then(Value::as_str);
+        let key = EntityKey::new(key("PartitionKey")?, key("RowKey")?).ok()?;
+        let home = Primary {
+            table: table.table.clone(),
+            key,
+        };
+        let is_sealed =
+            !properties.is_empty() && !when.is_some_and(|when| is_unmet(when, is_whole, entity));
+        is_sealed.then(|| PlainEntity {
+            table: table.clone(),
+            home,
+            properties,
+            at,
+        })
+    });
+    plain.collect()
+}
+
+fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'c TableRef> {
+    let name = message
+        .get("table")
+        .and_then(Value::as_str)
+        .and_then(|name| TableName::new(name).ok())?;
+    catalog.table(&name)
+}
+
+/// The member of a withheld value. An object is no value of a table, so that a message with one in it is refused when it is sent again.
+const WITHHELD: &str = "withheld";
+/// The fields of a message, and of an entity, that tell what it is about.
+const TELLING: [&str; 14] = [
+    "op",
+    "id",
+    "table",
+    "to_table",
+    "archive",
+    "view",
+    "pk",
+    "rk",
+    "to_pk",
+    "to_rk",
+    "type",
+    "subject",
+    "PartitionKey",
+    "RowKey",
+];
+/// The fields of an event that every one has, in either schema.
+const ENVELOPE: [&str; 13] = [
+    "specversion",
+    "id",
+    "source",
+    "type",
+    "subject",
+    "time",
+    "datacontenttype",
+    "dataschema",
+    "topic",
+    "eventType",
+    "eventTime",
+    "dataVersion",
+    "metadataVersion",
+];
+/// The longest text of a key, in bytes: a longer one tells of something else.
+const KEY_BYTES: usize = limits::KEY_UTF8_BYTES;
+
+/// Replaces plain values of encrypted properties in a message that can be read as what it is, wherever they are in it: those of an entity
+/// without a usable key, of a misspelt table, of a field that no job has (`unknown`), of an event. Not those of an entity that does not meet
+/// the condition of its table. Whether there were any.
+pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &Catalog) -> bool {
+    let table = table_of(message, catalog);
+    let (when, is_whole) = (
+        table.and_then(|table| catalog.encrypted_when.get(table)),
+        is_whole(message),
+    );
+    let is_clear = |entity: &Value| {
+        when.zip(entity.as_object())
+            .is_some_and(|(when, entity)| is_unmet(when, is_whole, entity))
+    };
+    let names: BTreeSet<&String> = match table {
+        Some(table) => catalog.encrypted.get(table).into_iter().flatten().collect(),
+        None => catalog.encrypted.values().flatten().collect(),
+    };
+    if names.is_empty() {
+        return false;
+    }
+    let is_event = !message.contains_key("op");
+    // Extension attributes of events are in small letters.
+    let is_extension = |name: &str| is_event && !ENVELOPE.contains(&name);
+    let is_encrypted = |name: &String| {
+        names.contains(name)
+            || is_extension(name) && names.iter().any(|encrypted| is_same(encrypted, name))
+    };
+    let mut found = false;
+    // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
+    for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
+        found |= match value {
+            value if is_encrypted(name) || unknown.contains(name) => withhold_value(value),
+            // A condition compares with values.
+            Value::String(when) if name == "when" && names_any(when, &names) => {
+                withhold_value(value)
+            }
+            // What an event is about may be encoded in any way.
+            Value::String(_) if is_event && name.starts_with("data") => withhold_value(value),
+            value if name == "entity" && is_clear(value) => false,
+            Value::Array(entities) if name == "entities" => {
+                let protected = entities.iter_mut().filter(|entity| !is_clear(entity));
+                protected.fold(false, |found, entity| {
+                    let withheld = if entity.is_object() {
+                        withhold_within(entity, &names)
+                    } else {
+                        withhold_value(entity)
+                    };
+                    withheld | found
+                })
+            }
+            value => withhold_within(value, &names),
+        };
+    }
+    found
+}
+
+fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
+    let mut found = false;
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| {
+            let encrypted = names.iter().any(|encrypted| is_same(encrypted, name));
+            found |= if encrypted {
+                withhold_value(value)
+            } else {
+                withhold_within(value, names)
+            };
+        }),
+        Value::Array(values) => values
+            .iter_mut()
+            .for_each(|value| found |= withhold_within(value, names)),
+        // JSON in a text is read as what it is; one that is cut off may hold anything under names in any spelling.
+        Value::String(text) if text.trim_start().starts_with(['{', '[', '"']) => {
+            let hides = match serde_json::from_str::<Value>(text) {
+                Ok(mut inner) => withhold_within(&mut inner, names),
+                Err(_) => text.contains("\\u") || names_any(text, names),
+            };
+            found = hides && withhold_value(value);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    found
+}
+
+/// Whether two names differ in nothing but their case.
+fn is_same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
+}
+
+/// Whether a text names an encrypted property, in any case.
+fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
+    let folded = text.to_lowercase();
+    names
+        .iter()
+        .any(|name| folded.contains(&name.to_lowercase()))
+}
+
+fn withhold_value(value: &mut Value) -> bool {
+    let plain = !value.is_null() && !is_sealed(value) && value.get(WITHHELD).is_none();
+    if plain {
+        *value = json!({WITHHELD: "a value of an encrypted property"});
+    }
+    plain
+}
+
+/// What is kept of an object that is no job and no event, where some properties are encrypted: what it is about, and of all else that it was
+/// there. Where a value is that a property was meant to have, nobody can tell.
+pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
+    let is_key = |value: &Value| value.as_str().is_some_and(|text| text.len() <= KEY_BYTES);
+    let are_keys = |value: &Value| value.as_array().is_some_and(|keys| keys.iter().all(is_key));
+    let is_pair =
+        |value: &Value| are_keys(value) && value.as_array().is_some_and(|pair| pair.len() == 2);
+    let outline = |(name, value): (String, Value)| {
+        let value = match value {
+            value
+                if TELLING.contains(&name.as_str()) && is_key(&value)
+                    || name == "v" && value.is_u64() =>
+            {
+                value
+            }
+            value if name == "rks" && are_keys(&value) => value,
+            value
+                if name == "keys"
+                    && value
+                        .as_array()
+                        .is_some_and(|keys| keys.iter().all(is_pair)) =>
+            {
+                value
+            }
+            Value::Object(entity) if name == "entity" => entity_outlined(entity, is_key),
+            Value::Array(entities) if name == "entities" => {
+                let outlined = entities.into_iter().map(|entity| match entity {
+                    Value::Object(entity) => entity_outlined(entity, is_key),
+                    other => bytes_withheld(&other),
+                });
+                outlined.collect()
+            }
+            value => bytes_withheld(&value),
+        };
+        (name, value)
+    };
+    // A worker's own note is of no use any more.
+    message
+        .into_iter()
+        .filter(|(name, _)| name != "ek")
+        .map(outline)
+        .collect()
+}
+
+fn entity_outlined(mut entity: Map<String, Value>, is_key: impl Fn(&Value) -> bool) -> Value {
+    let keys = ["PartitionKey", "RowKey"]
+        .map(|name| entity.remove_entry(name).filter(|(_, value)| is_key(value)));
+    let rest =
+        (!entity.is_empty()).then(|| (WITHHELD.to_owned(), bytes_withheld(&Value::Object(entity))));
+    Value::Object(keys.into_iter().flatten().chain(rest).collect())
+}
+
+fn bytes_withheld(value: &Value) -> Value {
+    json!({WITHHELD: format!("{} bytes", value.to_string().len())})
+}
+
+/// What is kept of a text that is no JSON object, where some properties are encrypted: its length. A digest of a short text tells the text to
+/// whoever tries them all.
+pub fn withheld_text(text: &str) -> String {
+    json!({WITHHELD: format!("{} bytes that are no job", text.len())}).to_string()
+}
+
+impl PlainEntity {
+    /// Seals its values in the message that it was found in.
+    pub fn seal(&self, key: &DataKey, message: &mut Map<String, Value>) {
+        let entity = match self.at {
+            None => message.get_mut("entity"),
+            Some(at) => message
+                .get_mut("entities")
+                .and_then(|entities| entities.get_mut(at)),
+        };
+        let Some(Value::Object(entity)) = entity else {
+            return;
+        };
+        for property in &self.properties {
+            let annotation = format!("{property}@odata.type");
+            let fields = [property, &annotation]
+                .into_iter()
+                .filter_map(|name| Some((name.clone(), entity.remove(name)?)));
+            let fields: Map<String, Value> = fields.collect();
+            let value = odata::decode_properties(fields.clone())
+                .ok()
+                .and_then(|mut values| values.remove(property));
+            // What is no value of a table is for people alone, as the text that it came as.
+            let value =
+                value.unwrap_or_else(|| EdmValue::String(Value::Object(fields).to_string()));
+            entity.insert(
+                property.clone(),
+                key.seal(
+                    SealedPlace {
+                        home: &self.home,
+                        property,
+                    },
+                    &value,
+                )
+                .into(),
+            );
+        }
+    }
+}
+
+/// Whether a message has its entities whole.
+fn is_whole(message: &Map<String, Value>) -> bool {
+    message.get("mode").is_none_or(|mode| mode == "replace") && !message.contains_key("blobs")
+}
+
+/// Whether an entity of a message does not meet a condition, whatever is stored of it: a part has to name all that the condition reads.
+fn is_unmet(when: &Condition, is_whole: bool, entity: &Map<String, Value>) -> bool {
+    let is_named = |name: &str| is_whole || entity.get(name).is_some_and(|value| !value.is_null());
+    when.properties().into_iter().all(is_named)
+        && odata::decode_object(entity.clone()).is_ok_and(|entity| !when.holds(&entity))
+}
+
+fn is_sealed(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.starts_with(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::KeyBytes;
+    use serde_json::json;
+
+    fn catalog() -> Catalog {
+        let table = TableRef {
+            account: evenkeel_model::AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+        };
+        Catalog {
+            tables: [(table.table.clone(), table.clone())].into(),
+            encrypted: [(table, ["Salary", "Ssn", "Größe"].map(str::to_owned).into())].into(),
+            ..Catalog::default()
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sealed_is_withheld_and_no_value_of_a_table() {
+        let withheld = json!({"withheld": "a value of an encrypted property"});
+        for (message, place) in [
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "a/b", "Ssn": "1-2"}}),
+                "/entity/Ssn",
+            ),
+            (
+                json!({"op": "put", "table": "Employes", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}}),
+                "/entity/Ssn",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "Entity": {"PartitionKey": "Sales", "RowKey": "1", "ssn": 12}}),
+                "/Entity/ssn",
+            ),
+            (
+                json!({"specversion": "1.0", "type": "hired", "data": {"people": [{"Salary": 75_000}]}}),
+                "/data/people/0/Salary",
+            ),
+            (
+                json!({"specversion": "1.0", "type": "hired", "data": "anything"}),
+                "/data",
+            ),
+            (
+                json!({"specversion": "1.0", "type": "hired", "data_base64": "anything"}),
+                "/data_base64",
+            ),
+            (
+                json!({"op": "delete_where", "table": "Employees", "when": "ssn == \"1-2\""}),
+                "/when",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entities": [{}, "Ssn 1-2"]}),
+                "/entities/1",
+            ),
+            (
+                json!({"op": "sync", "table": "Employees", "color": "red"}),
+                "/color",
+            ),
+            (
+                json!({"specversion": "1.0", "type": "hired", "salary": 75_000}),
+                "/salary",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"GRÖSSE": "XL", "GRÖßE": "XL"}}),
+                "/entity/GRÖßE",
+            ),
+            (
+                json!({"op": "delete_where", "table": "Employees", "when": "GRÖßE == \"XL\""}),
+                "/when",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"Note": " {\"S\\u0073n\": \"1-2\"}"}}),
+                "/entity/Note",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"Note": "[\"{\\\"Ssn\\\": 12}\"]"}}),
+                "/entity/Note",
+            ),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"Note": "{\"ssn\": \"1-"}}),
+                "/entity/Note",
+            ),
+        ] {
+            let (mut message, unknown) =
+                (message.as_object().unwrap().clone(), ["color".to_owned()]);
+            assert!(withhold(&mut message, &unknown, &catalog()), "{message:?}");
+            assert_eq!(
+                Value::Object(message.clone()).pointer(place),
+                Some(&withheld)
+            );
+            assert!(!withhold(&mut message, &unknown, &catalog()), "once");
+        }
+        let keeps = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "ek1.abc", "Salary": null,
+            "Note": "{\"a\": [1]}"}, "blobs": {"Ssn": {"blob": "evenkeel-staging/a"}}, "newer_by": "Ssn", "when": "Region == \"EU\""});
+        let mut message = keeps.as_object().unwrap().clone();
+        assert!(!withhold(&mut message, &[], &catalog()));
+        assert_eq!(Value::Object(message), keeps);
+        assert!(
+            odata::decode_properties(json!({"Ssn": withheld}).as_object().unwrap().clone())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn of_what_is_no_job_it_is_kept_what_it_is_about() {
+        let message = json!({"v": "1-2", "op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
+            "keys": [["Sales", "1", "1-2"]], "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}, "entities": ["1-2", {"RowKey": ["1-2"]}]});
+        let outlined = Value::Object(outlined(message.as_object().unwrap().clone()));
+        let bytes = |bytes: usize| json!({"withheld": format!("{bytes} bytes")});
+        let expected = json!({"v": bytes(5), "op": "put", "table": "Employees", "mode": bytes(5), "pk": "Sales", "rks": ["1", "2"], "keys": bytes(21),
+            "entity": {"PartitionKey": "Sales", "RowKey": "1", "withheld": bytes(13)}, "entities": [bytes(5), {}]});
+        assert_eq!(outlined, expected);
+        assert!(
+            odata::decode_object(outlined["entity"].as_object().unwrap().clone()).is_err(),
+            "nobody sends it again"
+        );
+        assert_eq!(
+            withheld_text("hello"),
+            r#"{"withheld":"5 bytes that are no job"}"#
+        );
+    }
+
+    #[test]
+    fn plain_values_of_every_entity_are_sealed_in_their_places() {
+        let catalog = catalog();
+        let mut message = json!({"op": "put", "table": "employees", "entities": [
+            {"PartitionKey": "Sales", "RowKey": "1", "Salary": "75000", "Salary@odata.type": "Edm.Int64", "Name": "Kim"},
+            {"PartitionKey": "Sales", "RowKey": "2", "Ssn": "ek1.abc", "Salary": null},
+            {"PartitionKey": "Sales", "RowKey": "3", "Ssn": ["no", "value"]},
+            "no entity"
+        ]});
+        let message = message.as_object_mut().unwrap();
+        let found = plain_entities(message, &catalog);
+        assert_eq!(
+            found
+                .iter()
+                .map(|entity| entity.home.key.rk.as_str())
+                .collect::<Vec<_>>(),
+            ["1", "3"]
+        );
+        let key = DataKey::new(KeyBytes([7; 32]));
+        for entity in &found {
+            entity.seal(&key, message);
+        }
+        assert!(plain_entities(message, &catalog).is_empty());
+        let opened = |at: usize, property: &str| {
+            let place = SealedPlace {
+                home: &found[at / 2].home,
+                property,
+            };
+            key.open(place, message["entities"][at][property].as_str().unwrap())
+                .unwrap()
+        };
+        assert_eq!(opened(0, "Salary"), EdmValue::from(75_000_i64));
+        assert_eq!(
+            opened(2, "Ssn"),
+            EdmValue::from(r#"{"Ssn":["no","value"]}"#)
+        );
+        assert_eq!(message["entities"][0]["Name"], "Kim");
+        assert!(message["entities"][0].get("Salary@odata.type").is_none());
+    }
+
+    #[test]
+    fn a_value_stays_plain_where_the_message_alone_says_that_the_condition_does_not_hold() {
+        let table = TableRef {
+            account: evenkeel_model::AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+        };
+        let catalog = Catalog {
+            tables: [(table.table.clone(), table.clone())].into(),
+            encrypted: [(table.clone(), ["Ssn".to_owned()].into())].into(),
+            encrypted_when: [(
+                table,
+                Condition::parse("Region == \"EU\" and PartitionKey != \"Ops\"").unwrap(),
+            )]
+            .into(),
+            ..Catalog::default()
+        };
+        let is_sealed = |mode: &str, pk: &str, more: Value| {
+            let mut message = json!({"op": "put", "table": "Employees", "mode": mode, "entity": {"PartitionKey": pk, "RowKey": "1", "Ssn": "7"}});
+            message["entity"]
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            !plain_entities(message.as_object().unwrap(), &catalog).is_empty()
+        };
+        let region = |name: &str| json!({"Region": name});
+        for mode in ["replace", "merge"] {
+            assert!(
+                is_sealed(mode, "Sales", region("EU"))
+                    && !is_sealed(mode, "Sales", region("US"))
+                    && !is_sealed(mode, "Ops", region("EU"))
+            );
+        }
+        assert!(
+            !is_sealed("replace", "Sales", json!({})),
+            "a comparison with a missing property is false"
+        );
+        for undecided in [
+            json!({}),
+            json!({"Region": null}),
+            json!({"Region": "US", "Age@odata.type": "Edm.Int64", "Age": "x"}),
+        ] {
+            assert!(
+                is_sealed("merge", "Sales", undecided.clone()),
+                "{undecided}"
+            );
+        }
+        assert!(
+            is_sealed("destroy", "Sales", json!({})),
+            "a mode that is none tells nothing"
+        );
+        let entity = |region: &str, rk: Value| json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "7", "Region": region});
+        let mut message = json!({"op": "put", "table": "Employees", "entity": entity("US", json!("1")),
+            "entities": [entity("US", json!("1")), entity("EU", json!("1")), entity("US", json!(1)), "none"]});
+        assert!(withhold(message.as_object_mut().unwrap(), &[], &catalog));
+        let kept = |value: &Value| value["Ssn"] == "7";
+        assert!(kept(&message["entity"]));
+        assert_eq!(
+            [0, 1, 2].map(|at| kept(&message["entities"][at])),
+            [true, false, false],
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,276 @@
+//! The requests of one job to the stores, step by step.
+//!
+//! The worker opens a trail around a delivery; the adapters' innermost layer notes each request on the trail of the
+//! task that sends it. Neither knows the other. A request that several jobs share is a step of each, and counted with
+//! one of them.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel_model::prices;
+
+/// Most steps that are kept of one trail. All are counted.
+pub const STEPS: usize = 40;
+
+tokio::task_local! {
+    static TRAIL: RefCell<Option<Trail>>;
+    static JOB: JobMark;
+}
+
+/// Deliveries of this process so far.
+static JOBS: AtomicU64 = AtomicU64::new(0);
+
+/// Which delivery a request is for, and whether it is live work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobMark {
+    /// Different for each delivery of this process. The jobs of a batch have one.
+    pub number: u64,
+    /// How urgent it is.
+    pub urgency: Urgency,
+}
+
+/// Priority of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Live: a sender waits for it.
+    Live,
+    /// It walks over whole tables (backfill, audit), and leaves the stores to live jobs.
+    Background,
+}
+
+/// Whether steps are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// They will be shown.
+    Kept,
+    /// They will not be shown: nothing is noted.
+    Unkept,
+}
+
+/// The requests of one job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// The first of them, in the order in which they were answered.
+    pub steps: Vec<Step>,
+    /// How many there were in all.
+    pub requests: u32,
+    /// How they are billed.
+    pub billed: Billed,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The storage operation, as in metrics.
+    pub op: &'static str,
+    /// The table, queue or container.
+    pub on: String,
+    /// `ok`, or the class of the error.
+    pub answer: &'static str,
+    /// The HTTP status of an error, where there was one.
+    pub status: Option<u16>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// How a request is billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bill {
+    /// A transaction of Table storage.
+    Table,
+    /// An operation of Queue storage.
+    Queue,
+    /// A write or listing of Blob storage.
+    BlobWrite,
+    /// A read of Blob storage.
+    BlobRead,
+    /// Not at all: deletes of blobs, and all requests to a search service.
+    Free,
+}
+
+/// Requests by how they are billed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billed {
+    /// Transactions of Table storage.
+    pub table: u64,
+    /// Operations of Queue storage.
+    pub queue: u64,
+    /// Writes and listings of Blob storage.
+    pub blob_writes: u64,
+    /// Reads of Blob storage.
+    pub blob_reads: u64,
+}
+
+impl Billed {
+    /// Some more.
+    pub const fn add(&mut self, bill: Bill, requests: u64) {
+        match bill {
+            Bill::Table => self.table += requests,
+            Bill::Queue => self.queue += requests,
+            Bill::BlobWrite => self.blob_writes += requests,
+            Bill::BlobRead => self.blob_reads += requests,
+            Bill::Free => {}
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            table: self.table + other.table,
+            queue: self.queue + other.queue,
+            blob_writes: self.blob_writes + other.blob_writes,
+            blob_reads: self.blob_reads + other.blob_reads,
+        }
+    }
+
+    /// All of them.
+    pub const fn requests(self) -> u64 {
+        self.table + self.queue + self.blob_writes + self.blob_reads
+    }
+
+    /// US dollars at list prices.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "requests of a process stay below 2^52"
+    )]
+    pub fn dollars(self) -> f64 {
+        let Self {
+            table,
+            queue,
+            blob_writes,
+            blob_reads,
+        } = self;
+        let priced = [
+            (table, prices::TABLE),
+            (queue, prices::QUEUE),
+            (blob_writes, prices::BLOB_WRITES),
+            (blob_reads, prices::BLOB_READS),
+        ];
+        priced
+            .into_iter()
+            .map(|(requests, price)| requests as f64 * price / 10_000.0)
+            .sum()
+    }
+
+    /// The difference to an earlier count.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            table: self.table.saturating_sub(earlier.table),
+            queue: self.queue.saturating_sub(earlier.queue),
+            blob_writes: self.blob_writes.saturating_sub(earlier.blob_writes),
+            blob_reads: self.blob_reads.saturating_sub(earlier.blob_reads),
+        }
+    }
+}
+
+/// Runs a delivery on a trail of its own.
+pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> F::Output {
+    let trail = (keeping == Keeping::Kept).then(Trail::default);
+    let mark = JobMark {
+        number: JOBS.fetch_add(1, Ordering::Relaxed),
+        urgency,
+    };
+    JOB.scope(mark, TRAIL.scope(RefCell::new(trail), future))
+        .await
+}
+
+/// The delivery that this task works on; none where a command does.
+pub fn job() -> Option<JobMark> {
+    JOB.try_with(|mark| *mark).ok()
+}
+
+/// Takes the trail of this task so far; empty where there is none.
+pub fn take() -> Trail {
+    TRAIL
+        .try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take))
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}
+
+/// Notes a request on the trail of this task. Costs a look where there is none.
+pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
+    put(Some(bill), step);
+}
+
+/// Notes the effect for this task of a request that is counted elsewhere.
+pub fn share(step: impl FnOnce() -> Step) {
+    put(None, step);
+}
+
+fn put(bill: Option<Bill>, step: impl FnOnce() -> Step) {
+    // Outside of a job there is no trail: that is no error.
+    let _ = TRAIL.try_with(|trail| {
+        if let Some(trail) = trail.borrow_mut().as_mut() {
+            if let Some(bill) = bill {
+                trail.requests = trail.requests.saturating_add(1);
+                trail.billed.add(bill, 1);
+            }
+            if trail.steps.len() < STEPS {
+                trail.steps.push(step());
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step() -> Step {
+        Step {
+            op: "get_entity",
+            on: "Employees".to_owned(),
+            answer: "ok",
+            status: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shared_request_is_a_step_and_counted_elsewhere() {
+        let trail = scope(Keeping::Kept, Urgency::Live, async {
+            note(Bill::Table, step);
+            share(step);
+            take()
+        });
+        let trail = trail.await;
+        assert_eq!(
+            (trail.steps.len(), trail.requests, trail.billed.table),
+            (2, 1, 1)
+        );
+    }
+
+    #[tokio::test]
+    async fn each_job_has_a_trail_of_its_own_bounded_but_counted_in_full() {
+        let job = |requests: u32| {
+            scope(Keeping::Kept, Urgency::Live, async move {
+                for _ in 0..requests {
+                    note(Bill::Table, step);
+                    tokio::task::yield_now().await;
+                }
+                take()
+            })
+        };
+        let (few, many) = tokio::join!(job(2), job(100));
+        assert_eq!((few.steps.len(), few.requests, few.billed.table), (2, 2, 2));
+        assert_eq!(
+            (many.steps.len(), many.requests, many.billed.table),
+            (STEPS, 100, 100)
+        );
+    }
+
+    #[tokio::test]
+    async fn outside_of_a_job_and_where_nobody_looks_nothing_is_made() {
+        note(Bill::Table, || unreachable!("nobody keeps it"));
+        assert_eq!(take(), Trail::default());
+        let unkept = scope(Keeping::Unkept, Urgency::Live, async {
+            note(Bill::Queue, || unreachable!("nobody keeps it"));
+            take()
+        });
+        assert_eq!(unkept.await, Trail::default());
+    }
+}

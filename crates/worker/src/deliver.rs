@@ -1,0 +1,550 @@
+//! One delivery, from the message to its settlement.
+//!
+//! ```text
+//!   memory ──▶ examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
+//!   └ under      │             │           └───── under the lease ─────┘   ▲
+//!     the lease  └─ rejected ──┴─ exhausted ───────────────────────────────┘
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use super::context::{RunContext, WorkerTally};
+use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
+use super::examine::{self, Assigned, Examined, examine};
+use super::keys::EndedKeys;
+use super::lease::{Lease, LeaseOutcome, Leased};
+use super::observer::{EndedDelivery, delivered};
+use super::poison::Reason;
+use super::running::{Assignment, run};
+use super::settle::{SettleOutcome, settle};
+use super::source::{Carries, Intake};
+use super::status::InFlight;
+use super::times::QueueTime;
+use super::weight;
+use super::{batch, count};
+use evenkeel_engine::{FailureClass, MemoryShare, Outcome, Work};
+use evenkeel_model::body::RawBody;
+use evenkeel_model::cause;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_storage::{Message, MessageText};
+use evenkeel_telemetry::traces;
+use evenkeel_telemetry::trail::{self, Keeping, Urgency};
+
+/// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
+pub(crate) async fn deliver(
+    context: Arc<RunContext>,
+    source: Arc<Intake>,
+    message: Message,
+    sent: Duration,
+    place: InFlight,
+) {
+    let began = context.now();
+    let queue_time = QueueTime::of(&message, context.settings.lease, sent);
+    let received = Incoming {
+        message: &message,
+        queue_time,
+        sent,
+        began,
+    };
+    let mut lease = begin_lease(&context, &source, &received);
+    let raw = examine::open(&message);
+    let extent = raw.as_ref().map(RawBody::extent).unwrap_or_default();
+    let weight = weight::examining(&message, extent);
+    // Before it is decoded: a small message may hold much.
+    let mut memory = match lease
+        .hold_past_expiry(context.memory.take(MemoryShare::Messages, weight))
+        .await
+    {
+        LeaseOutcome::Finished(memory) => memory,
+        LeaseOutcome::Lost | LeaseOutcome::Over => {
+            tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
+            WorkerTally::add(&context.tally.lost);
+            return;
+        }
+    };
+    // A text that makes the decoder panic must not take the receiver down with every delivery.
+    let examined = catch_unwind(AssertUnwindSafe(|| {
+        examine(
+            &message,
+            raw,
+            source.carries,
+            &source.allowed,
+            &context.events,
+        )
+    }))
+    .unwrap_or_else(|payload| {
+        Examined::rejected(
+            &message,
+            Reason::Undecodable,
+            format!("decoding panicked: {}", cause::panic(&*payload)),
+        )
+    });
+    memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), extent));
+    let span = tracing::info_span!(
+        "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
+    );
+    traces::follow(&span, examined.traceparent.as_deref());
+    let keeping = if context.observer.is_some() {
+        Keeping::Kept
+    } else {
+        Keeping::Unkept
+    };
+    let urgency = if walks(&examined) {
+        Urgency::Background
+    } else {
+        Urgency::Live
+    };
+    trail::scope(
+        keeping,
+        urgency,
+        work_on(&context, &source, &received, &examined, lease),
+    )
+    .instrument(span)
+    .await;
+    drop(memory);
+    // Only now: a message is in flight until it is settled.
+    drop(place);
+}
+
+/// A message, and when it came.
+pub(super) struct Incoming<'m> {
+    pub(super) message: &'m Message,
+    /// The queue's clock.
+    queue_time: QueueTime,
+    /// When the request that got it was sent (monotonic).
+    sent: Duration,
+    /// When its delivery began (monotonic).
+    began: Duration,
+}
+
+fn begin_lease(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
+    let Incoming {
+        message,
+        queue_time,
+        sent,
+        began,
+    } = *received;
+    let visibility = context.settings.lease;
+    let expires = message
+        .expires
+        .map(|expires| began + queue_time.until(expires, began));
+    let text = match &message.text {
+        MessageText::Readable(text) => Some(text.clone()),
+        MessageText::Unreadable { .. } => None,
+    };
+    let leased = Leased {
+        id: message.id.clone(),
+        receipt: message.pop_receipt.clone(),
+        text,
+        visibility,
+        sent,
+        expires,
+    };
+    Lease::new(
+        Arc::clone(source),
+        Arc::clone(&context.clock),
+        Arc::clone(&context.chance),
+        leased,
+    )
+}
+
+/// A delivery that came to its settlement.
+pub(super) struct Concluded {
+    /// The end of its run; of a batch, the one that says most.
+    pub(super) end: End,
+    /// When it ended (monotonic).
+    pub(super) ended: Duration,
+    pub(super) settlement: Settlement,
+    pub(super) settled: SettleOutcome,
+    /// How its jobs ended, where they are many.
+    pub(super) jobs: Option<JobsEnded>,
+    /// Their keys, for an observer.
+    pub(super) keys: EndedKeys,
+}
+
+/// How many jobs of a batch ended, by their ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JobsEnded {
+    pub(super) done: usize,
+    pub(super) skipped: usize,
+    pub(super) poisoned: usize,
+    /// Those that come again.
+    pub(super) left: usize,
+}
+
+async fn work_on(
+    context: &RunContext,
+    source: &Arc<Intake>,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    mut lease: Lease,
+) {
+    let Incoming {
+        message,
+        queue_time,
+        sent,
+        began,
+    } = *received;
+    if planted(Bug::DeletedBeforeRun) {
+        drop(lease.delete().await);
+    }
+    let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
+    let mut concluded = match &examined.work {
+        Ok(Assigned::Many(batch)) => {
+            batch::work_on(
+                context,
+                source,
+                received,
+                examined,
+                (batch, most),
+                &mut lease,
+            )
+            .await
+        }
+        Ok(Assigned::One(work)) => {
+            let end = if examined.deliveries.are_exhausted(most) {
+                End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
+            } else {
+                let deliveries = &examined.deliveries;
+                run(
+                    context,
+                    source,
+                    &mut lease,
+                    &Assignment {
+                        message,
+                        work,
+                        digest: examined.digest.as_ref(),
+                        deliveries,
+                    },
+                )
+                .await
+            };
+            conclude(context, source, received, examined, end, &mut lease).await
+        }
+        Err(rejection) => {
+            conclude(
+                context,
+                source,
+                received,
+                examined,
+                End::Rejected(rejection.clone()),
+                &mut lease,
+            )
+            .await
+        }
+    };
+    let keys = std::mem::take(&mut concluded.keys);
+    let Concluded {
+        end,
+        ended,
+        settlement,
+        settled,
+        ..
+    } = &concluded;
+    let now = context.now();
+    context.tally.worked(sent, now);
+    let times = Times {
+        age: queue_time.since(message.inserted, *ended),
+        took: now.saturating_sub(began),
+    };
+    let outcome = record(context, source, examined, &concluded, &times);
+    if let Some(observer) = &context.observer {
+        observer.ended(delivered(
+            context,
+            source,
+            EndedDelivery {
+                message,
+                examined,
+                end,
+                settled: *settled,
+                outcome,
+                times,
+                keys,
+            },
+        ));
+    }
+    if traces::on() {
+        let failed = matches!(
+            settled,
+            SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost
+        )
+        .then(|| describe(end).1);
+        traces::ended(outcome, failed.as_deref());
+    }
+    report(
+        message,
+        examined,
+        end,
+        settlement,
+        *settled,
+        examined.deliveries.attempts(),
+    );
+}
+
+/// Settles a message by one end: of its one job, or of a batch as a whole.
+pub(super) async fn conclude(
+    context: &RunContext,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    end: End,
+    lease: &mut Lease,
+) -> Concluded {
+    let ended = context.now();
+    noticed(context, source, [&end]);
+    let settlement = decide(
+        &end,
+        &situation(context, received, examined, [&end]),
+        &context.limits(),
+    );
+    let settled = settle(
+        context,
+        source,
+        lease,
+        received.message,
+        examined,
+        &settlement,
+    )
+    .await;
+    Concluded {
+        end,
+        ended,
+        settlement,
+        settled,
+        jobs: None,
+        keys: EndedKeys::default(),
+    }
+}
+
+/// Tells the worker of the obstacles of runs: a store that throttles, a newer catalog.
+pub(super) fn noticed<'a>(
+    context: &RunContext,
+    source: &Intake,
+    ends: impl IntoIterator<Item = &'a End>,
+) {
+    for end in ends {
+        source.slots.ended(is_throttled(end));
+        count::view_failures(end.views());
+        if is_outdated(end) {
+            context.outdated.cancel();
+        }
+    }
+}
+
+/// The situation of a delivery that has just ended in these ways.
+pub(super) fn situation<'a>(
+    context: &RunContext,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    ends: impl IntoIterator<Item = &'a End>,
+) -> Inputs {
+    let Incoming {
+        message,
+        queue_time,
+        ..
+    } = *received;
+    let ended = context.now();
+    let failing = examined.deliveries.failing(queue_time.at(ended));
+    let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
+    Inputs {
+        deliveries: message.dequeue_count,
+        attempts: examined.deliveries.attempts(),
+        failing,
+        failing_for: queue_time.since(failing.since, ended),
+        ttl: message
+            .expires
+            .map(|expires| queue_time.until(expires, ended)),
+        stores: if timed_out {
+            context.circuit.look()
+        } else {
+            Health::Answer
+        },
+        unit: context.chance.unit(),
+    }
+}
+
+fn is_outdated(end: &End) -> bool {
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
+}
+
+/// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
+pub(super) fn is_throttled(end: &End) -> bool {
+    let asked = |class| {
+        matches!(
+            class,
+            FailureClass::Transient {
+                retry_after: Some(_)
+            }
+        )
+    };
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if asked(failure.class)))
+}
+
+/// How long a delivery took.
+pub(crate) struct Times {
+    /// From enqueued to the end of the run.
+    pub(crate) age: Duration,
+    /// From received to settled.
+    pub(crate) took: Duration,
+}
+
+/// Counts a delivery; its outcome in metrics.
+fn record(
+    context: &RunContext,
+    source: &Intake,
+    examined: &Examined,
+    concluded: &Concluded,
+    times: &Times,
+) -> &'static str {
+    let Concluded {
+        end, settled, jobs, ..
+    } = concluded;
+    let settled = *settled;
+    let tally = &context.tally;
+    let finished = match end.outcome() {
+        Some(Outcome::Done(_)) => Some((&tally.done, "done")),
+        Some(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
+        Some(Outcome::Advanced { .. }) | None => None,
+    };
+    let (counter, outcome) = match (settled, finished) {
+        (SettleOutcome::Deleted, Some(finished)) => finished,
+        (SettleOutcome::Deleted, None) => (&tally.done, "done"),
+        (SettleOutcome::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
+        (SettleOutcome::Released, _) => (&tally.released, released_as(end)),
+        (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
+    };
+    count::job(source, examined.op, outcome, times.took);
+    if let Some(JobsEnded {
+        done,
+        skipped,
+        poisoned,
+        left,
+    }) = *jobs
+        && settled == SettleOutcome::Lost
+    {
+        // Jobs without a poison message of their own come again.
+        WorkerTally::add(&tally.lost);
+        WorkerTally::add_many(&tally.poisoned, poisoned);
+        count::keys(
+            source,
+            examined.op,
+            [("poisoned", poisoned), ("lost", done + skipped + left)],
+        );
+    } else if let Some(JobsEnded {
+        done,
+        skipped,
+        poisoned,
+        left,
+    }) = *jobs
+    {
+        for (counter, ended) in [
+            (&tally.done, done),
+            (&tally.skipped, skipped),
+            (&tally.poisoned, poisoned),
+        ] {
+            WorkerTally::add_many(counter, ended);
+        }
+        if settled == SettleOutcome::Released {
+            WorkerTally::add(&tally.released);
+        }
+        let ended = [
+            ("done", done),
+            ("skipped", skipped),
+            ("poisoned", poisoned),
+            ("retried", left),
+        ];
+        count::keys(source, examined.op, ended);
+        if is_awaited(source, examined) {
+            (0..done + skipped).for_each(|_| count::lag(source, times.age));
+        }
+    } else {
+        WorkerTally::add(counter);
+        let ending = match settled {
+            SettleOutcome::Poisoned(_) => "poisoned",
+            SettleOutcome::Released => "retried",
+            SettleOutcome::Deleted | SettleOutcome::Lost => outcome,
+        };
+        count::keys(source, examined.op, [(ending, 1)]);
+    }
+    count::unknown_fields(source, examined.unknown_fields);
+    if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
+        count::lag(source, times.age);
+    }
+    outcome
+}
+
+/// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
+/// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
+pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
+    source.carries == Carries::Jobs && !walks(examined)
+}
+
+/// Whether a message walks over whole tables.
+fn walks(examined: &Examined) -> bool {
+    matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none())
+}
+
+/// The outcome in metrics of a delivery that comes again.
+fn released_as(end: &End) -> &'static str {
+    match end {
+        End::Panicked(_) => "panic",
+        End::TimedOut(_) => "timeout",
+        End::Interrupted(_) => "interrupted",
+        End::Ran(_) if end.outcome().is_some() => "advanced",
+        End::Ran(_) | End::Rejected(_) | End::Exhausted(_) | End::LeaseLost => "transient",
+    }
+}
+
+/// One line for each delivery: at debug where all is well, else at warn with the causes.
+fn report(
+    message: &Message,
+    examined: &Examined,
+    end: &End,
+    settlement: &Settlement,
+    settled: SettleOutcome,
+    attempts: u32,
+) {
+    let (step, error) = describe(end);
+    match settlement {
+        Settlement::Delete => tracing::debug!(
+            ?settled,
+            deliveries = message.dequeue_count,
+            outcome = error,
+            "job finished"
+        ),
+        Settlement::Advance(_) => {
+            tracing::debug!(
+                ?settled,
+                deliveries = message.dequeue_count,
+                "job advanced, goes on in a later delivery"
+            );
+        }
+        Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
+            tracing::info!(?settled, step, reason = error, "job interrupted");
+        }
+        Settlement::Release { delay, .. } => tracing::warn!(
+            ?settled,
+            step,
+            error,
+            deliveries = message.dequeue_count,
+            attempts,
+            delay_seconds = delay.as_secs_f64(),
+            "job failed, tried again later"
+        ),
+        Settlement::Poison(verdict) => tracing::warn!(
+            ?settled,
+            reason = verdict.reason.name(),
+            step,
+            error = verdict.error,
+            deliveries = message.dequeue_count,
+            attempts,
+            op = examined.spelled,
+            "job poisoned"
+        ),
+        Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
+    }
+}

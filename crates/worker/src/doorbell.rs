@@ -1,0 +1,125 @@
+//! The doorbell: tells the receiver of an empty queue that a message has arrived.
+//!
+//! An idle queue is asked seldom, since each request costs. A sender of a message, or a caller that knows of one, may ring instead: the
+//! queue is asked at once, and often for a while, as after work. A bell that rings for nothing costs some requests, never more than the
+//! fastest pace; a wait that a service asked for, or that follows a failure, is not cut short.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use evenkeel_model::QueueName;
+
+/// The bells of a worker's job queues.
+#[derive(Debug, Clone)]
+pub struct Doorbell {
+    bells: Arc<[(QueueName, QueueName, Arc<Notify>)]>,
+}
+
+/// Wait of a receiver before it asks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReceiverWait {
+    /// This long, regardless of the bell: the store asked for it, or failed.
+    For(Duration),
+    /// So long, or until the bell rings; it has an effect only after the second.
+    OrBell(Duration, Duration),
+}
+
+impl Doorbell {
+    /// Of queues: as configured, and the queue itself or its shard.
+    pub(crate) fn new(
+        bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>,
+    ) -> Self {
+        Self {
+            bells: bells.into_iter().collect(),
+        }
+    }
+
+    /// Rings at a queue, all its shards or one of them; at every queue where none is named. How many receivers it rang at.
+    pub fn ring(&self, queue: Option<&QueueName>) -> usize {
+        let bells = self.bells.iter().filter(|(configured, own, _)| {
+            queue.is_none_or(|queue| queue == configured || queue == own)
+        });
+        bells.map(|(.., bell)| bell.notify_one()).count()
+    }
+}
+
+impl ReceiverWait {
+    /// Waits. `true` where the bell rang.
+    pub(crate) async fn over(self, bell: &Notify) -> bool {
+        match self {
+            Self::For(wait) => {
+                sleep(wait).await;
+                false
+            }
+            Self::OrBell(wait, deaf) => {
+                let rung = async {
+                    sleep(deaf).await;
+                    bell.notified().await;
+                };
+                tokio::select! {
+                    biased;
+                    () = sleep(wait) => false,
+                    () = rung => true,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bell_cuts_the_wait_for_an_empty_queue_short_and_no_other() {
+        let bell = Notify::new();
+        let began = Instant::now();
+        bell.notify_one();
+        assert!(!ReceiverWait::For(SECOND).over(&bell).await);
+        assert_eq!(began.elapsed(), SECOND);
+        assert!(
+            ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            "it was rung before"
+        );
+        assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
+        assert!(
+            !ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            "once"
+        );
+        assert_eq!(began.elapsed(), 7 * SECOND);
+    }
+
+    #[test]
+    fn it_rings_at_a_queue_at_one_of_its_shards_or_at_all() {
+        let bells = [("a", "a"), ("b", "b-00"), ("b", "b-01")].map(|(configured, own)| {
+            (
+                queue(&format!("{configured}-jobs")),
+                queue(&format!("{own}-jobs")),
+                Arc::default(),
+            )
+        });
+        let doorbell = Doorbell::new(bells);
+        let ring = |name: &str| doorbell.ring(Some(&queue(name)));
+        assert_eq!(
+            (
+                ring("a-jobs"),
+                ring("b-jobs"),
+                ring("b-01-jobs"),
+                ring("c-jobs")
+            ),
+            (1, 2, 1, 0)
+        );
+        assert_eq!(doorbell.ring(None), 3);
+    }
+}

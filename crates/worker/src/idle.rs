@@ -1,0 +1,66 @@
+//! Noticing that there is nothing left to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::source::{Carries, Intake};
+use evenkeel_model::cause;
+use evenkeel_storage::Clock;
+
+/// Whether a run that ends when idle waits for rechecks, which become visible after `recheck_after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rechecks {
+    /// Rechecks that are due are done; messages that are not due yet on recheck queues do not count.
+    #[default]
+    Ignored,
+    /// It is idle only when recheck queues are empty as well.
+    Awaited,
+}
+
+/// Waits until every queue has stayed empty for `quiet`, with nothing in flight. The count includes hidden
+/// messages, so none is waiting for another try either.
+pub(crate) async fn idle(
+    sources: &[Arc<Intake>],
+    quiet: Duration,
+    rechecks: Rechecks,
+    clock: &dyn Clock,
+) {
+    let watched: Vec<&Arc<Intake>> = sources
+        .iter()
+        .filter(|source| source.carries == Carries::Jobs || rechecks == Rechecks::Awaited)
+        .collect();
+    let step = (quiet / 4).clamp(Duration::from_millis(50), Duration::from_secs(2));
+    let mut since: Option<(Duration, u64)> = None;
+    loop {
+        let now = clock.monotonic();
+        let received = watched.iter().map(|source| source.board.received()).sum();
+        since = match (empty(&watched).await, since) {
+            (false, _) => None,
+            (true, Some((began, before))) if before == received => Some((began, before)),
+            (true, _) => Some((now, received)),
+        };
+        if since.is_some_and(|(began, _)| clock.monotonic().saturating_sub(began) >= quiet) {
+            return;
+        }
+        sleep(step).await;
+    }
+}
+
+async fn empty(sources: &[&Arc<Intake>]) -> bool {
+    for source in sources {
+        if source.board.in_flight() > 0 {
+            return false;
+        }
+        match source.queues.approximate_count(&source.queue).await {
+            Ok(0) => {}
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the queue cannot be counted");
+                return false;
+            }
+        }
+    }
+    sources.iter().all(|source| source.board.in_flight() == 0)
+}

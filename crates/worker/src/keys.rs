@@ -1,0 +1,383 @@
+//! The keys of a message about many primaries, as observers are told of them: each with the ending of its job, in little memory.
+
+use std::cmp::Reverse;
+
+use super::batch::JobEnd;
+use super::decide::{PoisonVerdict, describe};
+use super::observer::Ending;
+use super::settle::SettleOutcome;
+use evenkeel_engine::Outcome;
+use evenkeel_model::TableName;
+use evenkeel_model::cause;
+use evenkeel_model::job::Batch;
+
+/// Most bytes of one delivery: those of the thousand that a dashboard keeps take 16 MiB at most, a hundred short keys 2 KiB.
+const BYTES: usize = 16 * 1024;
+/// Longest error of a key, in bytes.
+const ERROR_BYTES: usize = 256;
+/// Longest PartitionKey or RowKey, in bytes: of 512 characters. A longer one is a mistake of its job, and is cut.
+const KEY_BYTES: usize = 1_540;
+
+/// The keys of one delivery, which are all of one table: those that did not end well come first, and the first ones are kept.
+#[derive(Debug, Clone, Default)]
+pub struct EndedKeys {
+    /// Their table, where it is known.
+    pub table: Option<TableName>,
+    /// How many there are, those that are not kept included.
+    pub all: usize,
+    keys: Texts,
+    errors: Texts,
+    ended: Vec<EndedAt>,
+}
+
+/// One key of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedKey<'a> {
+    /// The PartitionKey.
+    pub pk: &'a str,
+    /// The RowKey.
+    pub rk: &'a str,
+    /// How its job ended in this delivery; retried where it is left for the next.
+    pub ending: Ending,
+    /// Why it did not end well, or was skipped, in short.
+    pub error: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct EndedAt {
+    pk: TextSpan,
+    rk: TextSpan,
+    ending: Ending,
+    error: Option<TextSpan>,
+}
+
+/// Texts one behind the other, each before a line break.
+#[derive(Debug, Clone, Default)]
+struct Texts(String);
+
+#[derive(Debug, Clone, Copy)]
+struct TextSpan {
+    at: u16,
+    bytes: u16,
+}
+
+impl Texts {
+    /// Adds a text of so many bytes at most, unless it is the same as the one before it; `None` where there is no room.
+    fn add(&mut self, text: &str, most: usize, before: Option<TextSpan>) -> Option<TextSpan> {
+        let short = (text.len() > most).then(|| cause::shortened(text, most));
+        let text = short.as_deref().unwrap_or(text);
+        if let Some(before) = before.filter(|before| self.at(*before) == text) {
+            return Some(before);
+        }
+        let span = TextSpan {
+            at: u16::try_from(self.0.len()).ok()?,
+            bytes: u16::try_from(text.len()).ok()?,
+        };
+        self.0 += text;
+        self.0.push('\n');
+        Some(span)
+    }
+
+    fn at(&self, TextSpan { at, bytes }: TextSpan) -> &str {
+        self.0
+            .get(usize::from(at)..usize::from(at) + usize::from(bytes))
+            .unwrap_or_default()
+    }
+}
+
+impl EndedKeys {
+    /// Of a batch: by the ends of jobs, those that are on the poison queue, and the settlement of the message, which holds for all others.
+    pub(super) fn of(
+        batch: &Batch,
+        table: Option<TableName>,
+        ends: &[JobEnd],
+        poisoned: &[(usize, PoisonVerdict)],
+        settled: SettleOutcome,
+    ) -> Self {
+        let unended = Ending::of(settled, false);
+        let unbegun = || {
+            (unended == Ending::Retried && !ends.is_empty())
+                .then(|| "not begun in this delivery".to_owned())
+        };
+        let mut jobs: Vec<Option<(Ending, Option<String>)>> = vec![None; batch.len()];
+        let ended = ends.iter().map(|JobEnd { at, end }| match end.outcome() {
+            Some(Outcome::Done(_)) => (*at, Ending::Done, None),
+            Some(Outcome::Skipped { reason, .. }) => (*at, Ending::Skipped, Some(reason.clone())),
+            Some(Outcome::Advanced { .. }) => (*at, unended, None),
+            None => (*at, unended, Some(describe(end).1)),
+        });
+        let poisoned = poisoned
+            .iter()
+            .map(|(at, verdict)| (*at, Ending::Poisoned, Some(verdict.error.clone())));
+        for (at, ending, error) in ended.chain(poisoned) {
+            if let Some(job) = jobs.get_mut(at) {
+                *job = Some((ending, error));
+            }
+        }
+        let jobs = jobs
+            .into_iter()
+            .map(|job| job.unwrap_or_else(|| (unended, unbegun())))
+            .enumerate();
+        let mut jobs: Vec<_> = jobs.collect();
+        jobs.sort_by_key(|(_, (ending, _))| Reverse(*ending));
+        let mut keys = Self {
+            table,
+            all: batch.len(),
+            ..Self::default()
+        };
+        for (at, (ending, error)) in &jobs {
+            let Some([pk, rk]) = batch.key(*at) else {
+                continue;
+            };
+            if keys
+                .add(EndedKey {
+                    pk,
+                    rk,
+                    ending: *ending,
+                    error: error.as_deref(),
+                })
+                .is_none()
+            {
+                break;
+            }
+        }
+        keys.keys.0.shrink_to_fit();
+        keys.errors.0.shrink_to_fit();
+        keys.ended.shrink_to_fit();
+        keys
+    }
+
+    /// Adds a key; `None` where there is no room for it.
+    pub fn add(
+        &mut self,
+        EndedKey {
+            pk,
+            rk,
+            ending,
+            error,
+        }: EndedKey<'_>,
+    ) -> Option<()> {
+        let text = pk.len().min(KEY_BYTES)
+            + rk.len().min(KEY_BYTES)
+            + error.map_or(0, |error| error.len().min(ERROR_BYTES));
+        if self.bytes() + text + 3 + size_of::<EndedAt>() > BYTES {
+            return None;
+        }
+        let before = self.ended.last().copied();
+        let pk = self
+            .keys
+            .add(pk, KEY_BYTES, before.map(|before| before.pk))?;
+        let rk = self.keys.add(rk, KEY_BYTES, None)?;
+        let error = error.and_then(|error| {
+            self.errors
+                .add(error, ERROR_BYTES, before.and_then(|before| before.error))
+        });
+        self.ended.push(EndedAt {
+            pk,
+            rk,
+            ending,
+            error,
+        });
+        Some(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<EndedAt>()
+    }
+
+    /// The keys that are kept, in order.
+    pub fn iter(&self) -> impl Iterator<Item = EndedKey<'_>> {
+        self.ended.iter().map(
+            |EndedAt {
+                 pk,
+                 rk,
+                 ending,
+                 error,
+             }| EndedKey {
+                pk: self.keys.at(*pk),
+                rk: self.keys.at(*rk),
+                ending: *ending,
+                error: error.map(|error| self.errors.at(error)),
+            },
+        )
+    }
+
+    /// Whether a text in lower case is a part of one of them, or of their table.
+    pub fn mention(&self, text: &str) -> bool {
+        let contains = |part: &str| part.to_lowercase().contains(text);
+        self.table
+            .as_ref()
+            .is_some_and(|table| contains(table.as_str()))
+            || contains(&self.keys.0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::{Attempt, End, Interruption, Ran};
+    use crate::poison::Reason;
+    use evenkeel_engine::Summary;
+
+    fn batch(rks: &[String]) -> Batch {
+        let mut message = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": rks});
+        Batch::of(message.as_object_mut().unwrap())
+            .unwrap()
+            .unwrap()
+    }
+
+    fn ran(outcome: Outcome) -> End {
+        End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))
+    }
+
+    fn done() -> End {
+        ran(Outcome::Done(Summary::default()))
+    }
+
+    fn told(keys: &EndedKeys) -> Vec<(&str, &str, &str)> {
+        keys.iter()
+            .map(|key| (key.rk, key.ending.name(), key.error.unwrap_or_default()))
+            .collect()
+    }
+
+    #[test]
+    fn each_key_has_its_own_ending_and_those_that_did_not_end_well_come_first() {
+        let rks = ["0", "1", "2", "3", "4"].map(str::to_owned);
+        let skipped = ran(Outcome::Skipped {
+            reason: "overtaken".to_owned(),
+            summary: Summary::default(),
+        });
+        let ends = [
+            done(),
+            skipped,
+            End::Interrupted(Interruption::Crowded),
+            End::Panicked("oh".to_owned()),
+        ];
+        let ends: Vec<_> = ends
+            .into_iter()
+            .enumerate()
+            .map(|(at, end)| JobEnd { at, end })
+            .rev()
+            .collect();
+        let verdict = PoisonVerdict {
+            reason: Reason::Exhausted,
+            step: "running".to_owned(),
+            error: "given up".to_owned(),
+            attempt: Attempt::Counts,
+        };
+        let keys = EndedKeys::of(
+            &batch(&rks),
+            None,
+            &ends,
+            &[(3, verdict)],
+            SettleOutcome::Released,
+        );
+        assert_eq!(
+            told(&keys),
+            [
+                ("3", "poisoned", "given up"),
+                ("2", "retried", "too many jobs wait before it"),
+                ("4", "retried", "not begun in this delivery"),
+                ("1", "skipped", "overtaken"),
+                ("0", "done", ""),
+            ]
+        );
+        assert!(keys.iter().all(|key| key.pk == "Sales"));
+        assert_eq!(
+            keys.keys.0, "Sales\n3\n2\n4\n1\n0\n",
+            "the PartitionKey that all share is kept once"
+        );
+    }
+
+    #[test]
+    fn a_message_that_was_not_settled_leaves_its_jobs_to_another_receiver_but_for_those_that_are_done()
+     {
+        let ends = [
+            JobEnd { at: 0, end: done() },
+            JobEnd {
+                at: 1,
+                end: End::LeaseLost,
+            },
+        ];
+        let keys = EndedKeys::of(
+            &batch(&["0", "1"].map(str::to_owned)),
+            None,
+            &ends,
+            &[],
+            SettleOutcome::Lost,
+        );
+        assert_eq!(told(&keys)[0].0, "1");
+        assert_eq!(
+            keys.iter().map(|key| key.ending).collect::<Vec<_>>(),
+            [Ending::Lost, Ending::Done]
+        );
+        let keys = EndedKeys::of(
+            &batch(&["0".to_owned()]),
+            None,
+            &[],
+            &[],
+            SettleOutcome::Released,
+        );
+        assert_eq!(
+            told(&keys),
+            [("0", "retried", "")],
+            "the delivery's own error says why"
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_a_text_is_found_in_what_does() {
+        let all: Vec<String> = (0..1_000).map(|rk| format!("Key{rk:06}")).collect();
+        let ends: Vec<_> = (0..1_000).map(|at| JobEnd { at, end: done() }).collect();
+        let keys = EndedKeys::of(
+            &batch(&all),
+            Some(TableName::new("Staff").unwrap()),
+            &ends,
+            &[],
+            SettleOutcome::Deleted,
+        );
+        assert!(
+            (600..1_000).contains(&keys.iter().count()),
+            "{}",
+            keys.iter().count()
+        );
+        assert!(
+            keys.keys.0.capacity()
+                + keys.errors.0.capacity()
+                + keys.ended.capacity() * size_of::<EndedAt>()
+                <= BYTES
+        );
+        assert_eq!(
+            [
+                keys.mention("key000099"),
+                keys.mention("staff"),
+                keys.mention("key000999")
+            ],
+            [true, true, false]
+        );
+        let long: Vec<String> = ["x", "y"].map(|rk| rk.repeat(20_000)).to_vec();
+        let failed: Vec<_> = (0..2)
+            .map(|at| JobEnd {
+                at,
+                end: End::Panicked("é".repeat(2_000)),
+            })
+            .collect();
+        let keys = EndedKeys::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);
+        assert_eq!(
+            keys.iter().count(),
+            2,
+            "one that no entity can have keeps no other out"
+        );
+        assert!(
+            keys.iter()
+                .all(|key| key.rk.len() <= KEY_BYTES && key.error.unwrap().len() <= ERROR_BYTES)
+        );
+        assert_eq!(
+            keys.errors.0.matches('\n').count(),
+            1,
+            "the same error is kept once"
+        );
+    }
+}

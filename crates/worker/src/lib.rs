@@ -1,0 +1,75 @@
+//! The worker: takes messages from queues and drives their work until each is done, waiting, or poison.
+//!
+//! ```text
+//!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
+//!              ▲                  │                              │  examine: message → work
+//!    pacing, circuit, drain       └ slots                        │  turn:    one run per primary, syncs folded
+//!                                                                │  run:     under the lease, renewed at half
+//!                                                                └  decide:  end × situation → settlement (pure)
+//! ```
+//!
+//! Invariants:
+//!
+//! * A message is deleted only after its work ended well, or after its poison message was put.
+//! * Nothing is written for a message after its lease, and never by an old pop receipt.
+//! * Attempts are runs that began, never deliveries alone: an outage, throttling, a shutdown and answers that were lost
+//!   on their way poison nothing. Only crashes, panics and runs that never end count.
+//! * A job is given up by its age only after it has failed itself, several times, for that long.
+//! * No error of a store ends it.
+//!
+//! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](evenkeel_engine::Execute)
+//! is all it sees, and work that it drops half-way is safe to run again.
+
+mod adapt;
+mod attempts;
+mod batch;
+mod circuit;
+mod concurrency;
+mod context;
+mod count;
+mod decide;
+mod deliver;
+mod doorbell;
+mod drain;
+mod erasing;
+mod examine;
+mod idle;
+mod keys;
+mod lease;
+mod note;
+mod observer;
+pub mod poison;
+mod poll;
+mod receive;
+mod run;
+mod running;
+mod sample;
+mod schedule;
+mod settle;
+mod shown;
+mod slots;
+mod source;
+mod status;
+mod stuck;
+mod suspects;
+mod times;
+mod tuning;
+mod turns;
+mod walked;
+mod weight;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use context::{KeyOf, RunReport};
+pub use doorbell::Doorbell;
+pub use erasing::{QueueDiscards, discard_about};
+pub use idle::Rechecks;
+pub use keys::{EndedKey, EndedKeys};
+pub use observer::{Delivered, Ending, Observer};
+pub use run::{Mode, Worker, WorkerError, WorkerParts};
+pub use source::Carries;
+pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
+pub use tuning::{Tuned, Tuning};

@@ -1,0 +1,379 @@
+//! Which messages are meant. Pure.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::causes::cause_id;
+use super::queue::PoisonCopies;
+use super::subject::names_entity;
+use super::{PoisonEntry, PoisonError, PoisonMessage, Reason};
+use evenkeel_model::units::parse_duration;
+use evenkeel_model::{EntityKey, Key};
+
+/// Criteria for messages, as the command line, the HTTP API and the pages take them. What is absent or empty says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PoisonCriteria {
+    /// Only those poisoned for this reason: `exhausted`, `permanent`, `undecodable`, `expired` or `foreign`.
+    pub reason: Option<String>,
+    /// Only those of this cause: an id that a list gives.
+    pub cause: Option<String>,
+    /// Only those whose job or error names this view.
+    pub view: Option<String>,
+    /// Only those about entities of this table.
+    pub table: Option<String>,
+    /// Only those about this entity, as `PartitionKey/RowKey`, or about those of this PartitionKey.
+    pub key: Option<String>,
+    /// Only those with this text in their error, step, ids or body, in any case.
+    pub text: Option<String>,
+    /// Only those poisoned since then: a time (RFC 3339), or a duration until now (`2h`).
+    pub since: Option<String>,
+    /// Only those poisoned before then, likewise.
+    pub before: Option<String>,
+}
+
+impl PoisonCriteria {
+    /// Each criterion that says something, with its name.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self {
+            reason,
+            cause,
+            view,
+            table,
+            key,
+            text,
+            since,
+            before,
+        } = self;
+        let all = [
+            ("reason", reason),
+            ("cause", cause),
+            ("view", view),
+            ("table", table),
+            ("key", key),
+            ("text", text),
+            ("since", since),
+            ("before", before),
+        ];
+        all.into_iter().filter_map(|(name, value)| {
+            Some((name, value.as_deref().filter(|value| !value.is_empty())?))
+        })
+    }
+
+    /// The value of a criterion; empty where it says nothing.
+    pub fn get(&self, name: &str) -> &str {
+        self.pairs()
+            .find(|(known, _)| *known == name)
+            .map_or("", |(_, value)| value)
+    }
+
+    /// Sets a criterion. A name that none has says nothing.
+    pub fn set(&mut self, name: &str, value: String) {
+        let field = match name {
+            "reason" => &mut self.reason,
+            "cause" => &mut self.cause,
+            "view" => &mut self.view,
+            "table" => &mut self.table,
+            "key" => &mut self.key,
+            "text" => &mut self.text,
+            "since" => &mut self.since,
+            "before" => &mut self.before,
+            _ => return,
+        };
+        *field = Some(value);
+    }
+
+    /// The filter that they say.
+    pub fn filter(&self, now: Timestamp) -> Result<PoisonFilter, PoisonError> {
+        let mut filter = PoisonFilter::default();
+        for (name, value) in self.pairs() {
+            match name {
+                "reason" => filter.reason = Some(value.parse()?),
+                "cause" => filter.cause = Some(value.to_lowercase()),
+                "view" => filter.view = Some(value.to_owned()),
+                "table" => filter.table = Some(value.to_owned()),
+                "key" => filter.key = Some(SoughtKey::parse(value)?),
+                "text" => filter.text = Some(value.to_lowercase()),
+                "since" => filter.since = Some(moment(name, value, now)?),
+                _ => filter.before = Some(moment(name, value, now)?),
+            }
+        }
+        Ok(filter)
+    }
+}
+
+/// A time, or the time so long before now.
+fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonError> {
+    text.parse().or_else(|_| {
+        let ago = parse_duration(text)
+            .ok()
+            .and_then(|ago| now.checked_sub(ago).ok());
+        ago.ok_or_else(|| {
+            PoisonError::new(format_args!(
+                "{name}: a time such as 2026-11-28T12:00:00Z or a duration such as 2h is expected"
+            ))
+        })
+    })
+}
+
+/// The key of an entity, or the PartitionKey of several. No key has a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoughtKey {
+    pub(super) pk: Key,
+    /// Any RowKey where absent.
+    pub(super) rk: Option<Key>,
+}
+
+impl SoughtKey {
+    fn parse(text: &str) -> Result<Self, PoisonError> {
+        let key = |text: &str| {
+            Key::new(text).map_err(|error| {
+                PoisonError::new(format_args!(
+                    "key: PartitionKey/RowKey is expected: {error}"
+                ))
+            })
+        };
+        match text.split_once('/') {
+            Some((pk, rk)) => Ok(Self {
+                pk: key(pk)?,
+                rk: Some(key(rk)?),
+            }),
+            None => Ok(Self {
+                pk: key(text)?,
+                rk: None,
+            }),
+        }
+    }
+
+    /// Whether this is such a key.
+    pub(super) fn is(&self, pk: &str, rk: &str) -> bool {
+        self.pk.as_str() == pk && self.rk.as_ref().is_none_or(|wanted| wanted.as_str() == rk)
+    }
+
+    /// Whether an error names such an entity of this table, or of any.
+    fn is_in(&self, error: &str, table: Option<&str>) -> bool {
+        let table = table.unwrap_or_default();
+        let key = match &self.rk {
+            Some(rk) => EntityKey {
+                pk: self.pk.clone(),
+                rk: rk.clone(),
+            }
+            .to_string(),
+            None => format!("({:?}, ", self.pk.as_str()),
+        };
+        error.contains(&format!("{table}{key}"))
+    }
+}
+
+/// Which messages are meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoisonFilter {
+    /// Ids that messages [have](PoisonEntry::has); all where empty.
+    pub ids: BTreeSet<String>,
+    /// Only those poisoned for this reason.
+    pub reason: Option<Reason>,
+    /// Only those with this [id](cause_id) of a cause.
+    pub cause: Option<String>,
+    /// Only those whose job or error names this view.
+    pub view: Option<String>,
+    /// Only those about entities of this table, in any case.
+    pub table: Option<String>,
+    /// Only those about such an entity.
+    pub key: Option<SoughtKey>,
+    /// Only those with this text, in small letters.
+    pub text: Option<String>,
+    /// Only those poisoned since then, by the worker's clock.
+    pub since: Option<Timestamp>,
+    /// Only those poisoned before then, likewise.
+    pub before: Option<Timestamp>,
+    /// For a requeue or a discard: only those put on the poison queue until then, by the queue's clock. Later ones were not part of the
+    /// question that was answered.
+    pub until: Option<Timestamp>,
+}
+
+impl PoisonFilter {
+    /// Whether this message is meant.
+    pub fn matches(&self, entry: &PoisonEntry) -> bool {
+        let message = &entry.message;
+        (self.ids.is_empty() || self.ids.iter().any(|id| entry.has(id)))
+            && self.reason.is_none_or(|reason| reason == message.reason)
+            && self.since.is_none_or(|since| message.poisoned >= since)
+            && self.before.is_none_or(|before| message.poisoned < before)
+            && self
+                .cause
+                .as_ref()
+                .is_none_or(|cause| *cause == cause_id(message))
+            && self
+                .view
+                .as_ref()
+                .is_none_or(|view| names_view(message, view))
+            && self.text.as_ref().is_none_or(|text| has_text(entry, text))
+            && self.is_about(message)
+    }
+
+    /// Whether a message is about an entity that is meant. One whose body is elsewhere or names none is judged by its error.
+    fn is_about(&self, message: &PoisonMessage) -> bool {
+        if self.table.is_none() && self.key.is_none() {
+            return true;
+        }
+        let named = message
+            .body
+            .as_deref()
+            .and_then(|body| names_entity(body, self.table.as_deref(), self.key.as_ref()));
+        named.unwrap_or_else(|| match (&self.key, &self.table) {
+            (Some(key), table) => {
+                key.is_in(&message.error, table.as_deref())
+                    || key.is_in(&message.step, table.as_deref())
+            }
+            (None, Some(table)) => [&message.error, &message.step]
+                .into_iter()
+                .any(|text| text.contains(&format!("{table}("))),
+            (None, None) => true,
+        })
+    }
+
+    /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
+    pub(super) fn unclear(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
+        let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
+        let claimed = |id: &&String| {
+            let claimants = || all().filter(|entry| entry.has(id));
+            one.has(id)
+                && claimants().count() > 1
+                && claimants().any(|entry| entry.message.message_id == **id)
+        };
+        let named = one.ids.iter().any(|id| self.ids.contains(id));
+        let id = self.ids.iter().find(claimed).filter(|_| !named)?;
+        Some(format!(
+            "different messages claim the id {id}: name this one by its own on the poison queue, {}",
+            one.ids.join(" or ")
+        ))
+    }
+}
+
+/// Whether the error, the step or the job of a message names a view.
+fn names_view(message: &PoisonMessage, view: &str) -> bool {
+    let is_word = |text: &str| {
+        text.split(|char: char| !(char.is_alphanumeric() || "_-".contains(char)))
+            .any(|word| word == view)
+    };
+    let in_job = || {
+        message
+            .body
+            .as_deref()
+            .is_some_and(|body| body.contains(&format!("\"{view}\"")))
+    };
+    is_word(&message.error) || is_word(&message.step) || in_job()
+}
+
+fn has_text(entry: &PoisonEntry, text: &str) -> bool {
+    let PoisonMessage {
+        error,
+        step,
+        message_id,
+        id,
+        op,
+        worker,
+        body,
+        ..
+    } = &entry.message;
+    let texts = [
+        Some(error),
+        Some(step),
+        Some(message_id),
+        id.as_ref(),
+        op.as_ref(),
+        Some(worker),
+        body.as_ref(),
+    ];
+    texts
+        .into_iter()
+        .flatten()
+        .chain(&entry.ids)
+        .any(|one| one.to_lowercase().contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::poisoned;
+    use super::*;
+
+    fn entry(body: &str, error: &str) -> PoisonEntry {
+        let message = PoisonMessage {
+            error: error.to_owned(),
+            ..poisoned("m1", body)
+        };
+        PoisonEntry {
+            inserted: message.poisoned,
+            message,
+            ids: vec!["p1".to_owned()],
+        }
+    }
+
+    fn criteria(name: &str, value: &str) -> PoisonCriteria {
+        serde_json::from_value(serde_json::json!({ name: value })).unwrap()
+    }
+
+    fn matches(name: &str, value: &str, entry: &PoisonEntry) -> bool {
+        criteria(name, value)
+            .filter("2026-11-20T16:00:00Z".parse().unwrap())
+            .unwrap()
+            .matches(entry)
+    }
+
+    #[test]
+    fn each_criterion_narrows_and_an_empty_one_says_nothing() {
+        let body = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7","id":"Nightly"}"#;
+        let error = r#"reconciling: ByEmail("e", "x") of view by_email is taken"#;
+        let entry = entry(body, error);
+        let cause = cause_id(&entry.message);
+        for (name, yes, no) in [
+            ("reason", "permanent", "expired"),
+            ("cause", cause.as_str(), "00000000"),
+            ("view", "by_email", "by"),
+            ("table", "employees", "Employee"),
+            ("key", "Sales/7", "Sales/77"),
+            ("key", "Sales", "Sale"),
+            ("text", "nightly", "daily"),
+            ("text", "IS TAKEN", "is given"),
+            ("since", "2026-11-20T15:00:01Z", "2026-11-20T15:00:02Z"),
+            ("since", "1h", "30m"),
+            ("before", "30m", "2h"),
+            ("before", "2026-11-20T15:00:02Z", "2026-11-20T15:00:01Z"),
+        ] {
+            assert!(matches(name, yes, &entry), "{name} {yes}");
+            assert!(!matches(name, no, &entry), "{name} {no}");
+            assert!(matches(name, "", &entry), "{name}");
+        }
+        let now = Timestamp::UNIX_EPOCH;
+        for (name, value) in [
+            ("reason", "because"),
+            ("since", "soon"),
+            ("before", "-1h"),
+            ("key", "a/b/c"),
+        ] {
+            assert!(criteria(name, value).filter(now).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_many_entities_is_about_each_and_one_without_a_body_about_what_its_error_names()
+    {
+        let many = entry(
+            r#"{"op":"sync","table":"Employees","keys":[["Sales","7"],["Ops","8"]]}"#,
+            "",
+        );
+        assert!(matches("key", "Ops/8", &many) && !matches("key", "Sales/8", &many));
+        let blob = entry("{}", r#"reconciling Employees("Sales", "7"): no"#);
+        assert!(
+            matches("key", "Sales/7", &blob)
+                && matches("key", "Sales", &blob)
+                && matches("table", "Employees", &blob)
+        );
+        assert!(!matches("key", "Sales/8", &blob) && !matches("table", "Orders", &blob));
+        let spoilt = entry("no job at all", "it is not JSON");
+        assert!(!matches("table", "Employees", &spoilt) && matches("text", "at ALL", &spoilt));
+    }
+}

@@ -1,0 +1,104 @@
+//! Listing a poison queue.
+//!
+//! A service shows the first 32 messages without hiding them, and that is how a short queue is read. A longer one is got, several pages
+//! at once, each message hidden for as short a time as the whole may take. Some hundreds are shown again at the end, also if that comes
+//! early. More than that reappear by themselves: to show one again is a request of its own, which takes longer than to wait. A walk that
+//! meets a queue whose messages are hidden waits for as long as a listing hides them.
+
+use std::collections::BTreeMap;
+
+use super::pages::{PagesFor, PoisonPages, SHOWN_AGAIN, may_be_listed};
+use super::queue::PoisonCopies;
+use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
+use evenkeel_model::limits;
+use evenkeel_storage::{Message, StoreError};
+
+/// Contents of a poison queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoisonListing {
+    /// The messages that are meant, oldest first, each original once.
+    pub entries: Vec<PoisonEntry>,
+    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    pub hidden: u64,
+    /// The listing was ended early: there are more.
+    pub interrupted: bool,
+}
+
+impl PoisonQueue {
+    /// The poisoned messages that are meant. A queue of up to 32 messages is left untouched.
+    pub async fn list(&self, filter: &PoisonFilter) -> Result<PoisonListing, StoreError> {
+        let (front, total) = self.peek(filter.reason).await?;
+        let seen = copies(&front);
+        let hidden = total.saturating_sub(seen);
+        // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
+        if hidden == 0 || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_listed(hidden)) {
+            return Ok(PoisonListing {
+                entries: meant(front, filter),
+                hidden,
+                interrupted: false,
+            });
+        }
+        let (held, interrupted) = self.hold_all(total, filter.reason).await?;
+        self.show_few_again(held.iter().flat_map(|held| &held.copies))
+            .await;
+        let entries: Vec<PoisonEntry> = held.into_iter().map(|held| held.entry).collect();
+        let hidden = if interrupted {
+            0
+        } else {
+            total.saturating_sub(copies(&entries))
+        };
+        Ok(PoisonListing {
+            entries: meant(entries, filter),
+            hidden,
+            interrupted,
+        })
+    }
+
+    /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
+    async fn hold_all(
+        &self,
+        total: u64,
+        meant: Option<Reason>,
+    ) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
+        let mut got: BTreeMap<String, Message> = BTreeMap::new();
+        let mut pages = PoisonPages::expecting(self, total, PagesFor::Reading);
+        while pages.may_have_more() {
+            if self.stop.is_cancelled() {
+                return Ok((self.gather(got.into_values(), meant), true));
+            }
+            match pages.next_pages().await {
+                // One that came again replaces its older receipt.
+                Ok(Some(page)) => got.extend(
+                    page.messages
+                        .into_iter()
+                        .map(|message| (message.id.clone(), message)),
+                ),
+                Ok(None) => break,
+                Err(error) => {
+                    self.show_few_again(got.values()).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok((self.gather(got.into_values(), meant), false))
+    }
+
+    /// Shows messages again, unless there are so many that they reappear sooner by themselves.
+    async fn show_few_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
+        let messages: Vec<&Message> = messages.collect();
+        if messages.len() as u64 <= SHOWN_AGAIN {
+            self.show_again(messages.into_iter()).await;
+        }
+    }
+}
+
+fn copies(entries: &[PoisonEntry]) -> u64 {
+    entries.iter().map(|entry| entry.ids.len() as u64).sum()
+}
+
+fn meant(entries: Vec<PoisonEntry>, filter: &PoisonFilter) -> Vec<PoisonEntry> {
+    entries
+        .into_iter()
+        .filter(|entry| filter.matches(entry))
+        .collect()
+}

@@ -1,0 +1,350 @@
+//! The format of a poison message. Pure.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::note;
+use evenkeel_model::cause;
+use evenkeel_model::large::OWN_CONTAINERS;
+use evenkeel_model::quoted::{self, Quoted};
+use evenkeel_model::{BlobName, ContainerName, QueueName, body, limits};
+
+/// The container for bodies that do not fit into a poison message.
+pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
+/// The version of the format.
+const VERSION: u32 = 1;
+/// Longest error kept, in bytes: a chain of causes is a few hundred.
+const ERROR_BYTES: usize = cause::CHAIN_BYTES;
+/// Longest of the other texts kept, in bytes.
+const TEXT_BYTES: usize = 1_024;
+/// Longest id of a message: a GUID has 36 characters.
+const MESSAGE_ID_BYTES: usize = 256;
+
+/// Why a message was poisoned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    /// Its attempts or its time were used up.
+    Exhausted,
+    /// It would fail again however often it is tried.
+    Permanent,
+    /// Its text could not be read.
+    Undecodable,
+    /// It would have expired before its next try.
+    Expired,
+    /// Something else put it on the poison queue. Never written.
+    Foreign,
+}
+
+impl Reason {
+    /// The reason's name, as in the message, in metrics and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Permanent => "permanent",
+            Self::Undecodable => "undecodable",
+            Self::Expired => "expired",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Reason {
+    type Err = PoisonError;
+    fn from_str(name: &str) -> Result<Self, PoisonError> {
+        [
+            Self::Exhausted,
+            Self::Permanent,
+            Self::Undecodable,
+            Self::Expired,
+            Self::Foreign,
+        ]
+        .into_iter()
+        .find(|reason| reason.name() == name)
+        .ok_or_else(|| {
+            PoisonError(format!(
+                "{} is not a reason: exhausted, permanent, undecodable, expired or foreign",
+                Quoted(name)
+            ))
+        })
+    }
+}
+
+/// A text that is not a poison message, or not a reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PoisonError(String);
+
+impl PoisonError {
+    pub(super) fn new(said: impl fmt::Display) -> Self {
+        Self(said.to_string())
+    }
+}
+
+/// A message that will not be tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoisonMessage {
+    /// Version of the format: 1.
+    pub v: u32,
+    /// Why it was poisoned.
+    pub reason: Reason,
+    /// The error: the whole chain of causes.
+    pub error: String,
+    /// The step that failed.
+    pub step: String,
+    /// The operation, where one could be read.
+    pub op: Option<String>,
+    /// How often the message had been got.
+    pub dequeue_count: u32,
+    /// When the message was put, by the queue's clock.
+    pub first_enqueued: Timestamp,
+    /// When it was poisoned, by the worker's clock.
+    pub poisoned: Timestamp,
+    /// The worker that poisoned it.
+    pub worker: String,
+    /// The queue it came from and goes back to.
+    pub queue: QueueName,
+    /// The original's id on that queue: the same in every copy.
+    pub message_id: String,
+    /// The client's own name for the job, where it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The body: the JSON inside where it was plain or Base64, else the text as it was on the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// Where the body is, where it did not fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_blob: Option<BodyBlob>,
+}
+
+/// Where a body lies that did not fit: a blob in the account of the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BodyBlob {
+    /// Its container.
+    pub container: ContainerName,
+    /// Its name.
+    pub name: BlobName,
+}
+
+impl PoisonMessage {
+    /// The text of a message with this content; fields from outside are cut to a bounded length.
+    pub fn encode(&self) -> String {
+        let mut wire = self.clone();
+        wire.v = VERSION;
+        // In its middle: what ends it is the first of its causes.
+        wire.error = quoted::cut(&wire.error, ERROR_BYTES);
+        for text in [
+            Some(&mut wire.step),
+            Some(&mut wire.worker),
+            wire.op.as_mut(),
+            wire.id.as_mut(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            *text = cause::shortened(text, TEXT_BYTES);
+        }
+        // Strings and numbers always serialise.
+        body::encode(&serde_json::to_string(&wire).unwrap_or_default())
+    }
+
+    /// Whether this, encoded, fits into a queue message.
+    pub fn fits(&self) -> bool {
+        self.encode().len() <= limits::QUEUE_TEXT_BYTES
+    }
+
+    /// Reads the text of a message on a poison queue.
+    pub fn decode(text: &str) -> Result<Self, PoisonError> {
+        // Never written compressed.
+        let body = body::excerpt(text, limits::QUEUE_TEXT_BYTES);
+        if body.cut {
+            return Err(PoisonError(
+                "it is compressed, which poison messages never are".to_owned(),
+            ));
+        }
+        let message: Self =
+            serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
+        if message.v == VERSION {
+            Ok(message)
+        } else {
+            Err(PoisonError(format!(
+                "\"v\" is {}; this program reads version {VERSION}",
+                message.v
+            )))
+        }
+    }
+
+    /// The body as it is kept, from a message's text: readable where it can be, and never expanded.
+    pub fn keep_body(text: &str) -> String {
+        match body::decode(text) {
+            Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => {
+                body.text
+            }
+            Ok(_) | Err(_) => text.to_owned(),
+        }
+    }
+
+    /// The text that puts a kept body back on its queue: Base64 where it is JSON, compressed where only that fits, without evenkeel's own
+    /// note.
+    pub fn requeued_text(kept: &str) -> String {
+        let text = note::without_note(kept);
+        if text.starts_with('{') {
+            body::pack(&text).unwrap_or_else(|| body::encode(&text))
+        } else {
+            text
+        }
+    }
+
+    /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue
+    /// than its own, and to no other blob than its own body's.
+    pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
+        if !queues.contains(&self.queue) {
+            return Some(format!(
+                "it names the queue {}, which is not this poison queue's",
+                self.queue
+            ));
+        }
+        if self.message_id.len() > MESSAGE_ID_BYTES {
+            return Some(format!(
+                "its message id has {} bytes, and no service gives one of more than {MESSAGE_ID_BYTES}",
+                self.message_id.len()
+            ));
+        }
+        if self.reason == Reason::Foreign {
+            return Some("it says that it is foreign, which is never written".to_owned());
+        }
+        let blob = self.body_blob.as_ref()?;
+        if self.body.is_some() {
+            return Some("it has a body, and names a blob for another".to_owned());
+        }
+        let digest = |rest: &str| rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
+        let own = self.blob_prefix().is_some_and(|prefix| {
+            blob.name
+                .as_str()
+                .strip_prefix(prefix.as_str())
+                .is_some_and(digest)
+        });
+        (blob.container.as_str() != BODY_CONTAINER || !own).then(|| {
+            format!(
+                "it names the blob {}/{}, which is not where its body would lie",
+                blob.container, blob.name
+            )
+        })
+    }
+
+    /// Where the body lies when it does not fit: the same for every copy, and not found by the id alone.
+    pub fn body_blob_name(&self) -> Option<BodyBlob> {
+        let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
+        let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;
+        Some(BodyBlob {
+            container: ContainerName::new(BODY_CONTAINER).ok()?,
+            name,
+        })
+    }
+
+    fn blob_prefix(&self) -> Option<BlobName> {
+        BlobName::new(format!("{}/{}", self.queue, self.message_id))
+            .or_else(|_| {
+                BlobName::new(format!(
+                    "{}/{}",
+                    self.queue,
+                    hex::encode(Sha256::digest(&self.message_id))
+                ))
+            })
+            .ok()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn poisoned(message_id: &str, body: &str) -> PoisonMessage {
+        PoisonMessage {
+            v: 1,
+            reason: Reason::Permanent,
+            error: "reading the primary: no such table".to_owned(),
+            step: "reading the primary".to_owned(),
+            op: Some("sync".to_owned()),
+            dequeue_count: 1,
+            first_enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
+            poisoned: "2026-11-20T15:00:01Z".parse().unwrap(),
+            worker: "w1".to_owned(),
+            queue: QueueName::new("evenkeel-jobs").unwrap(),
+            message_id: message_id.to_owned(),
+            id: None,
+            body: Some(body.to_owned()),
+            body_blob: None,
+        }
+    }
+
+    #[test]
+    fn a_poison_message_survives_its_queue() {
+        let message = poisoned("m1", "한😀 \" \\ \u{1}");
+        assert_eq!(PoisonMessage::decode(&message.encode()), Ok(message));
+        assert!(PoisonMessage::decode("hello").is_err());
+        assert!(PoisonMessage::decode(r#"{"v":1}"#).is_err());
+        let other = serde_json::json!(PoisonMessage {
+            v: 2,
+            ..poisoned("m1", "")
+        })
+        .to_string();
+        assert_eq!(
+            PoisonMessage::decode(&other).unwrap_err().to_string(),
+            "\"v\" is 2; this program reads version 1"
+        );
+    }
+
+    #[test]
+    fn texts_from_outside_never_make_it_too_large() {
+        let mut message = poisoned("m1", "");
+        message.error = "😀".repeat(50_000);
+        message.id = Some("i".repeat(48_000));
+        message.op = Some("o".repeat(48_000));
+        assert!(message.fits());
+        assert!(
+            PoisonMessage::decode(&message.encode())
+                .unwrap()
+                .error
+                .contains('…')
+        );
+    }
+
+    #[test]
+    fn a_body_is_kept_readable_and_goes_back_without_the_note() {
+        let json = r#"{"op":"sync","ek":{"id":"m1","free":2}}"#;
+        let kept = PoisonMessage::keep_body(&body::encode(json));
+        assert_eq!(kept, json);
+        assert_eq!(
+            body::decode(&PoisonMessage::requeued_text(&kept))
+                .unwrap()
+                .text,
+            r#"{"op":"sync"}"#
+        );
+        assert_eq!(PoisonMessage::keep_body("no job"), "no job");
+        assert_eq!(PoisonMessage::requeued_text("no job"), "no job");
+    }
+
+    #[test]
+    fn every_reason_is_read_as_it_is_written() {
+        for reason in [
+            Reason::Exhausted,
+            Reason::Permanent,
+            Reason::Undecodable,
+            Reason::Expired,
+            Reason::Foreign,
+        ] {
+            assert_eq!(reason.to_string().parse(), Ok(reason));
+        }
+        assert!("other".parse::<Reason>().is_err());
+    }
+}

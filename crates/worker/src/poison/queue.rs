@@ -1,0 +1,353 @@
+//! A poison queue, and the operations on its messages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::walk::WalkAction;
+use super::{PoisonFilter, PoisonMessage, Reason};
+use crate::note;
+use evenkeel_model::allowed::JobAllowance;
+use evenkeel_model::names::NameError;
+use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::{AccountName, QueueName, cause, job, limits};
+use evenkeel_storage::{
+    Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject,
+    Ttl, What,
+};
+
+/// Bytes of the longest body: a job of a compressed message, expanded, which is longer by a third where it is encrypted.
+const BODY_BYTES: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
+/// Requests under way at once.
+pub(super) const PARALLEL: usize = 16;
+
+/// The poison queue of a job queue.
+pub struct PoisonQueue {
+    pub(super) queues: Arc<dyn QueueStore>,
+    pub(super) blobs: Arc<dyn BlobStore>,
+    /// Where messages of unknown origin go back to.
+    origin: QueueName,
+    /// Where messages go back to: the queue, or its shards, and the recheck queue.
+    own: Vec<QueueName>,
+    pub(super) recheck: QueueName,
+    /// The operations that those may carry; all where absent.
+    allowed: JobAllowance,
+    pub(super) poison: QueueName,
+    /// Ends a listing or a walk early, in order.
+    pub(super) stop: CancellationToken,
+}
+
+/// One poisoned message, with all its copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoisonEntry {
+    /// Its content.
+    pub message: PoisonMessage,
+    /// The ids of its copies on the poison queue, given by the service: more than one after a crash between putting and deleting.
+    pub ids: Vec<String>,
+    /// When the last of these copies was put, by the queue's clock.
+    pub inserted: Timestamp,
+}
+
+impl PoisonEntry {
+    /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
+    pub fn has(&self, id: &String) -> bool {
+        self.message.message_id == *id
+            || self.message.id.as_ref() == Some(id)
+            || self.ids.contains(id)
+    }
+}
+
+/// Results for the selected messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handled {
+    /// Those that were requeued or discarded.
+    pub done: Vec<PoisonEntry>,
+    /// Those that were not, or not wholly, each with the reason.
+    pub failed: Vec<(PoisonEntry, String)>,
+    /// Why the rest of the queue was not looked at, where the store failed half-way or the walk was ended early.
+    pub cut_short: Option<String>,
+    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    pub hidden: u64,
+    /// How many messages fit, and were left alone since they came after [`PoisonFilter::until`].
+    pub since: u64,
+}
+
+impl Handled {
+    /// Whether anything was done, or tried.
+    pub fn is_begun(&self) -> bool {
+        !(self.done.is_empty() && self.failed.is_empty())
+    }
+}
+
+/// A poisoned message, with the copies to delete or show again.
+pub(super) struct PoisonCopies {
+    pub(super) entry: PoisonEntry,
+    pub(super) copies: Vec<Message>,
+}
+
+/// Key shared by all copies of one original, which say the same: ids can be borrowed. Where one reason is meant, it is a part.
+pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
+    let PoisonMessage {
+        queue,
+        message_id,
+        id,
+        first_enqueued,
+        body,
+        body_blob,
+        ..
+    } = message;
+    let reason = meant.map(|_| message.reason);
+    let body = body.as_deref().map(note::compared);
+    let said = serde_json::json!([
+        queue,
+        message_id,
+        id,
+        reason,
+        first_enqueued,
+        body,
+        body_blob
+    ]);
+    hex::encode(Sha256::digest(said.to_string()))
+}
+
+impl PoisonQueue {
+    /// The poison queue of this job queue.
+    pub fn new(account: &Account, queue: &QueueSettings) -> Result<Self, NameError> {
+        let (shards, recheck) = (queue.shard_names(), queue.name.with_suffix("-recheck")?);
+        Ok(Self {
+            queues: Arc::clone(&account.queues),
+            blobs: Arc::clone(&account.blobs),
+            origin: shards.first().unwrap_or(&queue.name).clone(),
+            own: shards
+                .into_iter()
+                .chain([queue.name.clone(), recheck.clone()])
+                .collect(),
+            recheck,
+            allowed: queue.allowed.clone(),
+            poison: queue.name.with_suffix("-poison")?,
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// As this one, but long operations end early once `stop` is cancelled: hidden messages are shown again, and the
+    /// messages handled until then are reported.
+    #[must_use]
+    pub fn until(self, stop: &CancellationToken) -> Self {
+        Self {
+            stop: stop.clone(),
+            ..self
+        }
+    }
+
+    /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
+    /// costs two requests however long the queue is; a service shows no more than the first 32 messages so.
+    pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+        self.peek(None).await
+    }
+
+    /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
+    /// expiring; then deletes every copy of them. Where message ids are given it stops once all of them were met.
+    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+        self.handle(filter, WalkAction::Requeue).await
+    }
+
+    /// Deletes the selected messages, and their bodies in blobs.
+    pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+        self.handle(filter, WalkAction::Discard).await
+    }
+
+    /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
+    pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
+        let Some(blob) = &message.body_blob else {
+            return Ok(message.body.clone());
+        };
+        let found = self.blobs.properties(&blob.container, &blob.name).await?;
+        if found.is_some_and(|found| found.length > BODY_BYTES) {
+            let subject = Subject {
+                account: AccountName::main(),
+                what: What::Blob(blob.container.clone(), blob.name.clone()),
+            };
+            return Err(StoreError::new(
+                ErrorClass::TooLarge,
+                "Get Blob",
+                subject,
+                "it is larger than any message: it is no body",
+            ));
+        }
+        let blob = self.blobs.get(&blob.container, &blob.name, None).await?;
+        Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
+    }
+
+    /// The first messages, and how many there are.
+    pub(super) async fn peek(
+        &self,
+        meant: Option<Reason>,
+    ) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+        let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok((Vec::new(), 0));
+            }
+            peeked => peeked?,
+        };
+        let total = self.queues.approximate_count(&self.poison).await?;
+        let messages = peeked.into_iter().map(|peeked| Message {
+            id: peeked.id,
+            pop_receipt: String::new(),
+            text: peeked.text,
+            dequeue_count: peeked.dequeue_count,
+            inserted: peeked.inserted,
+            expires: peeked.expires,
+            next_visible: peeked.inserted,
+        });
+        Ok((
+            self.gather(messages, meant)
+                .into_iter()
+                .map(|held| held.entry)
+                .collect(),
+            total,
+        ))
+    }
+
+    /// Groups copies by their original, oldest first.
+    pub(super) fn gather(
+        &self,
+        messages: impl Iterator<Item = Message>,
+        meant: Option<Reason>,
+    ) -> Vec<PoisonCopies> {
+        let mut originals: BTreeMap<String, PoisonCopies> = BTreeMap::new();
+        for copy in messages {
+            let message = self.read(&copy);
+            let held = originals
+                .entry(original(&message, meant))
+                .or_insert_with(|| PoisonCopies {
+                    entry: PoisonEntry {
+                        message,
+                        ids: Vec::new(),
+                        inserted: copy.inserted,
+                    },
+                    copies: Vec::new(),
+                });
+            held.entry.inserted = held.entry.inserted.max(copy.inserted);
+            held.entry.ids.push(copy.id.clone());
+            held.copies.push(copy);
+        }
+        let mut originals: Vec<PoisonCopies> = originals.into_values().collect();
+        originals.sort_by_key(|held| held.entry.message.poisoned);
+        originals
+    }
+
+    /// The content of a message on the poison queue. Another program's message is shown as it is, and so is a forged
+    /// one, so that its references are not followed.
+    pub(super) fn read(&self, message: &Message) -> PoisonMessage {
+        let (text, error) = match &message.text {
+            MessageText::Readable(text) => match PoisonMessage::decode(text) {
+                Ok(poisoned) => match poisoned.forged(&self.own) {
+                    None => return poisoned,
+                    Some(problem) => (text, problem),
+                },
+                Err(error) => (text, cause::chain(&error)),
+            },
+            MessageText::Unreadable { reason, raw } => (raw, reason.clone()),
+        };
+        PoisonMessage {
+            v: 1,
+            reason: Reason::Foreign,
+            error: format!("not written by evenkeel: {error}"),
+            step: String::new(),
+            op: None,
+            dequeue_count: message.dequeue_count,
+            first_enqueued: message.inserted,
+            poisoned: message.inserted,
+            worker: String::new(),
+            queue: self.origin.clone(),
+            message_id: message.id.clone(),
+            id: None,
+            body: Some(PoisonMessage::keep_body(text)),
+            body_blob: None,
+        }
+    }
+
+    pub(super) async fn requeue_one(&self, held: &PoisonCopies) -> Result<(), String> {
+        let message = &held.entry.message;
+        let body = self
+            .body(message)
+            .await
+            .map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
+        let body = body.ok_or_else(|| "its body is gone".to_owned())?;
+        self.refuse_disallowed(&message.queue, &body)?;
+        let text = PoisonMessage::requeued_text(&body);
+        let put = self
+            .queues
+            .put(&message.queue, &text, Duration::ZERO, Ttl::Never)
+            .await;
+        put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
+        self.delete_copies(held)
+            .await
+            .map_err(|error| format!("it was put back, but {error}"))
+    }
+
+    /// Refuses a job that its queue would poison again at once.
+    fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
+        match job::decode_kept(body) {
+            Ok(envelope) if *queue != self.recheck => {
+                self.allowed.refuses(&envelope.job).map_or(Ok(()), Err)
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Deletes every copy, then the blob. A copy with a lost lease may be another receiver's by now, and show again: its blob stays for it.
+    pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
+        let mut lost = false;
+        for copy in &held.copies {
+            match self
+                .queues
+                .delete(&self.poison, &copy.id, &copy.pop_receipt)
+                .await
+            {
+                Err(error) if error.class == ErrorClass::LeaseLost => lost = true,
+                Err(error) if !matches!(error.class, ErrorClass::NotFound(_)) => {
+                    return Err(format!(
+                        "a poison message cannot be deleted: {}",
+                        cause::chain(&error)
+                    ));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if lost {
+            return Err("a poison message was not deleted: another receiver has got it meanwhile, or it is gone".to_owned());
+        }
+        if let Some(blob) = &held.entry.message.body_blob {
+            let deleted = self.blobs.delete(&blob.container, &blob.name, None).await;
+            deleted.map_err(|error| {
+                format!(
+                    "the blob {}/{} cannot be deleted: {}",
+                    blob.container,
+                    blob.name,
+                    cause::chain(&error)
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes messages visible at once; one that fails reappears when its visibility timeout ends.
+    pub(super) async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
+        let messages: Vec<&Message> = messages.collect();
+        stream::iter(messages)
+            .for_each_concurrent(PARALLEL, |message| async move {
+                // Without its text it could only be overwritten: it reappears when its time is over.
+                let MessageText::Readable(text) = &message.text else { return };
+                if let Err(error) = self.queues.update(&self.poison, &message.id, &message.pop_receipt, text, Duration::ZERO).await {
+                    tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "hidden for a while");
+                }
+            })
+            .await;
+    }
+}

@@ -1,0 +1,153 @@
+//! A poisoned body as people see it: bounded before it is expanded, before it is parsed and before it is laid out.
+//!
+//! A body comes from any sender with the right to add to a queue, and 1,400 bytes of gzip hold a megabyte, which is 32 megabytes as JSON
+//! values and hundreds when it is indented.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use evenkeel_model::body;
+
+/// Bytes of a body that a page or an answer shows.
+pub const SHOWN_BYTES: usize = 8 * 1024;
+/// How much longer than its body a laid out one may be: indentation beyond that is no help to a reader.
+const LAID_OUT_TIMES: usize = 4;
+
+/// A body, or its beginning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShownBody {
+    /// The value, where the whole body is JSON.
+    pub value: Option<Value>,
+    /// The text.
+    pub text: String,
+    /// Whether that is only the beginning.
+    pub cut: bool,
+}
+
+impl ShownBody {
+    /// Of a body as it was kept, expanded to at most `most` bytes.
+    pub fn of(kept: &str, most: usize) -> Self {
+        let body::Excerpt { text, cut } = body::excerpt(kept, most);
+        let value = if cut {
+            None
+        } else {
+            serde_json::from_str(&text).ok()
+        };
+        Self { value, text, cut }
+    }
+
+    /// Of a value that was measured before.
+    #[must_use]
+    pub fn whole(value: Value) -> Self {
+        Self {
+            text: value.to_string(),
+            value: Some(value),
+            cut: false,
+        }
+    }
+
+    /// For machines: the value, else the text.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        self.value.unwrap_or(Value::String(self.text))
+    }
+
+    /// For people: indented where that is not out of proportion, else as it is.
+    pub fn laid_out(&self) -> String {
+        let most = self
+            .text
+            .len()
+            .saturating_mul(LAID_OUT_TIMES)
+            .saturating_add(1_024);
+        self.value
+            .as_ref()
+            .and_then(|value| indented(value, most))
+            .unwrap_or_else(|| self.text.clone())
+    }
+}
+
+/// JSON with indentation; `None` where that takes more than `most` bytes.
+fn indented(value: &Value, most: usize) -> Option<String> {
+    let mut bounded = Bounded {
+        bytes: Vec::new(),
+        most,
+    };
+    serde_json::to_writer_pretty(&mut bounded, value).ok()?;
+    String::from_utf8(bounded.bytes).ok()
+}
+
+/// Takes so many bytes and no more.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + more.len() > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job of a few hundred bytes that is a megabyte of zeros, as deep as the parser goes.
+    fn bomb() -> String {
+        let zeros = vec!["0"; 500_000].join(",");
+        let json = format!(
+            "{{\"op\":\"nope\",\"a\":{}{zeros}{}}}",
+            "[".repeat(120),
+            "]".repeat(120)
+        );
+        body::pack(&json).unwrap()
+    }
+
+    #[test]
+    fn a_bomb_is_cut_before_it_is_parsed() {
+        let message = bomb();
+        assert!(message.len() < 3_000, "{}", message.len());
+        let shown = ShownBody::of(&message, SHOWN_BYTES);
+        assert!(shown.cut && shown.value.is_none());
+        assert_eq!(shown.text.len(), SHOWN_BYTES);
+        assert_eq!(shown.laid_out().len(), SHOWN_BYTES);
+    }
+
+    #[test]
+    fn what_indentation_would_blow_up_is_shown_as_it_is() {
+        let deep = format!(
+            "{{\"a\":{}{}{}}}",
+            "[".repeat(120),
+            vec!["0"; 3_000].join(","),
+            "]".repeat(120)
+        );
+        let shown = ShownBody::of(&deep, SHOWN_BYTES);
+        assert!(!shown.cut && shown.value.is_some());
+        assert_eq!(shown.laid_out(), deep);
+        let flat = ShownBody::of(r#"{"op":"sync","table":"T"}"#, SHOWN_BYTES);
+        assert_eq!(
+            flat.laid_out(),
+            "{\n  \"op\": \"sync\",\n  \"table\": \"T\"\n}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_json_is_text() {
+        let shown = ShownBody::of("한 no job", 6);
+        assert_eq!((shown.text.as_str(), shown.cut), ("한 no", true));
+        assert_eq!(ShownBody::of("한", 2).text, "", "no half of a character");
+        assert_eq!(
+            ShownBody::of("no job", 100).into_value(),
+            Value::from("no job")
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! The slots of a queue: the upper bound on its messages in flight, or on the jobs of its batches, and the measurements for adapting it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::concurrency::Window;
+use evenkeel_model::limits;
+
+/// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in
+/// less, and slow ones must not keep the free slots empty.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The slots that the shards of one queue share.
+#[derive(Debug, Clone)]
+pub(crate) struct Slots(Arc<SlotsState>);
+
+#[derive(Debug)]
+struct SlotsState {
+    free: Arc<Semaphore>,
+    count: AtomicUsize,
+    /// Slots in use that are one too many: each is given up when it becomes free.
+    surplus: AtomicUsize,
+    ended: AtomicU64,
+    throttled: AtomicU64,
+    /// A receiver had to wait for slots.
+    full: AtomicBool,
+}
+
+/// A slot in use.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    permit: Option<OwnedSemaphorePermit>,
+    slots: Slots,
+}
+
+/// The most messages that one Get returns.
+pub(crate) const BATCH: usize = limits::QUEUE_BATCH as usize;
+
+impl Slots {
+    /// At least one slot.
+    pub(crate) fn new(count: usize) -> Self {
+        let count = count.clamp(1, Semaphore::MAX_PERMITS);
+        Self(Arc::new(SlotsState {
+            free: Arc::new(Semaphore::new(count)),
+            count: AtomicUsize::new(count),
+            surplus: AtomicUsize::new(0),
+            ended: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        }))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count.load(Ordering::SeqCst)
+    }
+
+    /// From now on there are so many. Those in use beyond that are given up one by one, as they become free.
+    pub(crate) fn resize(&self, count: usize) {
+        let count = count.clamp(1, Semaphore::MAX_PERMITS);
+        let before = self.0.count.swap(count, Ordering::SeqCst);
+        if count > before {
+            let kept = self.take_surplus(count - before);
+            self.0.free.add_permits(count - before - kept);
+        } else {
+            self.0.surplus.fetch_add(before - count, Ordering::SeqCst);
+            self.give_up();
+        }
+    }
+
+    /// Gives up free slots that are too many.
+    pub(crate) fn give_up(&self) {
+        let surplus = self.take_surplus(usize::MAX);
+        let left = surplus - self.0.free.forget_permits(surplus);
+        self.0.surplus.fetch_add(left, Ordering::SeqCst);
+    }
+
+    /// Takes off the surplus, at most so many; how many.
+    fn take_surplus(&self, most: usize) -> usize {
+        let taken = self
+            .0
+            .surplus
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |surplus| {
+                Some(surplus - surplus.min(most))
+            });
+        taken.unwrap_or_else(|surplus| surplus).min(most)
+    }
+
+    /// A run ended; it may have been told to come later.
+    pub(crate) fn ended(&self, throttled: bool) {
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
+        self.0
+            .throttled
+            .fetch_add(u64::from(throttled), Ordering::Relaxed);
+    }
+
+    /// Measurements since the last [`reset`](Self::reset), `length` ago.
+    pub(crate) fn window(&self, length: Duration) -> Window {
+        let SlotsState {
+            ended,
+            throttled,
+            full,
+            ..
+        } = self.0.as_ref();
+        Window {
+            length,
+            ended: ended.load(Ordering::Relaxed),
+            throttled: throttled.load(Ordering::Relaxed),
+            full: full.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Begins a window.
+    pub(crate) fn reset(&self) {
+        self.0.ended.store(0, Ordering::Relaxed);
+        self.0.throttled.store(0, Ordering::Relaxed);
+        self.0.full.store(false, Ordering::Relaxed);
+    }
+
+    /// One of those that [`refill`](Self::refill) took.
+    pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
+        Slot {
+            permit: Some(permit),
+            slots: self.clone(),
+        }
+    }
+
+    /// Waits for one slot. Safe to drop. `None` never happens, as below.
+    pub(crate) async fn one(&self) -> Option<Slot> {
+        let free = || Arc::clone(&self.0.free);
+        if let Ok(permit) = free().try_acquire_owned() {
+            return Some(self.taken(permit));
+        }
+        self.0.full.store(true, Ordering::Relaxed);
+        free()
+            .acquire_owned()
+            .await
+            .ok()
+            .map(|permit| self.taken(permit))
+    }
+
+    /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
+    /// the free ones, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
+    pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
+        let free = || Arc::clone(&self.0.free);
+        let refill =
+            u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);
+        let mut taken = if let Ok(taken) = free().try_acquire_many_owned(refill) {
+            taken
+        } else {
+            self.0.full.store(true, Ordering::Relaxed);
+            match timeout(PATIENCE, free().acquire_many_owned(refill)).await {
+                Ok(taken) => taken.ok()?,
+                Err(_) => free().acquire_owned().await.ok()?,
+            }
+        };
+        let more = self
+            .0
+            .free
+            .available_permits()
+            .min(BATCH.saturating_sub(taken.num_permits()));
+        if let Ok(more) = u32::try_from(more)
+            && more > 0
+            && let Ok(more) = free().try_acquire_many_owned(more)
+        {
+            taken.merge(more);
+        }
+        Some(taken)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        if self.slots.take_surplus(1) == 1 {
+            permit.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_taken_when_half_is_free() {
+        let slots = Slots::new(64);
+        let first = slots.refill().await.unwrap();
+        let mut second = slots.refill().await.unwrap();
+        assert_eq!((first.num_permits(), second.num_permits()), (32, 32));
+        drop(second.split(31));
+        assert!(
+            timeout(Duration::from_millis(500), slots.refill())
+                .await
+                .is_err(),
+            "31 of 64 are not half"
+        );
+        drop(second);
+        assert_eq!(slots.refill().await.unwrap().num_permits(), 32);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_jobs_do_not_keep_the_other_slots_empty() {
+        let slots = Slots::new(4);
+        let mut slow = slots.refill().await.unwrap();
+        assert_eq!(slow.num_permits(), 4);
+        drop(slow.split(1));
+        assert_eq!(slots.refill().await.unwrap().num_permits(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_slots_are_there_at_once_and_fewer_as_those_in_use_become_free() {
+        let slots = Slots::new(4);
+        let mut taken = slots.refill().await.unwrap();
+        let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1))
+            .map(|permit| slots.taken(permit))
+            .collect();
+        assert_eq!(used.len(), 4);
+        slots.resize(6);
+        assert_eq!(slots.0.free.available_permits(), 2);
+        slots.resize(3);
+        assert_eq!((slots.count(), slots.0.free.available_permits()), (3, 0));
+        used.pop();
+        assert_eq!(slots.0.free.available_permits(), 0, "three are in use");
+        slots.resize(4);
+        assert_eq!(slots.0.free.available_permits(), 1);
+        slots.resize(2);
+        drop(used);
+        assert_eq!(slots.0.free.available_permits(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_at_a_time_is_taken_and_a_wait_shows() {
+        let slots = Slots::new(2);
+        let (first, _second) = (slots.one().await.unwrap(), slots.one().await.unwrap());
+        assert!(!slots.window(PATIENCE).full);
+        assert!(timeout(Duration::from_secs(1), slots.one()).await.is_err());
+        assert!(slots.window(PATIENCE).full);
+        drop(first);
+        slots.one().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_that_waits_for_slots_says_that_they_are_too_few() {
+        let slots = Slots::new(2);
+        let first = slots.refill().await.unwrap();
+        assert!(!slots.window(PATIENCE).full);
+        assert!(
+            timeout(Duration::from_secs(3), slots.refill())
+                .await
+                .is_err()
+        );
+        slots.ended(false);
+        slots.ended(true);
+        assert_eq!(
+            slots.window(PATIENCE),
+            Window {
+                length: PATIENCE,
+                ended: 2,
+                throttled: 1,
+                full: true
+            }
+        );
+        slots.reset();
+        assert_eq!(
+            slots.window(PATIENCE),
+            Window {
+                length: PATIENCE,
+                ended: 0,
+                throttled: 0,
+                full: false
+            }
+        );
+        drop(first);
+    }
+}

@@ -1,0 +1,272 @@
+//! The worker's state as data, for readiness, dashboards and tests.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::count;
+use super::slots::{Slot, Slots};
+use super::source::Carries;
+use evenkeel_model::QueueName;
+use evenkeel_telemetry::announce_queue;
+
+/// Status of the worker, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WorkerStatus {
+    /// Every queue that it receives from, recheck queues included.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// Status of the worker for one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueStatus {
+    /// The queue, or its shard.
+    pub queue: QueueName,
+    /// Kind of its messages.
+    pub carries: Carries,
+    /// State of the receiver.
+    pub state: ReceiverState,
+    /// Messages that were got and are not settled yet.
+    pub in_flight: usize,
+    /// How many may be, its shards together.
+    pub concurrency: usize,
+    /// When the queue last answered a request for messages; `None` for not yet.
+    pub last_poll: Option<Timestamp>,
+    /// The last failed request for messages, until one succeeds.
+    pub last_error: Option<LastError>,
+    /// Backlog of the queue when it was last measured; `None` for not yet.
+    pub backlog: Option<Backlog>,
+    /// Leases renewed since the program started.
+    pub renewals: u64,
+    /// Renewals that failed, or found the lease lost, since the program started.
+    pub failed_renewals: u64,
+}
+
+/// Backlog of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Backlog {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// About how many messages, hidden ones included.
+    pub messages: u64,
+    /// Age of the oldest of the first visible messages, in whole seconds; nothing if none is visible.
+    pub oldest_age_seconds: Option<u64>,
+}
+
+/// A failed request for messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastError {
+    /// When it failed.
+    pub at: Timestamp,
+    /// Why, with all causes.
+    pub error: String,
+}
+
+/// State of a receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiverState {
+    /// The run has not begun, or has ended.
+    Stopped,
+    /// It receives, or waits for free slots.
+    Receiving,
+    /// It receives nothing: a store refuses as a whole, and is asked now and then.
+    PausedByStore,
+    /// Answers to its requests for messages are lost: it asks seldom, and for few.
+    Unheard,
+    /// It receives no more messages: the program is shutting down, and work in flight is being ended.
+    Draining,
+}
+
+/// Source of snapshots, also while the worker runs.
+#[derive(Debug, Clone)]
+pub struct StatusBoard {
+    queues: Arc<[Arc<QueueBoard>]>,
+}
+
+impl StatusBoard {
+    pub(crate) fn new(queues: impl IntoIterator<Item = Arc<QueueBoard>>) -> Self {
+        Self {
+            queues: queues.into_iter().collect(),
+        }
+    }
+
+    /// The state now.
+    pub fn snapshot(&self) -> WorkerStatus {
+        WorkerStatus {
+            queues: self.queues.iter().map(|board| board.snapshot()).collect(),
+        }
+    }
+
+    /// Messages in flight from all queues.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queues.iter().map(|board| board.in_flight()).sum()
+    }
+}
+
+/// The state of one queue.
+pub(crate) struct QueueBoard {
+    queue: QueueName,
+    carries: Carries,
+    in_flight: AtomicUsize,
+    received: AtomicU64,
+    renewals: AtomicU64,
+    failed_renewals: AtomicU64,
+    gauge: metrics::Gauge,
+    limit: metrics::Gauge,
+    slots: Slots,
+    told: Mutex<ReceiverReport>,
+}
+
+#[derive(Clone)]
+struct ReceiverReport {
+    state: ReceiverState,
+    last_poll: Option<Timestamp>,
+    last_error: Option<LastError>,
+    backlog: Option<Backlog>,
+}
+
+/// One message in flight, in its slot.
+pub(crate) struct InFlight {
+    board: Arc<QueueBoard>,
+    _slot: Slot,
+}
+
+impl QueueBoard {
+    pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
+        announce_queue(queue.as_str(), carries.ops());
+        let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
+        let told = Mutex::new(ReceiverReport {
+            state: ReceiverState::Stopped,
+            last_poll: None,
+            last_error: None,
+            backlog: None,
+        });
+        let zero = || AtomicU64::new(0);
+        Self {
+            queue,
+            carries,
+            in_flight: AtomicUsize::new(0),
+            received: zero(),
+            renewals: zero(),
+            failed_renewals: zero(),
+            gauge,
+            limit,
+            slots,
+            told,
+        }
+        .resized()
+    }
+
+    fn resized(self) -> Self {
+        self.tell_concurrency();
+        self
+    }
+
+    /// There are more slots, or fewer.
+    pub(crate) fn tell_concurrency(&self) {
+        #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
+        self.limit.set(self.slots.count() as f64);
+    }
+
+    /// A message was got.
+    pub(crate) fn enter(self: &Arc<Self>, slot: Slot) -> InFlight {
+        self.received.fetch_add(1, Ordering::SeqCst);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.gauge.increment(1.0);
+        InFlight {
+            board: Arc::clone(self),
+            _slot: slot,
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Messages got since the program started.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_state(&self, state: ReceiverState) {
+        self.told().state = state;
+    }
+
+    pub(crate) fn polled(&self, at: Timestamp) {
+        count::polled(&self.queue, at);
+        let mut told = self.told();
+        told.last_poll = Some(at);
+        told.last_error = None;
+    }
+
+    /// The queue is not asked, since every slot is taken: without a failure since its last answer that is work, not silence.
+    pub(crate) fn full(&self, at: Timestamp) {
+        let answers = {
+            let told = self.told();
+            told.last_poll.is_some() && told.last_error.is_none()
+        };
+        if answers {
+            count::polled(&self.queue, at);
+        }
+    }
+
+    pub(crate) fn failed(&self, at: Timestamp, error: String) {
+        self.told().last_error = Some(LastError { at, error });
+    }
+
+    /// A lease was renewed.
+    pub(crate) fn renewed(&self) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A lease was not renewed.
+    pub(crate) fn not_renewed(&self) {
+        self.failed_renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The backlog was measured.
+    pub(crate) fn measured(&self, backlog: Backlog) {
+        self.told().backlog = Some(backlog);
+    }
+
+    fn snapshot(&self) -> QueueStatus {
+        let ReceiverReport {
+            state,
+            last_poll,
+            last_error,
+            backlog,
+        } = self.told().clone();
+        QueueStatus {
+            queue: self.queue.clone(),
+            carries: self.carries,
+            state,
+            in_flight: self.in_flight(),
+            concurrency: self.slots.count(),
+            last_poll,
+            last_error,
+            backlog,
+            renewals: self.renewals.load(Ordering::Relaxed),
+            failed_renewals: self.failed_renewals.load(Ordering::Relaxed),
+        }
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for QueueBoard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.board.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.board.gauge.decrement(1.0);
+    }
+}

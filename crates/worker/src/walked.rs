@@ -1,0 +1,81 @@
+//! How far a job about a whole table is, as its message says from now on.
+
+use evenkeel_engine::{Outcome, Work};
+use evenkeel_model::job::Walked;
+
+/// Of a run that advanced; nothing for every other.
+pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<Walked> {
+    match (work, outcome) {
+        (Work::Job(job), Outcome::Advanced { fields, .. }) => {
+            job.operation().walked(fields.get("cursor")?)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use evenkeel_engine::Summary;
+    use evenkeel_model::job;
+
+    fn walked(job: &Value, cursor: Value) -> Option<Walked> {
+        let work = Work::Job(job::decode(&job.to_string()).unwrap().job);
+        let fields = Map::from_iter([("cursor".to_owned(), cursor)]);
+        super::walked(
+            &work,
+            &Outcome::Advanced {
+                fields,
+                summary: Summary::default(),
+            },
+        )
+    }
+
+    #[test]
+    fn a_part_of_a_backfill_or_an_audit_tells_how_far_it_is_and_nothing_else_does() {
+        let backfill = walked(
+            &json!({"op": "backfill", "view": "by_email"}),
+            json!({"done": 250, "failed": 2}),
+        )
+        .unwrap();
+        assert_eq!(
+            backfill,
+            Walked {
+                of: "the view by_email".to_owned(),
+                primaries: 250,
+                failed: 2,
+                wrong: None
+            }
+        );
+        let audit = json!({"op": "audit", "table": "Employees"});
+        let part = walked(
+            &audit,
+            json!({"primaries": 100, "rows": 7, "drift": {"a": 1, "b": 2}}),
+        )
+        .unwrap();
+        assert_eq!(
+            part,
+            Walked {
+                of: "the table Employees".to_owned(),
+                primaries: 100,
+                failed: 0,
+                wrong: Some(3)
+            }
+        );
+        assert_eq!(walked(&audit, json!("nonsense")), None);
+        assert_eq!(
+            walked(
+                &json!({"op": "drop_table", "table": "Logins20260101"}),
+                json!({"rows": 3})
+            ),
+            None
+        );
+        let done = Work::Job(job::decode(&audit.to_string()).unwrap().job);
+        assert_eq!(
+            super::walked(&done, &Outcome::Done(Summary::default())),
+            None
+        );
+    }
+}

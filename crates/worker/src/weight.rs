@@ -1,0 +1,80 @@
+//! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
+
+use super::examine::Assigned;
+use evenkeel_engine::Work;
+use evenkeel_model::body::Extent;
+use evenkeel_model::job::BATCH_KEYS;
+use evenkeel_storage::{Message, MessageText};
+
+/// A text is there as it came, as the lease keeps it, and decoded.
+const TEXTS: u64 = 3;
+/// Memory of the error of one job, which is kept until its message is settled: a chain of causes, each cut short, its verdict and its line.
+const ERROR_BYTES: u64 = 2_048;
+
+/// Memory of a message that was only received.
+pub(crate) fn received(message: &Message) -> u64 {
+    TEXTS
+        * match &message.text {
+            MessageText::Readable(text) => text.len() as u64,
+            MessageText::Unreadable { raw, .. } => raw.len() as u64,
+        }
+}
+
+/// Memory that examining a message of this extent takes at most.
+pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
+    read(message, extent) + ERROR_BYTES * extent.values.min(BATCH_KEYS as u64)
+}
+
+/// The same without the errors of its jobs.
+fn read(message: &Message, extent: Extent) -> u64 {
+    received(message) + TEXTS * extent.bytes + extent.parsed()
+}
+
+/// Memory that a message holds from then on, out of the memory that it took to examine.
+pub(crate) fn kept(message: &Message, work: Option<&Assigned>, extent: Extent) -> u64 {
+    match work {
+        // Its entity has as many properties as the text had.
+        Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => {
+            read(message, extent)
+        }
+        Some(Assigned::One(Work::Recheck(_))) => read(message, extent),
+        // Each job of many is decoded once more, and each may fail.
+        Some(Assigned::Many(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
+        Some(Assigned::One(Work::Job(_))) | None => received(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use evenkeel_model::job::{self, JobRequest};
+
+    #[test]
+    fn the_errors_of_many_jobs_are_a_part_of_what_their_message_weighs() {
+        let text = serde_json::json!({"op": "sync", "table": "Staff", "pk": "p", "rks": (0..500).map(|n| n.to_string()).collect::<Vec<_>>()});
+        let Ok(JobRequest::Batch(batch)) = job::decode_request(text.as_object().unwrap().clone())
+        else {
+            panic!("no batch")
+        };
+        let extent = Extent::of(text.to_string().as_bytes());
+        let message = Message {
+            id: "m1".to_owned(),
+            pop_receipt: "r".to_owned(),
+            text: MessageText::Readable(text.to_string()),
+            dequeue_count: 1,
+            inserted: Timestamp::UNIX_EPOCH,
+            expires: None,
+            next_visible: Timestamp::UNIX_EPOCH,
+        };
+        let (examined, many) = (
+            examining(&message, extent),
+            kept(&message, Some(&Assigned::Many(batch)), extent),
+        );
+        let errors = many - read(&message, extent);
+        assert!(
+            errors == 500 * ERROR_BYTES && many <= examined && kept(&message, None, extent) < many
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Pacing on a simulated account that takes what Azure publishes, and no more: a cold start onto a backlog, in virtual time.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up is a failed test"
+)]
+
+use std::time::Duration;
+
+use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, ServiceLimits, scale};
+
+/// A backlog over new tables, whose partitions are spread over servers as load comes; one in ten jobs is about the first of 64. An application
+/// asks nearly all that a partition takes of that one, or of one `apart`.
+fn cold_start(apart: bool) -> ScaleReport {
+    let limits = ServiceLimits {
+        spreads: Some(Duration::from_secs(5)),
+        ..ServiceLimits::AZURE
+    };
+    let hot = Some(HotSpot {
+        one_in: 10,
+        others: 1_900,
+        apart,
+    });
+    scale(&ScaleRequest {
+        primaries: 16_000,
+        limits,
+        hot,
+        ..ScaleRequest::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_cold_start_onto_a_backlog_meets_few_503s_and_a_hot_partition_slows_itself_alone() {
+    let (calm, hot) = (cold_start(true), cold_start(false));
+    for (name, report) in [("calm", &calm), ("hot", &hot)] {
+        let ScaleReport { refused, .. } = report;
+        let asked: Vec<u64> = report
+            .seconds
+            .windows(2)
+            .map(|pair| pair[1].queue - pair[0].queue)
+            .collect();
+        assert!(*refused < 0.01, "{name}: {refused}");
+        let reached = asked
+            .iter()
+            .take(60)
+            .filter(|messages| **messages >= 1_800)
+            .count();
+        assert!(
+            reached >= 5,
+            "{name}: the queue takes 2,000 messages a second, and was asked for {asked:?}"
+        );
+    }
+    assert!(
+        hot.took > hot.cold_took + Duration::from_secs(5),
+        "the hot partition is behind: {:?}, {:?}",
+        hot.took,
+        hot.cold_took
+    );
+    let speed = calm.cold_took.as_secs_f64() / hot.cold_took.as_secs_f64();
+    assert!(speed >= 0.95, "the others have {speed:.3} of their speed");
+}
