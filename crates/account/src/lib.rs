@@ -16,6 +16,10 @@
 //! # Limits
 //!
 //! An account takes anything at once, unless [`SimWorld::limit`] gives it [`ServiceLimits`].
+//!
+//! [`company`] is a catalog with every kind of view, for tests of the engine and the worker, and for the simulation.
+//!
+//! It may name `model` and `storage` alone, so that the unit tests of every crate above can use it.
 
 mod blobs;
 pub mod company;

@@ -131,7 +131,7 @@ mod tests {
         let text = format!("info,{}", "evenkeel_worker=trace,".repeat(30));
         let error = levels(&text).unwrap_err().to_string();
         assert!(
-            error.contains("it has 695 bytes, and may have 512") && error.len() < 300,
+            error.contains("it has 665 bytes, and may have 512") && error.len() < 300,
             "{error}"
         );
         assert!(levels(&text[..510]).is_ok());

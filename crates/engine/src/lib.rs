@@ -14,6 +14,8 @@
 //! primary), `erase` (a `delete` wherever it is kept), `delete_where` and `archive_where` (a `delete` or `archive` of every primary that satisfies a condition), `audit` (a comparison for every primary), `carry` (the claims of one entity brought to a range of others),
 //! and `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's
 //! own partition.
+//!
+//! It may name `storage` and `model`: it knows no adapter, no queue of its own and no lease.
 
 mod archive;
 mod audit;

@@ -13,6 +13,8 @@
 //!
 //! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
 //! recorder. It bounds the resources of a slow or hostile client: connections (`connections`), heads, bodies and time.
+//!
+//! It may name everything but adapters, layers and `rollout`.
 
 pub mod api;
 pub mod board;

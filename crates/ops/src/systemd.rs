@@ -101,7 +101,7 @@ mod tests {
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
-        let test = "ops::systemd::tests::in_a_unit_of_its_own";
+        let test = "systemd::tests::in_a_unit_of_its_own";
         let unit = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
             .env("NOTIFY_SOCKET", folder.path().join("notify"))

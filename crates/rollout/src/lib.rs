@@ -8,6 +8,10 @@
 //! ```
 //!
 //! A command that walks over whole tables has a hold of its own, and ends where another catalog is recorded.
+//!
+//! Invariant: a run is acknowledged only under a record that was looked at after the run began or shortly before, else its message is released.
+//!
+//! It may name `worker`, `engine`, `storage`, `model` and `telemetry`.
 
 mod current;
 mod growth;

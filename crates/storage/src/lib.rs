@@ -1,7 +1,21 @@
-//! The outside, in terms of the model: tables, queues, blobs, files, other stores, a clock.
+//! The ports: storage as the rest of the program sees it, and what holds for every store.
 //!
-//! One contract suite (`crates/conformance`) states the contract of each port and runs on every adapter.
-//! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
+//! A port is a trait for one service: tables, queues, blobs, files, sinks, the keys of a vault, a clock. An answer is a value or a
+//! [`StoreError`] with its [`ErrorClass`], which says what the request did: nothing, perhaps something, or that it can never succeed.
+//! One contract suite (`crates/conformance`) states what each port promises, and runs on every adapter.
+//!
+//! ```text
+//!   engine, worker, client, ops ──▶ ports ◀── layers ◀── azure, sqlite, sinks, account
+//!                                     │
+//!       error     what an answer means: refused, lost race, throttled, ambiguous, permanent
+//!       wide      one entity over several rows        sealing   encrypted properties and their keys
+//!       check     limits of Azure Storage             range     a filter as a range of keys
+//!       combine   many callers, one request           system    the machine's clock and chance
+//! ```
+//!
+//! Invariant: no type of an SDK and no SQL in a port, and no default method: a new method does not compile until every adapter and layer has it.
+//!
+//! It may name `model` alone.
 
 pub mod blobs;
 pub mod check;

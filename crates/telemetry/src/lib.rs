@@ -1,11 +1,17 @@
-//! Telemetry: metrics, logs, and the requests of one job to the stores.
+//! Metrics, traces, and the requests of one job.
 //!
-//! [`names`] is the contract with dashboards and alerts: every metric name, label and unit, in one file. Every counter
-//! takes its name from there (`metrics::counter!(names::JOBS_TOTAL, …)`). [`describe`](describe::describe) passes the
-//! descriptions to the recorder, and the functions beside it set gauges and counters to zero when the program starts,
-//! so that a dashboard shows 0 rather than a gap and the first increase is an increase. [`logging`] sets up `tracing`,
-//! once, in the program's `main`; [`traces`] sends its spans where that is configured. A [`trail`] follows one job
-//! through the layers that send its requests.
+//! [`names`] is the contract with dashboards and alerts: every metric, label and unit in one file. [`describe`](describe::describe) passes
+//! the descriptions to the recorder; the functions beside it set gauges and counters to zero at the start, so that a dashboard shows 0
+//! and not a gap. A [`trail`] follows one job through the layers that send its requests; [`traces`] sends spans where that is configured.
+//!
+//! ```text
+//!   worker ── opens a trail ──▶ layers ── a step for each request ──▶ the journal of ops
+//!      └───── metrics, by their names ──────────────────────────────▶ the recorder of ops
+//! ```
+//!
+//! Invariant: no data of users in a label.
+//!
+//! It may name `model` alone. The log itself is set up in `ops`, which also changes its level.
 
 pub mod describe;
 pub mod latency;

@@ -19,6 +19,8 @@
 //!
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](evenkeel_engine::Execute)
 //! is all it sees, and work that it drops half-way is safe to run again.
+//!
+//! It may name `engine`, `storage`, `model` and `telemetry`.
 
 mod adapt;
 mod attempts;

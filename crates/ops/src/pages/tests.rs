@@ -25,8 +25,7 @@ fn absolute(name: &str, template: &str) -> Vec<String> {
 
 #[test]
 fn no_link_is_absolute_so_that_a_proxy_may_put_a_path_before_all() {
-    let folder =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/ops/src/pages/templates");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pages/templates");
     let templates: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

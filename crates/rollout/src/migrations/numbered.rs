@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_compiled_in() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
         let mut found: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
