@@ -29,17 +29,19 @@ use evenkeel_engine::{
 };
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::HttpSettings;
-use evenkeel_ops::api::{self, ApiParts, GatheredJobs};
+use evenkeel_ops::api::{ApiParts, GatheredJobs};
 use evenkeel_ops::board::{Board, BoardParts};
 use evenkeel_ops::logging::{self, LogControl, Verbosity};
-use evenkeel_ops::{Routes, Server, ServerError, pages};
+use evenkeel_ops::{Routes, Server, ServerError, api_and_pages};
 use evenkeel_rollout::RecordHold;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_storage::system::{SystemChance, SystemClock, half_of_the_cores};
 use evenkeel_storage::{Chance, Clock};
 use evenkeel_telemetry::{announce_view, names};
 
+#[cfg(feature = "certify")]
 mod budget;
+#[cfg(feature = "certify")]
 mod chaos;
 mod condition;
 mod connect;
@@ -57,6 +59,7 @@ mod trace;
 
 pub use connect::{AppConnectError, connect, prepare_store};
 
+#[cfg(feature = "certify")]
 use budget::Budgeted;
 use condition::ProgramState;
 use signals::Interrupts;
@@ -96,7 +99,7 @@ pub fn main() -> ExitCode {
 /// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
-    let told = matches!(cli.command, Command::Demo(_) | Command::Certify(_)) && verbose == 0;
+    let told = (matches!(cli.command, Command::Demo(_)) || cli.command.certifies()) && verbose == 0;
     Verbosity {
         verbose,
         quiet: if told { quiet.max(2) } else { quiet },
@@ -281,6 +284,7 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Stress(args) => {
             cli::stress::stress(args, context, &parts.opened.direct(), out).await
         }
+        #[cfg(feature = "certify")]
         Command::Certify(args) => {
             let place = parts
                 .opened
@@ -548,7 +552,7 @@ impl AppParts {
         };
         Server::bind(settings, routes, {
             let api = Arc::new(api);
-            api::routes(Arc::clone(&api)).merge(pages::routes(api))
+            api_and_pages(api)
         })
         .await
     }

@@ -49,11 +49,14 @@ fn exit(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<StoreOpenError>() {
         Some(
             StoreOpenError::Settings { .. }
-            | StoreOpenError::Search { .. }
-            | StoreOpenError::Webhook { .. }
+            | StoreOpenError::Sink { .. }
             | StoreOpenError::Encryption(_),
         ) => Exit::Usage,
-        Some(StoreOpenError::Embedded { .. } | StoreOpenError::Connect { .. }) => Exit::Unreachable,
+        #[cfg(not(feature = "sqlite"))]
+        Some(StoreOpenError::NoEmbedded(_)) => Exit::Usage,
+        #[cfg(feature = "sqlite")]
+        Some(StoreOpenError::Embedded { .. }) => Exit::Unreachable,
+        Some(StoreOpenError::Connect { .. }) => Exit::Unreachable,
         None => Exit::of(error),
     }
 }

@@ -22,13 +22,12 @@ use evenkeel_layers::stack::{Grouping, decorate_sink, decorate_within};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{
     AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant,
-    Settings, SinkKind, SinkSettings,
+    Settings, SinkSettings,
 };
-use evenkeel_sinks::search::{self, SearchError, SearchService};
-use evenkeel_sinks::sql;
-use evenkeel_sinks::webhook::{self, WebhookError};
+use evenkeel_sinks::{OpenedSink, SinkOpenError};
+#[cfg(feature = "sqlite")]
 use evenkeel_sqlite::{EmbeddedStore, OpenError};
-use evenkeel_storage::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
+use evenkeel_storage::{Account, AccountFacts, Chance, Clock, Service, Stores};
 use evenkeel_telemetry::announce_account;
 
 /// The service of a sink.
@@ -103,7 +102,14 @@ impl OpenedStores {
 /// Why an account cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreOpenError {
+    /// An embedded store, without the code for it.
+    #[cfg(not(feature = "sqlite"))]
+    #[error(
+        "[accounts.{0}] is an embedded store, and this program was built without it: name an account of Azure Storage, or build it with the feature \"sqlite\""
+    )]
+    NoEmbedded(AccountName),
     /// The file of an embedded store.
+    #[cfg(feature = "sqlite")]
     #[error("[accounts.{account}] cannot be opened")]
     Embedded {
         account: AccountName,
@@ -119,21 +125,13 @@ pub(super) enum StoreOpenError {
         #[source]
         source: SettingsError,
     },
-    /// A search service.
-    #[error("[sinks.{sink}] cannot be connected to")]
-    Search {
-        sink: AccountName,
-        /// Why.
-        #[source]
-        source: SearchError,
-    },
-    /// A receiver of events.
+    /// A sink.
     #[error("[sinks.{sink}] cannot be used")]
-    Webhook {
+    Sink {
         sink: AccountName,
         /// Why.
         #[source]
-        source: WebhookError,
+        source: SinkOpenError,
     },
     /// Key-encryption keys.
     #[error("[encryption] cannot be used")]
@@ -196,9 +194,13 @@ pub(super) fn open(
     }
     let (mut sinks, mut sink_circuits) = (BTreeMap::new(), Vec::new());
     for SinkSettings { name, kind } in settings.sinks.clone() {
-        let (bare, keyring) = bare_sink(&name, kind, clock)?;
+        let opened = evenkeel_sinks::open(&name, kind, clock);
+        let OpenedSink { sink, keyring } = opened.map_err(|source| StoreOpenError::Sink {
+            sink: name.clone(),
+            source,
+        })?;
         keyrings.extend(keyring);
-        let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        let decorated = decorate_sink(&name, sink, settings.worker.storage_retry, clock, chance);
         sink_circuits.push(decorated.circuit);
         retries.push(decorated.retry);
         metered.push(Metered {
@@ -224,37 +226,6 @@ pub(super) fn open(
     })
 }
 
-/// A sink without decorators, and its keys where it has any that change.
-type BareSink = (Arc<dyn Sink>, Option<Arc<Keyring>>);
-
-fn bare_sink(
-    name: &AccountName,
-    kind: SinkKind,
-    clock: &Arc<dyn Clock>,
-) -> Result<BareSink, StoreOpenError> {
-    match kind {
-        SinkKind::Search(settings) => {
-            let opened = search::open(SearchService::of(name.clone(), settings));
-            let opened = opened.map_err(|source| StoreOpenError::Search {
-                sink: name.clone(),
-                source,
-            })?;
-            Ok((opened.sink, opened.keyring))
-        }
-        SinkKind::Sql(settings) => Ok((sql::open(name, settings), None)),
-        SinkKind::Webhook(settings) => {
-            let opened = webhook::open(name, settings, Arc::clone(clock));
-            Ok((
-                opened.map_err(|source| StoreOpenError::Webhook {
-                    sink: name.clone(),
-                    source,
-                })?,
-                None,
-            ))
-        }
-    }
-}
-
 /// An account without decorators.
 struct Bare {
     account: Account,
@@ -269,6 +240,12 @@ struct Bare {
 fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, StoreOpenError> {
     let name = || account.name.clone();
     match &account.kind {
+        #[cfg(not(feature = "sqlite"))]
+        AccountKind::Embedded { .. } => {
+            let _ = clock;
+            Err(StoreOpenError::NoEmbedded(name()))
+        }
+        #[cfg(feature = "sqlite")]
         AccountKind::Embedded { path } => {
             let store = EmbeddedStore::open(path, name(), Arc::clone(clock)).map_err(|source| {
                 StoreOpenError::Embedded {

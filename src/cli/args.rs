@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+#[cfg(feature = "certify")]
+use super::certify;
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::poison::PoisonAction;
 use super::{
-    audit, backfill, certify, completions, config, demo, docs, doctor, erase, events, find, get,
-    keys, logs, lookup, migrate, plan, poison, retention, run, sas, schema, stress, submit, sweep,
-    wait,
+    audit, backfill, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs,
+    lookup, migrate, plan, poison, retention, run, sas, schema, stress, submit, sweep, wait,
 };
 use evenkeel_model::Key;
 
@@ -117,6 +118,7 @@ pub enum Command {
     /// Try how an event becomes a job
     Events(events::EventsArgs),
     /// Run the contract of the storage ports on an account, within a budget
+    #[cfg(feature = "certify")]
     Certify(certify::CertifyArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
@@ -130,6 +132,15 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it is `certify`, which not every build has.
+    pub const fn certifies(&self) -> bool {
+        #[cfg(feature = "certify")]
+        if matches!(self, Self::Certify(_)) {
+            return true;
+        }
+        false
+    }
+
     /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
     pub(crate) const fn creates_stores(&self) -> bool {
         matches!(
@@ -165,7 +176,8 @@ impl Command {
         matches!(
             self,
             Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Erase(_)
-        ) || matches!(self, Self::Stress(_) | Self::Certify(_))
+        ) || matches!(self, Self::Stress(_))
+            || self.certifies()
     }
 }
 

@@ -12,6 +12,7 @@ pub mod args;
 pub mod audit;
 pub mod backfill;
 mod bell;
+#[cfg(feature = "certify")]
 pub mod certify;
 pub mod completions;
 pub mod config;

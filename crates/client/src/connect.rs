@@ -11,9 +11,9 @@ use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_layers::retry;
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy, SinkKind, SinkSettings};
-use evenkeel_sinks::search::{self, SearchError, SearchService};
-use evenkeel_storage::system::SystemChance;
-use evenkeel_storage::{Account, Chance, Stores};
+use evenkeel_sinks::SinkOpenError;
+use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::{Account, Chance, Clock, Stores};
 
 use crate::Client;
 
@@ -56,7 +56,7 @@ pub enum ConnectError {
         sink: AccountName,
         /// Why.
         #[source]
-        source: SearchError,
+        source: SinkOpenError,
     },
 }
 
@@ -66,6 +66,7 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let loaded = evenkeel_config::load(request)?;
     let settings = loaded.settings;
     let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let retries = settings.worker.storage_retry;
     let accounts = settings
         .accounts
@@ -75,15 +76,15 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, kind } in settings.sinks {
         // Drivers of databases are not linked: a lookup there says that it has no such sink.
-        let SinkKind::Search(search) = kind else {
+        if !matches!(kind, SinkKind::Search(_)) {
             continue;
-        };
-        let service = SearchService::of(name.clone(), search);
-        let sink = search::connect(service).map_err(|source| ConnectError::Search {
+        }
+        let opened = evenkeel_sinks::open(&name, kind, &clock);
+        let opened = opened.map_err(|source| ConnectError::Search {
             sink: name.clone(),
             source,
         })?;
-        sinks.insert(name, sink);
+        sinks.insert(name, opened.sink);
     }
     let stores = Stores::new(accounts)
         .with_sinks(sinks)

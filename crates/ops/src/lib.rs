@@ -16,6 +16,11 @@
 //!
 //! It may name everything but adapters, layers and `rollout`.
 
+#![cfg_attr(
+    not(feature = "dashboard"),
+    allow(dead_code, unused_imports, reason = "what the pages alone use")
+)]
+
 pub mod api;
 pub mod board;
 mod connections;
@@ -23,6 +28,7 @@ mod guard;
 mod headers;
 pub mod in_step;
 pub mod logging;
+#[cfg(feature = "dashboard")]
 pub mod pages;
 mod paths;
 mod patience;
@@ -33,6 +39,7 @@ mod routes;
 mod server;
 pub mod systemd;
 mod upright;
+pub mod words;
 
 #[cfg(test)]
 mod tests;
@@ -40,5 +47,5 @@ mod tests;
 pub use guard::{Guard, bell_key};
 pub use prometheus::{InstallError, install};
 pub use readiness::{NotReady, Readiness};
-pub use routes::Routes;
+pub use routes::{Routes, api_and_pages};
 pub use server::{Server, ServerError};

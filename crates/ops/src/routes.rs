@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::guard::{self, Guard};
-use super::{NotReady, Readiness, headers, pages, process};
+use super::{NotReady, Readiness, headers, process};
 use evenkeel_model::unprintable::{is_unprintable, upright_json};
 use evenkeel_storage::Clock;
 use evenkeel_telemetry::names;
@@ -60,8 +60,9 @@ impl Routes {
             .fallback(nowhere)
             // A layer, not a route layer: without a token a client does not learn which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
+        #[cfg(feature = "dashboard")]
+        let open = open.merge(crate::pages::open());
         open.merge(door)
-            .merge(pages::open())
             .merge(guarded)
             .layer(middleware::from_fn(in_time))
             .layer(middleware::from_fn(error_as_json))
@@ -69,6 +70,14 @@ impl Routes {
             .layer(middleware::from_fn(headers::add))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
+}
+
+/// The HTTP API, and the dashboard where it is built in.
+pub fn api_and_pages(api: crate::api::Api) -> Router {
+    let routes = crate::api::routes(api.clone());
+    #[cfg(feature = "dashboard")]
+    let routes = routes.merge(crate::pages::routes(api));
+    routes
 }
 
 async fn nowhere() -> (StatusCode, &'static str) {

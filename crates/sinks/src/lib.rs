@@ -10,6 +10,12 @@
 //!
 //! It may name `storage` and `model`, and `azure` for its HTTP exchange, identities and keys.
 
+mod open;
+#[cfg(feature = "search")]
 pub mod search;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
+#[cfg(feature = "webhooks")]
 pub mod webhook;
+
+pub use open::{OpenedSink, SinkOpenError, open};

@@ -16,6 +16,10 @@
 pub mod describe;
 pub mod latency;
 pub mod names;
+#[cfg(feature = "otlp")]
+pub mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_traces.rs"]
 pub mod traces;
 pub mod trail;
 

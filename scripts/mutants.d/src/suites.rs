@@ -14,6 +14,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::weave::Built;
 
+/// The executables of unit tests, by their crates (`weave::MUTATED`).
+const UNITS: [&str; 4] = [
+    "evenkeel_engine",
+    "evenkeel_layers",
+    "evenkeel_sqlite",
+    "evenkeel_worker",
+];
+
 /// Which suites mutants meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Extent {
@@ -115,7 +123,7 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
     // The library's executable holds the unit tests beside the code.
     let mut targets = vec![("it", "protocol::"), ("it", "contract::embedded::")];
     if extent == Extent::Unit {
-        targets.push(("evenkeel", ""));
+        targets.extend(UNITS.iter().map(|name| (*name, "")));
     }
     for (target, module) in targets
         .into_iter()

@@ -71,14 +71,13 @@ struct Region {
     range: Range<usize>,
 }
 
-/// Modules that neither the simulation nor the sweeps need, by the file that names them: half of the compiler's work.
-const LEFT_OUT: [&str; 3] = ["app", "cli", "ops"];
-
-/// The file that names them.
-const LIBRARY: &str = "src/lib.rs";
-
-/// The adapter that the sweeps need, and the simulation does not, and the file that names it.
-const SWEPT_ALONE: (&str, &str) = ("crates/layers/src/mod.rs", "embedded");
+/// Crates with code under mutation, whose unit tests are asked for the widest extent.
+pub const MUTATED: [&str; 4] = [
+    "evenkeel-engine",
+    "evenkeel-layers",
+    "evenkeel-sqlite",
+    "evenkeel-worker",
+];
 
 /// The crate that every other one knows, where the switch is.
 const MODEL: &str = "crates/model/src/lib.rs";
@@ -102,16 +101,6 @@ pub fn build(
     let woven: BTreeSet<String> = alive.values().map(|mutant| mutant.file.clone()).collect();
     let read =
         |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
-    let (mut library, mut adapters) = (read(LIBRARY)?, read(SWEPT_ALONE.0)?);
-    // The unit tests are of every module.
-    if extent != Extent::Unit {
-        library = LEFT_OUT
-            .iter()
-            .fold(library, |text, module| without_module(&text, module));
-    }
-    if extent == Extent::Simulation {
-        adapters = without_module(&adapters, SWEPT_ALONE.1);
-    }
     let rewritten = BTreeMap::from([
         (
             "Cargo.toml",
@@ -124,8 +113,6 @@ pub fn build(
         (SIMULATION, simulation(&read(SIMULATION)?)),
         ("crates/model/src/mutation.rs", SWITCH.to_owned()),
         (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
-        (LIBRARY, library),
-        (SWEPT_ALONE.0, adapters),
     ]);
     // What is written twice has a new time, and is compiled again.
     tree::copy(root, tree, |path| {
@@ -146,6 +133,7 @@ pub fn build(
         arguments.extend(["--package", "evenkeel", "--test", "it"]);
     }
     if extent == Extent::Unit {
+        arguments.extend(MUTATED.iter().flat_map(|name| ["--package", name]));
         arguments.push("--lib");
     }
     alive.retain(|_, mutant| !dropped.contains(&mutant.to_string()));
@@ -224,28 +212,12 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
     })
 }
 
-fn without_module(text: &str, module: &str) -> String {
-    text.replace(&format!("\npub mod {module};"), "")
-        .replace(&format!("\nmod {module};"), "")
-}
-
-/// The manifest of the mutated tree: dependencies and their features as `cargo test` has built them; the crates optimised a little; and
-/// no program, for it would be built with every integration test.
+/// The manifest of the mutated tree, without the program: it would be built with every integration test.
 fn manifest(original: &str) -> String {
     let program = "[[bin]]\nname = \"evenkeel\"\npath = \"src/main.rs\"\n";
-    let crates = [
-        "evenkeel",
-        "evenkeel-azure",
-        "evenkeel-model",
-        "evenkeel-simulation",
-    ];
-    let own = crates
-        .map(|name| format!("\n[profile.dev.package.{name}]\nopt-level = 1\ndebug = false\n"))
-        .concat();
-    let without = original
+    original
         .replace("default-run = \"evenkeel\"\n", "autobins = false\n")
-        .replace(program, "");
-    format!("{without}{own}")
+        .replace(program, "")
 }
 
 /// With another version of the own crates, which stands behind these marks. Cargo tells crates of two workspaces by their names and versions

@@ -8,7 +8,7 @@ use serde::Serialize;
 use evenkeel_model::settings::{MigrateSettings, QueueSettings};
 use evenkeel_model::{AccountName, QueueName, TableName};
 use evenkeel_ops::board::{SilentWorker, lasting};
-use evenkeel_ops::pages::{Counted as _, Measure as _};
+use evenkeel_ops::words::{Counted as _, Measure as _};
 use evenkeel_rollout::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;

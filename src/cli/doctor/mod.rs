@@ -19,7 +19,7 @@ use diagnosis::{Diagnosis, Severity};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_ops::board::SilentWorker;
-use evenkeel_ops::pages::Counted as _;
+use evenkeel_ops::words::Counted as _;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_storage::AccountFacts;
 

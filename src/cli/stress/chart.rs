@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use askama::Template;
 
 use evenkeel_ops::board::{TARGET, grouped};
-use evenkeel_ops::pages::ceiling;
+use evenkeel_ops::words::ceiling;
 
 const TITLE: &str = "Entities per second of the hottest partition";
 /// The plot within the picture, in its units.

@@ -32,7 +32,7 @@ use evenkeel_model::template::Template;
 use evenkeel_model::units::{parse_duration, parse_size};
 use evenkeel_model::{AccountName, TableName};
 use evenkeel_ops::board::{TARGET, grouped};
-use evenkeel_ops::pages::Measure as _;
+use evenkeel_ops::words::Measure as _;
 use evenkeel_telemetry::latency::Latencies;
 use evenkeel_telemetry::trail::Billed;
 use layout::StressLayout;

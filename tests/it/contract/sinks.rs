@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use evenkeel_account::{FaultPolicy, NoFaults, SimWorld};
 use evenkeel_layers::stack::{DecoratedSink, decorate_sink};
-use evenkeel_model::settings::{Backoff, ConfiguredSecret, RetryPolicy, SinkAuth, SqlSettings};
+use evenkeel_model::settings::{
+    Backoff, ConfiguredSecret, RetryPolicy, SinkAuth, SinkKind, SqlSettings,
+};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_sinks::search;
-use evenkeel_sinks::sql;
 use evenkeel_storage::system::{SeededChance, SystemClock};
 use evenkeel_storage::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
 use futures::future::{Either, join_all, select};
@@ -45,6 +46,13 @@ fn stub() -> SearchStub {
     let stub = SearchStub::start();
     stub.create("people", &FIELDS);
     stub
+}
+
+/// A database, without layers.
+fn open_database(settings: SqlSettings) -> Arc<dyn Sink> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let opened = evenkeel_sinks::open(&name(), SinkKind::Sql(settings), &clock);
+    opened.unwrap().sink
 }
 
 /// As the program uses it. Retries wait for nothing, since no test does.
@@ -114,7 +122,7 @@ fn columns() -> BTreeMap<String, ColumnType> {
 
 /// A database with the table under test.
 async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> Shelf {
-    let sink = sql::open(&name(), settings);
+    let sink = open_database(settings);
     sink.define(&people(), &columns()).await.unwrap();
     Shelf { sink, keep }
 }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use askama::Template;
 use serde_json::{Value, json};
 
-use super::words::Measure as _;
 use crate::board::{SLOT, SLOTS};
+use crate::words::{Measure as _, ceiling};
 
 /// Inner size, in the units of the view box, which is stretched to the place that there is.
 const WIDTH: f64 = 1_000.0;
@@ -149,19 +149,6 @@ fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> Str
         position += piece.len() + 1;
     }
     path
-}
-
-/// The next round number: 1, 2 or 5 times a power of ten, and at least a hundredth.
-pub fn ceiling(value: f64) -> f64 {
-    let mut step = 0.01;
-    loop {
-        for times in [1.0, 2.0, 5.0] {
-            if step * times >= value || step > 1e12 {
-                return step * times;
-            }
-        }
-        step *= 10.0;
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::layout::{self, PageContext};
-use super::words;
 use crate::api::{Api, EntityReport, look};
 use crate::guard::Visitor;
+use crate::words;
 use evenkeel_engine::PlanReport;
 
 /// Items that are shown: a footprint holds a thousand.

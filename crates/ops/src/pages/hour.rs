@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::chart::{Chart, Values};
 use super::layout::{self, PageContext};
-use super::words::{self, Counted as _, Measure as _};
 use crate::api::{Api, Problem};
 use crate::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
+use crate::words::{self, Counted as _, Measure as _};
 use evenkeel_model::QueueName;
 
 /// Which queue.

@@ -7,10 +7,10 @@ use axum::response::{Html, Response};
 use serde::Deserialize;
 
 use super::layout::{self, PageContext};
-use super::words::{self, Counted as _, Measure as _};
 use crate::api::{Api, Problem, ending, shown_jobs};
 use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
+use crate::words::{self, Counted as _, Measure as _};
 use evenkeel_worker::Ending;
 
 /// Jobs on one page.

@@ -26,13 +26,9 @@ mod poison;
 mod storage;
 mod system;
 mod views;
-mod words;
 
 #[cfg(test)]
 mod tests;
-
-pub use chart::ceiling;
-pub use words::{Counted, Measure};
 
 use axum::Router;
 use axum::http::header;

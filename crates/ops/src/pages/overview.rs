@@ -9,9 +9,9 @@ use super::chart::Spark;
 use super::layout::{self, PageContext};
 use super::live::Live;
 use super::storage;
-use super::words::{self, Counted as _, Measure as _};
 use crate::api::{Status, status_of};
 use crate::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
+use crate::words::{self, Counted as _, Measure as _};
 
 /// Rows of each table: the pages beside this one have the rest.
 const ROWS: usize = 20;

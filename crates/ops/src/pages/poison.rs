@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::layout::{self, PageContext};
-use super::words::{self, Counted as _};
 use crate::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
 use crate::api::{Api, Problem};
 use crate::guard::Visitor;
+use crate::words::{self, Counted as _};
 use evenkeel_worker::poison::{PoisonCriteria, ShownBody};
 
 /// What else narrows the messages: its name, its label, and an example.

@@ -8,9 +8,9 @@ use axum::response::{Html, Response};
 use super::chart::Chart;
 use super::hour::service_charts;
 use super::layout::{self, PageContext};
-use super::words::{Counted as _, Measure as _};
 use crate::api::{Api, names};
 use crate::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
+use crate::words::{Counted as _, Measure as _};
 use evenkeel_storage::Service;
 
 /// Partitions and holds that are shown.

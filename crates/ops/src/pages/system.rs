@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::layout::{self, PageContext};
-use super::words::{Counted as _, Measure as _};
 use crate::api::{Api, Status, names, status_of};
 use crate::guard::Visitor;
+use crate::words::{Counted as _, Measure as _};
 
 /// The earlier action.
 #[derive(Debug, Default, Deserialize)]

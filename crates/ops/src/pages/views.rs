@@ -7,9 +7,9 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::layout::{self, PageContext};
-use super::words::{self, Counted as _, Measure as _};
 use crate::api::{Api, seen};
 use crate::board::ViewNow;
+use crate::words::{self, Counted as _, Measure as _};
 
 /// Views on one page.
 const PAGE: usize = 50;

@@ -15,25 +15,29 @@
 //! without an answer is ambiguous.
 
 mod database;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod sink;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
 
 use std::sync::Arc;
 
 use evenkeel_model::AccountName;
-use evenkeel_model::settings::SqlSettings;
 use evenkeel_storage::Sink;
 
-/// Opens a database. It is asked for nothing yet.
-pub fn open(sink: &AccountName, settings: SqlSettings) -> Arc<dyn Sink> {
-    match settings {
-        SqlSettings::Postgres(settings) => {
-            Arc::new(sink::SqlSink::new(sink, postgres::Postgres::new(*settings)))
-        }
-        SqlSettings::Sqlite { path } => {
-            Arc::new(sink::SqlSink::new(sink, sqlite::Sqlite::new(path)))
-        }
-    }
+/// A database of PostgreSQL. It is asked for nothing yet.
+#[cfg(feature = "postgres")]
+pub fn postgres(
+    sink: &AccountName,
+    settings: evenkeel_model::settings::PostgresSettings,
+) -> Arc<dyn Sink> {
+    Arc::new(sink::SqlSink::new(sink, postgres::Postgres::new(settings)))
+}
+
+/// A database in a file of SQLite. It is asked for nothing yet.
+#[cfg(feature = "sqlite")]
+pub fn sqlite(sink: &AccountName, path: std::path::PathBuf) -> Arc<dyn Sink> {
+    Arc::new(sink::SqlSink::new(sink, sqlite::Sqlite::new(path)))
 }

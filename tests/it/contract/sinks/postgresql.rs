@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::open_database;
 use evenkeel_model::settings::{ConfiguredSecret, PostgresSettings, SqlSettings, SqlTls};
-use evenkeel_sinks::sql;
 use evenkeel_storage::{DocumentWrite, ErrorClass};
 use secrecy::SecretString;
 
@@ -14,7 +14,7 @@ use crate::support::postgres::{self, Postgres};
 async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     let (server, database) = (postgres::shared(), fresh("answers"));
     let settings = server.database(&database);
-    let sink = sql::open(&name(), settings.clone());
+    let sink = open_database(settings.clone());
     sink.define(&people(), &columns()).await.unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
     let admin = |statement: &str| server.ask(&database, statement);
@@ -56,7 +56,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
         "ALTER DATABASE {database} SET default_transaction_read_only = on"
     ));
     let transient = ErrorClass::Transient { retry_after: None };
-    let standby = sql::open(&name(), settings.clone());
+    let standby = open_database(settings.clone());
     assert_eq!(
         ends(standby.as_ref(), write("a", "Ada"))
             .await
@@ -110,7 +110,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     away.port = 1;
     assert_eq!(
         ends(
-            sql::open(&name(), SqlSettings::Postgres(away.clone())).as_ref(),
+            open_database(SqlSettings::Postgres(away.clone())).as_ref(),
             write("a", "Ada")
         )
         .await
@@ -120,7 +120,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     );
     (away.port, away.database) = (5_432, "nowhere".to_owned());
     let (class, text) = ends(
-        sql::open(&name(), SqlSettings::Postgres(away)).as_ref(),
+        open_database(SqlSettings::Postgres(away)).as_ref(),
         write("a", "Ada"),
     )
     .await
@@ -134,7 +134,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
 #[tokio::test]
 async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     let (server, database) = (postgres::shared(), fresh("held"));
-    let sink = sql::open(&name(), server.database(&database));
+    let sink = open_database(server.database(&database));
     sink.define(&people(), &columns()).await.unwrap();
     let admin = |statement: &str| server.ask(&database, statement);
     let transient = ErrorClass::Transient { retry_after: None };
@@ -209,7 +209,7 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
 #[tokio::test]
 async fn the_statements_of_a_write_share_its_time() {
     let (server, database) = (postgres::shared(), fresh("shared"));
-    let sink = sql::open(&name(), server.database(&database));
+    let sink = open_database(server.database(&database));
     sink.define(&people(), &columns()).await.unwrap();
     let admin = |statement: &str| server.ask(&database, statement);
     let trigger = |on: &str, each: &str, does: &str| {
@@ -238,7 +238,7 @@ async fn the_statements_of_a_write_share_its_time() {
 #[tokio::test]
 async fn rows_in_another_s_transaction_fail_alone_and_cost_no_connection() {
     let (server, database) = (postgres::shared(), fresh("locked"));
-    let sink = sql::open(&name(), server.database(&database));
+    let sink = open_database(server.database(&database));
     sink.define(&people(), &columns()).await.unwrap();
     let batch = |version: i64| {
         ["a", "b", "c", "d", "e", "f"].map(|key| DocumentWrite {
@@ -340,7 +340,7 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     };
     assert!(!format!("{:?}", settings(None, true)).contains("unused"));
     std::fs::write(&password, "wrong-password").unwrap();
-    let sink = sql::open(&name(), settings(Some(ca.clone()), true));
+    let sink = open_database(settings(Some(ca.clone()), true));
     let error = sink.define(&people(), &columns()).await.unwrap_err();
     assert!(
         error.class == ErrorClass::Unauthorised && !error.to_string().contains("wrong-password"),
@@ -353,7 +353,7 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
 
     // A server of another authority is told no password; neither is one without TLS, which this one refuses.
     for settings in [settings(None, true), settings(None, false)] {
-        let (class, text) = ends(sql::open(&name(), settings).as_ref(), write("a", "Ada"))
+        let (class, text) = ends(open_database(settings).as_ref(), write("a", "Ada"))
             .await
             .unwrap_err();
         assert!(

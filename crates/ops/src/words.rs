@@ -151,6 +151,19 @@ fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
+/// The next round number: 1, 2 or 5 times a power of ten, and at least a hundredth.
+pub fn ceiling(value: f64) -> f64 {
+    let mut step = 0.01;
+    loop {
+        for times in [1.0, 2.0, 5.0] {
+            if step * times >= value || step > 1e12 {
+                return step * times;
+            }
+        }
+        step *= 10.0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,100 @@
+//! From a sink's settings to its port: a line for each kind.
+
+use std::sync::Arc;
+
+use evenkeel_azure::keyring::Keyring;
+use evenkeel_model::AccountName;
+use evenkeel_model::settings::{SinkKind, SqlSettings};
+use evenkeel_storage::{Clock, Sink};
+
+/// A sink, without layers.
+pub struct OpenedSink {
+    /// The sink.
+    pub sink: Arc<dyn Sink>,
+    /// Its keys, where it has any that change.
+    pub keyring: Option<Arc<Keyring>>,
+}
+
+/// Why a sink cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkOpenError {
+    /// This program has no code for its kind.
+    #[error(
+        "this program was built without {what}: build it with the feature \"{feature}\", or remove the sink"
+    )]
+    NotBuilt {
+        /// What is missing.
+        what: &'static str,
+        /// The feature of Cargo that brings it.
+        feature: &'static str,
+    },
+    /// A search service.
+    #[cfg(feature = "search")]
+    #[error(transparent)]
+    Search(#[from] crate::search::SearchError),
+    /// A receiver of events.
+    #[cfg(feature = "webhooks")]
+    #[error(transparent)]
+    Webhook(#[from] crate::webhook::WebhookError),
+}
+
+/// Opens a sink. Nothing is sent yet: a wrong key or address shows at the first request.
+pub fn open(
+    name: &AccountName,
+    kind: SinkKind,
+    clock: &Arc<dyn Clock>,
+) -> Result<OpenedSink, SinkOpenError> {
+    // Without features, nothing is opened.
+    let _ = (name, clock);
+    match kind {
+        #[cfg(feature = "search")]
+        SinkKind::Search(settings) => {
+            let service = crate::search::SearchService::of(name.clone(), settings);
+            let opened = crate::search::open(service)?;
+            Ok(OpenedSink {
+                sink: opened.sink,
+                keyring: opened.keyring,
+            })
+        }
+        #[cfg(not(feature = "search"))]
+        SinkKind::Search(_) => Err(SinkOpenError::NotBuilt {
+            what: "Azure AI Search",
+            feature: "search",
+        }),
+        #[cfg(feature = "postgres")]
+        SinkKind::Sql(SqlSettings::Postgres(settings)) => {
+            Ok(keyless(crate::sql::postgres(name, *settings)))
+        }
+        #[cfg(not(feature = "postgres"))]
+        SinkKind::Sql(SqlSettings::Postgres(_)) => Err(SinkOpenError::NotBuilt {
+            what: "PostgreSQL",
+            feature: "postgres",
+        }),
+        #[cfg(feature = "sqlite")]
+        SinkKind::Sql(SqlSettings::Sqlite { path }) => Ok(keyless(crate::sql::sqlite(name, path))),
+        #[cfg(not(feature = "sqlite"))]
+        SinkKind::Sql(SqlSettings::Sqlite { .. }) => Err(SinkOpenError::NotBuilt {
+            what: "SQLite",
+            feature: "sqlite",
+        }),
+        #[cfg(feature = "webhooks")]
+        SinkKind::Webhook(settings) => Ok(keyless(crate::webhook::open(
+            name,
+            settings,
+            Arc::clone(clock),
+        )?)),
+        #[cfg(not(feature = "webhooks"))]
+        SinkKind::Webhook(_) => Err(SinkOpenError::NotBuilt {
+            what: "webhooks",
+            feature: "webhooks",
+        }),
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "webhooks"))]
+fn keyless(sink: Arc<dyn Sink>) -> OpenedSink {
+    OpenedSink {
+        sink,
+        keyring: None,
+    }
+}
