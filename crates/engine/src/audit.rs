@@ -30,7 +30,7 @@ use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::items;
 use super::jobs::RunJob;
 use super::look::Look;
-use super::reconciler::Reconciler;
+use super::reconciler::{PassOptions, Reconciler};
 use super::report::{Ahead, look_ahead, observe_ahead};
 use super::situation::own_items;
 use super::waiting::RunSummary;
@@ -405,6 +405,7 @@ impl AuditRun<'_> {
             self.walk.source,
             subject.primary.clone(),
             None,
+            PassOptions::default(),
         );
         let seen = reconciler.observe().await?;
         Ok(subject
@@ -472,7 +473,8 @@ impl AuditRun<'_> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
-                let reconciler = self.pass(&subject);
+                // Without a delivery the sink is asked for the document even while a write to it is announced.
+                let reconciler = self.pass(&subject, None);
                 async move { (subject, compare(reconciler).await) }
             })
             .collect();
@@ -511,7 +513,11 @@ impl AuditRun<'_> {
         {
             return Ok(Mended::Nothing);
         }
-        match self.pass(subject).reconcile().await {
+        match self
+            .pass(subject, Some(self.walk.delivery))
+            .reconcile()
+            .await
+        {
             Ok(done) => {
                 self.summary.0.add(done);
                 Ok(Mended::AllBut(Vec::new()))
@@ -532,17 +538,19 @@ impl AuditRun<'_> {
         }
     }
 
-    fn pass(&self, subject: &Audited) -> Reconciler<'_> {
-        let delivery = self.repair.then_some(self.walk.delivery);
-        let mut reconciler = Reconciler::new(
+    fn pass<'a>(&'a self, subject: &Audited, delivery: Option<&'a Delivery>) -> Reconciler<'a> {
+        let options = PassOptions {
+            looks: Looks::Everything,
+            met: subject.met.iter().cloned().collect(),
+            ..PassOptions::default()
+        };
+        Reconciler::new(
             self.walk.engine,
             self.walk.source,
             subject.primary.clone(),
             delivery,
-        );
-        reconciler.pass.looks = Looks::Everything;
-        reconciler.pass.met.touched.extend(subject.met.clone());
-        reconciler
+            options,
+        )
     }
 
     /// Notes a primary with items that cannot be judged or mended for a reason of its own.
@@ -596,8 +604,6 @@ struct Seen {
 
 /// Compares the primary's items, with a look at each, with their expected state.
 async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
-    // Read-only: the sink is asked for the document even while a write to it is announced.
-    reconciler.pass.scope.delivery = None;
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived() && seen.etag.is_none() {
         return Ok(Seen::default());
@@ -607,20 +613,20 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         received,
         wanted,
         plan,
-    } = look_ahead(&reconciler.pass, seen).await?;
-    let catalog = &reconciler.pass.scope.engine.catalog;
+    } = look_ahead(&reconciler, seen).await?;
+    let catalog = &reconciler.scope().engine.catalog;
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
     let half_way = left || seen.footprint.is_changing();
     let underived =
-        (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
+        (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
     // Consequences of claims still to be received are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
         .collect();
-    if plan.in_step || !reconciler.pass.scope.has_views() {
+    if plan.in_step || !reconciler.scope().has_views() {
         return Ok(Seen {
             problems,
             half_way,
@@ -636,7 +642,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     };
     for write in &plan.writes {
         // A last writer's item is judged with the primary that has it.
-        let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.pass.scope.primary));
+        let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));
         } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
@@ -648,7 +654,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
                 problems.push((write.address.clone(), Mismatch::Different));
             }
         } else if !others
-            && items::differs(&reconciler.pass.scope, write, listed(&write.address)).await?
+            && items::differs(reconciler.scope(), write, listed(&write.address)).await?
         {
             problems.push((write.address.clone(), Mismatch::Different));
         }

@@ -27,7 +27,7 @@ use super::engine::{Engine, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::{is_lost_race, permanent};
 use super::jobs::RunJob;
-use super::reconciler::Reconciler;
+use super::reconciler::{PassOptions, Reconciler};
 use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use evenkeel_model::EntityKey;
@@ -252,13 +252,17 @@ fn pass<'w>(
     key: EntityKey,
 ) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
-    let mut reconciler = Reconciler::new(
+    let options = PassOptions {
+        looks: Looks::Everything,
+        ..PassOptions::default()
+    };
+    let reconciler = Reconciler::new(
         walk.engine,
         walk.source,
         primary.clone(),
         Some(walk.delivery),
+        options,
     );
-    reconciler.pass.looks = Looks::Everything;
     Box::pin(async move { (primary, reconciler.reconcile().await) })
 }
 

@@ -29,9 +29,8 @@ use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcom
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::group::bytes_of;
 use super::jobs::RunJob;
-use super::pass::Pass;
 use super::queueing::look_again;
-use super::reconciler::Reconciler;
+use super::reconciler::{PassOptions, Reconciler};
 use super::scope::ClaimReading;
 use super::shared::operation;
 use super::waiting::RunSummary;
@@ -454,7 +453,7 @@ impl CarryRun<'_> {
                 .as_ref()
                 .is_err_and(|failure| failure.class == FailureClass::Permanent)
         {
-            look_again(&self.pass_over(key).pass.scope, None).await?;
+            look_again(self.pass_over(key, ClaimReading::Ask).scope(), None).await?;
         }
         ended
     }
@@ -505,8 +504,7 @@ impl CarryRun<'_> {
             .map(|row| row.entity.key.clone())
             .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
-            let mut reconciler = self.pass_over(&key);
-            reconciler.pass.scope.said = ClaimReading::Known;
+            let reconciler = self.pass_over(&key, ClaimReading::Known);
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
         let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>())
@@ -528,9 +526,8 @@ impl CarryRun<'_> {
     /// without a pass of its own while its message is gone: so it is looked at again when such a write can no longer arrive.
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
-        let Pass { scope, doubt, .. } = &reconciler.pass;
-        if self.delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-            look_again(scope, None).await?;
+        if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+            look_again(reconciler.scope(), None).await?;
         }
         Ok(reconciler.take_summary())
     }
@@ -544,12 +541,17 @@ impl CarryRun<'_> {
     }
 
     /// A pass over an entity of the range.
-    fn pass_over(&self, key: &EntityKey) -> Reconciler<'_> {
+    fn pass_over(&self, key: &EntityKey, said: ClaimReading) -> Reconciler<'_> {
+        let options = PassOptions {
+            said,
+            ..PassOptions::default()
+        };
         Reconciler::new(
             self.engine,
             &self.target,
             self.primary(key),
             Some(self.delivery),
+            options,
         )
     }
 

@@ -158,6 +158,14 @@ pub(super) struct KeysMet {
 }
 
 impl KeysMet {
+    /// A run that has these to look at.
+    pub(super) fn of(touched: BTreeSet<ItemAddress>) -> Self {
+        Self {
+            touched,
+            ..Self::default()
+        }
+    }
+
     /// The round was lost. The next one looks at what this one wrote, too: a pass that looked before that may have taken it from the
     /// footprint.
     pub(super) fn look_again_at(&mut self, plan: &Plan) {

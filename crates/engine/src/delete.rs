@@ -22,7 +22,7 @@ impl RunJob for DeleteJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         engine.refuse_view_tables(&self.primary.table)?;
         let mut reconciler = engine.pass(&self.primary, delivery)?;
-        let source = reconciler.pass.scope.source;
+        let source = reconciler.scope().source;
         let when = engine.condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
         if let Some((property, _)) = &self.newer_by {
             engine.refuse_sealed_order(source, &self.primary, property)?;
@@ -37,7 +37,7 @@ impl RunJob for DeleteJob {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
-            let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
+            let apart = engine.clocks_apart(delivery, reconciler.scope().source);
             let wanted = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(

@@ -9,11 +9,11 @@ use super::footprint::{Entry, Footprint};
 use super::log::EntityLine;
 use super::look::Look;
 use super::observation::Observation;
+use super::primary;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::steps::{Plan, Write};
 use super::value::{PointerError, ValueOrigin};
-use super::{commit, footprints, primary};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, EntityKey};
@@ -68,7 +68,7 @@ impl<'e> EntityPlace<'e> {
     /// The primary, where it is one.
     pub(super) const fn primary(&self) -> Option<&Primary> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => Some(&reconciler.pass.scope.primary),
+            Self::Row(reconciler) | Self::Moved(reconciler) => Some(&reconciler.scope().primary),
             Self::Document(_) | Self::Log(_) => None,
         }
     }
@@ -76,7 +76,7 @@ impl<'e> EntityPlace<'e> {
     /// Its table, where it is in one.
     pub(super) const fn table(&self) -> Option<&TableRef> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => Some(reconciler.pass.scope.source),
+            Self::Row(reconciler) | Self::Moved(reconciler) => Some(reconciler.scope().source),
             Self::Document(_) | Self::Log(_) => None,
         }
     }
@@ -89,11 +89,7 @@ impl<'e> EntityPlace<'e> {
     ) -> Result<Entity, Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                reconciler
-                    .pass
-                    .values
-                    .take_in(&reconciler.pass.scope, from, entity)
-                    .await
+                reconciler.take_in(from, entity).await
             }
             Self::Document(_) | Self::Log(_) => Ok(entity),
         }
@@ -110,7 +106,7 @@ impl<'e> EntityPlace<'e> {
     /// Whether it has to be read before it is written: it has items, or the existing target may forbid the write.
     pub(super) fn is_read_first(&self) -> bool {
         match self {
-            Self::Row(reconciler) => reconciler.pass.scope.has_views(),
+            Self::Row(reconciler) => reconciler.scope().has_views(),
             Self::Moved(_) => true,
             Self::Document(_) | Self::Log(_) => false,
         }
@@ -142,7 +138,7 @@ impl<'e> EntityPlace<'e> {
     pub(super) const fn read_leftovers(&mut self) {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                reconciler.pass.doubt.rows_may_be_left();
+                reconciler.rows_may_be_left();
             }
             Self::Document(_) | Self::Log(_) => {}
         }
@@ -155,7 +151,7 @@ impl<'e> EntityPlace<'e> {
     ) -> Result<Commit, Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                primary::delete_leftovers(&reconciler.pass.scope, &found.rows).await
+                primary::delete_leftovers(reconciler.scope(), &found.rows).await
             }
             Self::Document(_) | Self::Log(_) => Ok(Commit::Closed),
         }
@@ -175,14 +171,7 @@ impl<'e> EntityPlace<'e> {
                 else {
                     return Ok(Commit::Lost);
                 };
-                match commit::write_alone(
-                    &reconciler.pass.scope,
-                    &mut reconciler.pass.doubt,
-                    found,
-                    change,
-                )
-                .await?
-                {
+                match reconciler.write_alone(found, change).await? {
                     Commit::Closed | Commit::Committed => {
                         values_last(reconciler, announced).await?;
                         Ok(Commit::Closed)
@@ -232,9 +221,7 @@ impl<'e> EntityPlace<'e> {
     /// Whether this run has written a row that items are derived from, or may have.
     pub(super) const fn may_have_written(&self) -> bool {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => {
-                reconciler.pass.doubt.may_have_written()
-            }
+            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.may_have_written(),
             // No items are derived from these.
             Self::Document(_) | Self::Log(_) => false,
         }
@@ -244,7 +231,7 @@ impl<'e> EntityPlace<'e> {
     pub(super) async fn look_again(&self) -> Result<(), Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => {
-                look_again(&reconciler.pass.scope, None).await
+                look_again(reconciler.scope(), None).await
             }
             Self::Document(_) | Self::Log(_) => Ok(()),
         }
@@ -271,20 +258,20 @@ async fn values_first(
     seen: &Observation,
     entity: Option<&Entity>,
 ) -> Result<Option<ValuesAnnounced>, Failure> {
-    if reconciler.pass.values.supplies.is_empty() {
+    if !reconciler.brings_values() {
         return Ok(Some(ValuesAnnounced(None)));
     }
     let mut announce = seen.footprint.clone();
     let mut writes = Vec::new();
-    for (address, item) in reconciler.pass.scope.derive(entity)?.items {
-        if !reconciler.pass.values.supplies.contains_key(&address) {
+    for (address, item) in reconciler.scope().derive(entity)?.items {
+        if !reconciler.brings(&address) {
             continue;
         }
         let over = match seen.looks.get(&address) {
             Some(Look::Ours(etag)) => Some(etag.clone()),
             Some(Look::Taken { .. }) => {
                 return Err(permanent(
-                    format!("writing the primary {}", reconciler.pass.scope.primary),
+                    format!("writing the primary {}", reconciler.scope().primary),
                     PointerError::Taken(address.site),
                 ));
             }
@@ -305,12 +292,11 @@ async fn values_first(
         writes,
         ..Plan::nothing()
     };
-    if reconciler.pass.announce(seen, &plan).await?.is_none() {
+    if reconciler.announce(seen, &plan).await?.is_none() {
         return Ok(None);
     }
-    let (scope, values, mut run) = reconciler.pass.run();
-    let uploaded = commit::upload(scope, values, &mut run, &plan).await?;
-    Ok(uploaded.map(|_| ValuesAnnounced(Some(announce))))
+    let uploaded = reconciler.upload(&plan).await?;
+    Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
 }
 
 /// Makes sure that the large values are still there, now that the row is written and points to them, and before
@@ -321,17 +307,7 @@ async fn values_last(
     ValuesAnnounced(mut announced): ValuesAnnounced,
 ) -> Result<(), Failure> {
     while let Some(footprint) = &announced {
-        let over = reconciler.pass.doubt.announcement().cloned();
-        if let Some(etag) = footprints::write(
-            &reconciler.pass.scope,
-            &mut reconciler.pass.doubt,
-            footprint,
-            over.as_ref(),
-            "keeping the large values in",
-        )
-        .await?
-        {
-            reconciler.pass.doubt.announced_again(etag);
+        if reconciler.announce_again(footprint).await? {
             return Ok(());
         }
         announced = values_again(reconciler).await?;
@@ -341,7 +317,7 @@ async fn values_last(
 
 /// As [`values_last`], for a row that an earlier delivery has written.
 async fn values_still(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
-    if reconciler.pass.values.supplies.is_empty() {
+    if !reconciler.brings_values() {
         return Ok(());
     }
     let announced = values_again(reconciler).await?;

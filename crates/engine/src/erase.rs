@@ -24,6 +24,7 @@ use super::failure::storage;
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::queueing;
+use super::reconciler::PassOptions;
 use super::scope::Scope;
 use super::since::is_written_since;
 use super::waiting::RunSummary;
@@ -287,9 +288,13 @@ impl Engine {
         primary: &Primary,
         delivery: &'e Delivery,
     ) -> Result<EntityPlace<'e>, Failure> {
-        let mut reconciler = self.pass(primary, delivery)?;
-        reconciler.pass.looks = Looks::Everything;
-        Ok(EntityPlace::Row(reconciler))
+        self.table(&primary.table)?;
+        let options = PassOptions {
+            looks: Looks::Everything,
+            ..PassOptions::default()
+        };
+        self.pass_with(primary, Some(delivery), options)
+            .map(EntityPlace::Row)
     }
 
     /// Deletes an entity where it is kept, and the items derived from it there.
@@ -312,7 +317,7 @@ impl Engine {
             && erasure.skipped.is_none()
             && let EntityPlace::Row(reconciler) = &kept
         {
-            let scope = &reconciler.pass.scope;
+            let scope = reconciler.scope();
             match self.values_left(scope).await {
                 Ok(Some(left)) => drop(erasure.left.insert(scope.primary.clone(), left)),
                 Ok(None) => drop(erasure.left.remove(&scope.primary)),

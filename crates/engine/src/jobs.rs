@@ -12,7 +12,7 @@ use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, Ring, SyncedOn};
 use super::queueing::look_again;
-use super::reconciler::Reconciler;
+use super::reconciler::{PassOptions, Reconciler};
 use super::report::{PlanReport, report};
 use super::scope::Scope;
 use super::second_look;
@@ -82,13 +82,17 @@ impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let job = match work {
             Work::Recheck(recheck) => {
-                return second_look::run(
-                    self.pass_over(&recheck.primary, Some(delivery))?,
-                    recheck,
-                    delivery,
-                )
-                .await
-                .map(Outcome::Done);
+                // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another
+                // for ever.
+                let options = PassOptions {
+                    met: recheck.items.iter().cloned().collect(),
+                    chained: recheck.chained.saturating_add(1),
+                    ..PassOptions::default()
+                };
+                let reconciler = self.pass_with(&recheck.primary, Some(delivery), options)?;
+                return second_look::run(reconciler, recheck, delivery)
+                    .await
+                    .map(Outcome::Done);
             }
             Work::Job(job) if job.key().is_some() => {
                 return self.run_job(job, &*self.keyed(delivery).await?).await;
@@ -119,7 +123,7 @@ impl Engine {
         delivery: &Delivery,
     ) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
+            look_again(self.pass_over(&primary, Some(delivery))?.scope(), told).await?;
         }
         Ok(())
     }
@@ -150,6 +154,16 @@ impl Engine {
         primary: &Primary,
         delivery: Option<&'e Delivery>,
     ) -> Result<Reconciler<'e>, Failure> {
+        self.pass_with(primary, delivery, PassOptions::default())
+    }
+
+    /// As [`pass_over`](Self::pass_over), with what else is asked of it.
+    pub(super) fn pass_with<'e>(
+        &'e self,
+        primary: &Primary,
+        delivery: Option<&'e Delivery>,
+        options: PassOptions<'e>,
+    ) -> Result<Reconciler<'e>, Failure> {
         let Some(filing) = self.catalog.filings.get(&primary.table) else {
             let source = self.table(&primary.table)?;
             self.check_key(source, &primary.key)?;
@@ -157,17 +171,24 @@ impl Engine {
                 table: source.table.clone(),
                 key: primary.key.clone(),
             };
-            return Ok(Reconciler::new(self, source, primary, delivery));
+            return Ok(Reconciler::new(self, source, primary, delivery, options));
         };
         let document = ArchiveDocument::filed(self, self.archive(&filing.archive)?, &primary.key)?;
         let primary = Primary {
             table: filing.table.table.clone(),
             key: primary.key.clone(),
         };
-        let mut reconciler = Reconciler::new(self, &filing.table, primary, delivery);
-        reconciler.pass.scope.folder = document.folder();
-        reconciler.pass.scope.document = Some(document);
-        Ok(reconciler)
+        let options = PassOptions {
+            document: Some(document),
+            ..options
+        };
+        Ok(Reconciler::new(
+            self,
+            &filing.table,
+            primary,
+            delivery,
+            options,
+        ))
     }
 
     /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
@@ -231,10 +252,14 @@ impl Engine {
                     Unknown::Chain(primary),
                 ));
             }
-            let mut reconciler = Reconciler::new(self, source, primary, delivery);
-            reconciler.pass.scope.outer = Some(outer);
-            reconciler.pass.met.touched.extend(met);
-            reconciler.reconcile().await
+            let options = PassOptions {
+                met: met.into_iter().collect(),
+                outer: Some(outer),
+                ..PassOptions::default()
+            };
+            Reconciler::new(self, source, primary, delivery, options)
+                .reconcile()
+                .await
         })
     }
 }

@@ -14,7 +14,7 @@
 //! the items it touched. A pass dropped anywhere leaves its unfinished changes marked in the footprint for the next one.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Advance, Change, Commit};
 use super::commit::{self, RunState};
@@ -47,14 +47,13 @@ pub(super) struct Pass<'e> {
 }
 
 impl<'e> Pass<'e> {
-    pub(super) fn new(scope: Scope<'e>) -> Self {
-        let (values, doubt, met) = (RunValues::default(), Doubt::default(), KeysMet::default());
+    pub(super) fn new(scope: Scope<'e>, looks: Looks, met: BTreeSet<ItemAddress>) -> Self {
         Self {
             scope,
-            values,
-            doubt,
-            met,
-            looks: Looks::Doubtful,
+            values: RunValues::default(),
+            doubt: Doubt::default(),
+            met: KeysMet::of(met),
+            looks,
             summary: Summary::default(),
         }
     }

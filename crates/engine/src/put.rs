@@ -49,7 +49,7 @@ impl RunJob for Put {
                 table: self.table.clone(),
                 key: self.entity.key.clone(),
             };
-            look_again(&engine.pass(&primary, delivery)?.pass.scope, None).await?;
+            look_again(engine.pass(&primary, delivery)?.scope(), None).await?;
         }
         Ok(outcome)
     }
@@ -95,13 +95,9 @@ async fn write(
                 return end.after(settled, &mut reconciler);
             }
         };
-        refuse_foreign(&reconciler.pass.scope, change.sent())?;
+        refuse_foreign(reconciler.scope(), change.sent())?;
         let change = match staging.values().await? {
-            Ok(values) => vouched(reconciler.pass.values.take_out(
-                &reconciler.pass.scope,
-                change,
-                values,
-            )?),
+            Ok(values) => vouched(reconciler.take_out(change, values)?),
             Err(gone) => {
                 let settled = reconciler.settle_from(&seen).await;
                 let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
@@ -205,11 +201,10 @@ async fn bring_again(
         && !seen.footprint.is_changing();
     if closed
         || reconciler
-            .pass
-            .scope
+            .scope()
             .engine
             .catalog
-            .large_values_of(reconciler.pass.scope.source)
+            .large_values_of(reconciler.scope().source)
             .is_none()
     {
         return Ok(());
@@ -226,10 +221,7 @@ async fn bring_again(
         Err(_) => return Ok(()),
     };
     if let Ok(values) = staging.values().await? {
-        reconciler
-            .pass
-            .values
-            .take_out(&reconciler.pass.scope, change, values)?;
+        reconciler.take_out(change, values)?;
     }
     Ok(())
 }

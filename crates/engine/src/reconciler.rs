@@ -1,28 +1,54 @@
 //! Passes over one primary, until one closes: a race that was lost begins another, a few times.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::change::{Advance, Change, Commit};
+use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::{ROUNDS, lost_race};
+use super::footprint::Footprint;
 use super::freshness::found_after;
+use super::nesting::Nesting;
 use super::observation::{self, Observation};
 use super::pass::Pass;
 use super::queueing::queue_recheck;
-use super::scope::Scope;
+use super::scope::{ClaimReading, Scope, Wanted};
+use super::situation::Presence;
+
+use super::steps::Plan;
+use super::value::{Staged, ValueOrigin};
 use super::waiting::note_untold;
-use super::{commit, footprints, receive, record};
+use super::{commit, footprints, plan, receive, record};
 use evenkeel_model::catalog::{TableRef, ViewStatus};
-use evenkeel_model::job::Primary;
+use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, Entity, ItemAddress};
 
 /// The longest wait between two rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// What is asked of a pass, beside its primary.
+#[derive(Default)]
+pub(super) struct PassOptions<'e> {
+    /// Which items are looked at besides those that it has met.
+    pub(super) looks: Looks,
+    /// Whether it reads the claims of others on its primary.
+    pub(super) said: ClaimReading,
+    /// To look at from the first round on, also where its footprint does not list them.
+    pub(super) met: BTreeSet<ItemAddress>,
+    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    pub(super) chained: u32,
+    /// The document in place of the primary's row, where it is an archived one.
+    pub(super) document: Option<ArchiveDocument<'e>>,
+    /// The passes that it is nested in.
+    pub(super) outer: Option<&'e Nesting<'e>>,
+}
+
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
-    pub(super) pass: Pass<'e>,
+    pass: Pass<'e>,
     rounds: u32,
     /// When its last round began (monotonic).
     began: Duration,
@@ -36,9 +62,12 @@ impl<'e> Reconciler<'e> {
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
+        mut options: PassOptions<'e>,
     ) -> Self {
+        let (looks, met) = (options.looks, std::mem::take(&mut options.met));
+        let scope = Scope::with(engine, source, primary, delivery, options);
         Self {
-            pass: Pass::new(Scope::new(engine, source, primary, delivery)),
+            pass: Pass::new(scope, looks, met),
             rounds: 0,
             began: Duration::ZERO,
             writes: false,
@@ -49,6 +78,122 @@ impl<'e> Reconciler<'e> {
     pub(super) async fn reconcile(mut self) -> Result<Summary, Failure> {
         self.settle().await?;
         Ok(self.take_summary())
+    }
+
+    /// What its passes are about.
+    pub(super) const fn scope(&self) -> &Scope<'e> {
+        &self.pass.scope
+    }
+
+    /// The changes made so far.
+    pub(super) const fn summary(&self) -> &Summary {
+        &self.pass.summary
+    }
+
+    /// Whether this run has written the primary, or may have.
+    pub(super) const fn may_have_written(&self) -> bool {
+        self.pass.doubt.may_have_written()
+    }
+
+    /// Whether a round has queued a recheck.
+    pub(super) const fn has_queued_a_recheck(&self) -> bool {
+        self.pass.doubt.rechecks.are_queued()
+    }
+
+    /// Whether the run of a recheck leaves the primary to a faster pass.
+    pub(super) const fn gives_way(&self) -> bool {
+        self.pass.doubt.gives_way()
+    }
+
+    /// Reads from now on also rows of a wide entity that have lost their first.
+    pub(super) const fn rows_may_be_left(&mut self) {
+        self.pass.doubt.rows_may_be_left();
+    }
+
+    /// Also looks at these, where it observes once more. Whether it looks at anything then.
+    pub(super) fn will_look_at(&mut self, items: impl Iterator<Item = ItemAddress>) -> bool {
+        self.pass.met.touched.extend(items);
+        !self.pass.met.touched.is_empty()
+    }
+
+    /// Takes large values out of a change, and puts pointers in their place.
+    pub(super) fn take_out(
+        &mut self,
+        change: Change,
+        staged: &BTreeMap<String, (Staged, String)>,
+    ) -> Result<Change, Failure> {
+        let Pass { scope, values, .. } = &mut self.pass;
+        values.take_out(scope, change, staged)
+    }
+
+    /// Takes in an entity that comes from another primary, with its large values.
+    pub(super) async fn take_in(
+        &mut self,
+        from: Option<&ValueOrigin>,
+        entity: Entity,
+    ) -> Result<Entity, Failure> {
+        let Pass { scope, values, .. } = &mut self.pass;
+        values.take_in(scope, from, entity).await
+    }
+
+    /// Whether this run brings large values.
+    pub(super) fn brings_values(&self) -> bool {
+        !self.pass.values.supplies.is_empty()
+    }
+
+    /// Whether it brings this one.
+    pub(super) fn brings(&self, value: &ItemAddress) -> bool {
+        self.pass.values.supplies.contains_key(value)
+    }
+
+    /// Writes the announcement of a plan, over what was seen; nothing where another pass was faster.
+    pub(super) async fn announce(
+        &mut self,
+        seen: &Observation,
+        plan: &Plan,
+    ) -> Result<Option<Option<ETag>>, Failure> {
+        self.pass.announce(seen, plan).await
+    }
+
+    /// Writes a footprint over its own announcement. Whether it was written.
+    pub(super) async fn announce_again(&mut self, footprint: &Footprint) -> Result<bool, Failure> {
+        let Pass { scope, doubt, .. } = &mut self.pass;
+        let over = doubt.announcement().cloned();
+        let doing = "keeping the large values in";
+        let written = footprints::write(scope, doubt, footprint, over.as_ref(), doing).await?;
+        let is_written = written.is_some();
+        if let Some(etag) = written {
+            doubt.announced_again(etag);
+        }
+        Ok(is_written)
+    }
+
+    /// Uploads the values of an announced plan. `false` where a race was lost.
+    pub(super) async fn upload(&mut self, plan: &Plan) -> Result<bool, Failure> {
+        let (scope, values, mut run) = self.pass.run();
+        let uploaded = commit::upload(scope, values, &mut run, plan).await?;
+        Ok(uploaded.is_some())
+    }
+
+    /// Writes the primary alone, with all that follows from it still to come.
+    pub(super) async fn write_alone(
+        &mut self,
+        seen: &Observation,
+        change: &Change,
+    ) -> Result<Commit, Failure> {
+        let Pass { scope, doubt, .. } = &mut self.pass;
+        commit::write_alone(scope, doubt, seen, change).await
+    }
+
+    /// The plan of a pass with this observation.
+    pub(super) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
+        let Pass {
+            scope,
+            values,
+            doubt,
+            ..
+        } = &self.pass;
+        plan::decided(scope, (values, doubt), seen, wanted, Presence::of(seen))
     }
 
     /// The changes made so far, for the outcome of its job.
@@ -196,7 +341,7 @@ impl<'e> Reconciler<'e> {
     ) -> Result<Commit, Failure> {
         self.writes = true;
         if !self.pass.scope.has_views() {
-            return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
+            return self.write_alone(seen, change).await;
         }
         match self.pass.advance(seen, Some(change)).await {
             Ok(Advance::Ended(end)) => Ok(end),

@@ -157,7 +157,7 @@ impl<'e> Relocation<'e> {
                     self.target.arrived().await?;
                 }
                 return Ok(
-                    (!done).then(|| format!("{} does not exist", self.source.pass.scope.primary))
+                    (!done).then(|| format!("{} does not exist", self.source.scope().primary))
                 );
             };
             if let EntityPlace::Log(log) = &mut self.target {
@@ -208,10 +208,7 @@ impl<'e> Relocation<'e> {
                 self.source
                     .commit(
                         &seen,
-                        &Change::Delete(
-                            self.source.pass.scope.primary.key.clone(),
-                            row.etag.clone(),
-                        ),
+                        &Change::Delete(self.source.scope().primary.key.clone(), row.etag.clone()),
                     )
                     .await?;
             }
@@ -239,7 +236,7 @@ impl<'e> Relocation<'e> {
                 .source
                 .commit(
                     &seen,
-                    &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone()),
+                    &Change::Delete(self.source.scope().primary.key.clone(), row.etag.clone()),
                 )
                 .await?
             {
@@ -273,7 +270,7 @@ impl<'e> Relocation<'e> {
         let shared = BTreeMap::from([(SOURCE_SHARED.to_owned(), true.to_string())]);
         let check = |change: &Change| {
             primary::check(
-                &target.pass.scope,
+                target.scope(),
                 &found.rows,
                 &change.clone().with_texts(&shared),
             )
@@ -397,7 +394,7 @@ impl<'e> Relocation<'e> {
         if !self.target.gives_back() {
             return Ok(());
         }
-        let scope = &self.source.pass.scope;
+        let scope = self.source.scope();
         let entity = Entity {
             key: scope.primary.key.clone(),
             properties: row.entity.to_user_properties(),
@@ -416,7 +413,7 @@ impl<'e> Relocation<'e> {
     /// Whether an earlier delivery or a double of this job may have acted already, and a `restore` or `move` have undone it without room for
     /// the mark that would show this.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
-        let scope = &self.source.pass.scope;
+        let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
         let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
         let is_log = matches!(self.target, EntityPlace::Log(_));
@@ -432,12 +429,12 @@ impl<'e> Relocation<'e> {
 
     /// Rows that views have made are neither moved nor archived, and not written over.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
-        refuse_derived(seen, &self.source.pass.scope.primary)?;
+        refuse_derived(seen, &self.source.scope().primary)?;
         refuse_derived(
             found,
             self.target
                 .primary()
-                .unwrap_or(&self.source.pass.scope.primary),
+                .unwrap_or(&self.source.scope().primary),
         )
     }
 
@@ -469,11 +466,11 @@ impl<'e> Relocation<'e> {
             ..self
                 .target
                 .primary()
-                .unwrap_or(&self.source.pass.scope.primary)
+                .unwrap_or(&self.source.scope().primary)
                 .clone()
         };
         permanent(
-            format!("moving {} to {target}", self.source.pass.scope.primary),
+            format!("moving {} to {target}", self.source.scope().primary),
             Occupied(target),
         )
     }
@@ -483,8 +480,7 @@ impl<'e> Relocation<'e> {
     fn surely_undeleted(&self) -> bool {
         self.copied.is_some()
             && self.copied == self.sent
-            && (!self.source.pass.doubt.may_have_written()
-                || planted(Bug::UnansweredDeleteNotExecuted))
+            && (!self.source.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
     fn decide(
@@ -533,7 +529,7 @@ impl<'e> Relocation<'e> {
         }
         let apart = self
             .engine
-            .clocks_apart(self.delivery, self.source.pass.scope.source);
+            .clocks_apart(self.delivery, self.source.scope().source);
         // It may lie in another account, with another clock.
         let kept_apart = self.target.table().map_or(apart, |table| {
             self.engine.clocks_apart(self.delivery, table)
@@ -588,11 +584,11 @@ impl<'e> Relocation<'e> {
         // Properties that others set on it under its old key are none of its own; an archive keeps it as it was.
         let source = match &self.target {
             EntityPlace::Moved(target) => {
-                let to = (target.pass.scope.source, &self.to);
+                let to = (target.scope().source, &self.to);
                 let (own, _) = shared::disowned(row.entity.clone());
                 let sealed = self
                     .engine
-                    .sealed_anew((self.source.pass.scope.source, &row.entity), to, own)
+                    .sealed_anew((self.source.scope().source, &row.entity), to, own)
                     .await?;
                 self.first_key = sealed.first;
                 sealed.entity
@@ -605,10 +601,7 @@ impl<'e> Relocation<'e> {
             key: self.to.clone(),
             properties: source.to_user_properties(),
         }
-        .with(
-            SOURCE_PROPERTY,
-            source_text(&self.source.pass.scope.primary),
-        )
+        .with(SOURCE_PROPERTY, source_text(&self.source.scope().primary))
         .with(SOURCE_ETAG, row.etag.as_str());
         if planted(Bug::ArchiveDropsProperty) {
             entity.properties.remove("FirstName");
@@ -632,7 +625,7 @@ impl<'e> Relocation<'e> {
         }
         self.target
             .take_in(
-                origin(&self.source.pass.scope).as_ref(),
+                origin(self.source.scope()).as_ref(),
                 self.delivery.stamp.on(entity),
             )
             .await

@@ -6,12 +6,10 @@ use serde::Serialize;
 
 use super::execute::Failure;
 use super::observation::Observation;
-use super::pass::Pass;
+use super::receive;
 use super::reconciler::Reconciler;
 use super::scope::Wanted;
-use super::situation::Presence;
 use super::steps::{KeyConflict, Plan};
-use super::{plan, receive};
 use evenkeel_model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
 /// The plan of reconciling a primary now.
@@ -78,42 +76,36 @@ pub(super) struct Ahead {
 /// shows before anything is written.
 pub(super) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Observation, Failure> {
     let first = reconciler.observe().await?;
-    if !reconciler.pass.scope.has_views() {
+    if !reconciler.scope().has_views() {
         return Ok(first);
     }
     let wanted = reconciler
-        .pass
-        .scope
+        .scope()
         .derive(first.row.as_ref().map(|row| &row.entity))?;
-    reconciler.pass.met.touched.extend(
-        wanted
-            .items
-            .into_keys()
-            .filter(|address| !first.footprint.items.contains_key(address)),
-    );
-    if reconciler.pass.met.touched.is_empty() {
-        return Ok(first);
+    let fresh = wanted
+        .items
+        .into_keys()
+        .filter(|address| !first.footprint.items.contains_key(address));
+    if reconciler.will_look_at(fresh) {
+        reconciler.observe().await
+    } else {
+        Ok(first)
     }
-    reconciler.observe().await
 }
 
 /// The plan of a pass with this observation.
-pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result<Ahead, Failure> {
+pub(super) async fn look_ahead(
+    reconciler: &Reconciler<'_>,
+    mut seen: Observation,
+) -> Result<Ahead, Failure> {
+    let scope = reconciler.scope();
     let mut received = Vec::new();
-    if let Some((entity, views)) = receive::awaited(&pass.scope, seen.row.as_ref()).await? {
-        received.extend(views.into_iter().map(|view| pass.scope.on_itself(view)));
+    if let Some((entity, views)) = receive::awaited(scope, seen.row.as_ref()).await? {
+        received.extend(views.into_iter().map(|view| scope.on_itself(view)));
         seen.row = seen.row.map(|row| Row { entity, ..row });
     }
-    let wanted = pass
-        .scope
-        .derive(seen.row.as_ref().map(|row| &row.entity))?;
-    let plan = plan::decided(
-        &pass.scope,
-        (&pass.values, &pass.doubt),
-        &seen,
-        &wanted,
-        Presence::of(&seen),
-    )?;
+    let wanted = scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
+    let plan = reconciler.plan(&seen, &wanted)?;
     Ok(Ahead {
         seen,
         received,
@@ -130,7 +122,7 @@ pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         received,
         wanted,
         plan,
-    } = look_ahead(&reconciler.pass, seen).await?;
+    } = look_ahead(&reconciler, seen).await?;
     let by = |taken: &KeyConflict| match (&taken.owner, &taken.list) {
         (Some(owner), _) => owner.primary.whole(),
         (None, Some(view)) => format!("the list of view {view}"),
@@ -152,11 +144,11 @@ pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         && plan.taken.is_empty()
         && plan.announce.is_none();
     // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
-    let nothing = !reconciler.pass.scope.has_views()
+    let nothing = !reconciler.scope().has_views()
         || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
     Ok(PlanReport {
-        table: reconciler.pass.scope.primary.table.to_string(),
-        key: reconciler.pass.scope.primary.key.clone(),
+        table: reconciler.scope().primary.table.to_string(),
+        key: reconciler.scope().primary.key.clone(),
         present: seen.row.is_some(),
         in_step: (plan.in_step || nothing) && received.is_empty() && wanted.underived.is_empty(),
         create: writes(true),

@@ -84,7 +84,8 @@ impl RunJob for RestoreJob {
                 None if mine.is_some() || restored.is_some() => Some(Ended::Done),
                 None => Some(Ended::Skipped(format!(
                     "{} is not in archive {}",
-                    source.pass.scope.primary, archive.name
+                    source.scope().primary,
+                    archive.name
                 ))),
                 Some(row)
                     if Stamp::of(&row.entity)
@@ -107,8 +108,8 @@ impl RunJob for RestoreJob {
                 });
             }
             let Some(row) = &found.row else { continue };
-            refuse_derived(&seen, &source.pass.scope.primary)?;
-            refuse_derived(&found, kept.primary().unwrap_or(&source.pass.scope.primary))?;
+            refuse_derived(&seen, &source.scope().primary)?;
+            refuse_derived(&found, kept.primary().unwrap_or(&source.scope().primary))?;
             let (own, mut owners) = shared::disowned(row.entity.clone());
             owners.retain(|owner| engine.catalog.table(&owner.table).is_some());
             let mut entity = delivery
@@ -127,41 +128,36 @@ impl RunJob for RestoreJob {
             match &kept {
                 EntityPlace::Row(archived) => {
                     entity = source
-                        .pass
-                        .values
-                        .take_in(
-                            &source.pass.scope,
-                            origin(&archived.pass.scope).as_ref(),
-                            entity,
-                        )
+                        .take_in(origin(archived.scope()).as_ref(), entity)
                         .await?;
                 }
                 EntityPlace::Document(document) => document.refuse_values(&entity)?,
                 EntityPlace::Moved(_) | EntityPlace::Log(_) => {}
             }
-            let change =
-                match source_change(&source.pass.scope, &seen, &entity, row, restored.as_ref()) {
-                    SourceChange::Due(change) => {
-                        let fits = |change: &Change| {
-                            primary::check(&source.pass.scope, &seen.rows, change).is_ok()
-                        };
-                        Some(marks::fitted(change, &marks::OF_RESTORED, fits))
-                    }
-                    SourceChange::Made => None,
-                    SourceChange::Barred => {
-                        // An earlier delivery may have left either half-way.
-                        let settled = source.settle_from(&seen).await;
-                        kept.settle_from(&found).await?;
-                        settled?;
-                        return Err(permanent(
-                            format!(
-                                "restoring {} from archive {}",
-                                source.pass.scope.primary, archive.name
-                            ),
-                            Exists(source.pass.scope.primary.clone()),
-                        ));
-                    }
-                };
+            let change = match source_change(source.scope(), &seen, &entity, row, restored.as_ref())
+            {
+                SourceChange::Due(change) => {
+                    let fits = |change: &Change| {
+                        primary::check(source.scope(), &seen.rows, change).is_ok()
+                    };
+                    Some(marks::fitted(change, &marks::OF_RESTORED, fits))
+                }
+                SourceChange::Made => None,
+                SourceChange::Barred => {
+                    // An earlier delivery may have left either half-way.
+                    let settled = source.settle_from(&seen).await;
+                    kept.settle_from(&found).await?;
+                    settled?;
+                    return Err(permanent(
+                        format!(
+                            "restoring {} from archive {}",
+                            source.scope().primary,
+                            archive.name
+                        ),
+                        Exists(source.scope().primary.clone()),
+                    ));
+                }
+            };
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
@@ -171,7 +167,7 @@ impl RunJob for RestoreJob {
                     if !seen
                         .row
                         .as_ref()
-                        .is_some_and(|row| is_back(&source.pass.scope, &row.entity, &entity))
+                        .is_some_and(|row| is_back(source.scope(), &row.entity, &entity))
                     {
                         kept.settle_from(&found).await?;
                         return Err(failure);

@@ -8,6 +8,7 @@ use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint::{self, Footprint};
 use super::nesting::Nesting;
+use super::reconciler::PassOptions;
 use super::row_memory::RowMemory;
 use evenkeel_model::catalog::{TableRef, ViewStatus};
 use evenkeel_model::job::Primary;
@@ -20,9 +21,10 @@ use evenkeel_model::{
 use evenkeel_storage::{Account, TableStore};
 
 /// Whether a pass reads the claims of others on its primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ClaimReading {
     /// It reads their claims.
+    #[default]
     Ask,
     /// The primary has it already.
     Known,
@@ -109,8 +111,22 @@ impl<'e> Scope<'e> {
         primary: Primary,
         delivery: Option<&'e Delivery>,
     ) -> Self {
+        Self::with(engine, source, primary, delivery, PassOptions::default())
+    }
+
+    /// The scope of a pass with these options.
+    pub(super) fn with(
+        engine: &'e Engine,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+        options: PassOptions<'e>,
+    ) -> Self {
         let (folder, footprints) = (
-            ValueFolder::of(&primary),
+            options
+                .document
+                .as_ref()
+                .map_or_else(|| ValueFolder::of(&primary), ArchiveDocument::folder),
             engine.catalog.footprint_table(source),
         );
         Self {
@@ -119,11 +135,11 @@ impl<'e> Scope<'e> {
             primary,
             footprints,
             delivery,
-            chained: 0,
-            document: None,
+            chained: options.chained,
+            document: options.document,
             folder,
-            said: ClaimReading::Ask,
-            outer: None,
+            said: options.said,
+            outer: options.outer,
             memory: RowMemory::default(),
         }
     }

@@ -12,7 +12,6 @@ use super::failure::storage;
 use super::footprint;
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
-use super::pass::Pass;
 use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
@@ -28,31 +27,18 @@ pub(super) async fn run(
     recheck: &Recheck,
     delivery: &Delivery,
 ) -> Result<Summary, Failure> {
-    reconciler
-        .pass
-        .met
-        .touched
-        .extend(recheck.items.iter().cloned());
-    // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
-    reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
-    let looked = if reconciler.pass.scope.has_views() {
+    let looked = if reconciler.scope().has_views() {
         look(&mut reconciler).await
     } else {
         reconciler.settle().await
     };
-    let Pass {
-        scope,
-        summary,
-        doubt,
-        ..
-    } = &reconciler.pass;
     let taken = looked.as_ref().err().and_then(conflicts::digest);
     let wrote_nothing = match &looked {
-        Ok(()) => summary.changes.is_empty(),
+        Ok(()) => reconciler.summary().changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
-    if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again(scope, taken.as_deref()).await?;
+    if wrote_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+        look_again(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {
         // The poison message of the job that queued this recheck says the same.
@@ -79,7 +65,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
             && !has_forgettable(
                 &seen.footprint,
                 &seen.looks,
-                reconciler.pass.scope.engine.clock.now(),
+                reconciler.scope().engine.clock.now(),
             )
         {
             match &seen.etag {
@@ -91,8 +77,8 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                 {
                     return Ok(());
                 }
-                Some(etag) if has_served(&reconciler.pass.scope, &seen) => {
-                    if remove_tombstone(&reconciler.pass.scope, etag).await? {
+                Some(etag) if has_served(reconciler.scope(), &seen) => {
+                    if remove_tombstone(reconciler.scope(), etag).await? {
                         return Ok(());
                     }
                     continue;
@@ -104,7 +90,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         }
         // A faster pass may have looked before an insert. All else would make its own write fail.
         if reconciler.closes(&seen).await?
-            || (reconciler.pass.doubt.gives_way() && !reconciler.pass.summary.has_created())
+            || (reconciler.gives_way() && !reconciler.summary().has_created())
         {
             return Ok(());
         }
