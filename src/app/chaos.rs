@@ -153,6 +153,7 @@ impl ChaosStage for Chaos {
         let worker = Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![decorated.circuit])),
+            seal_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
             chance: Arc::clone(&self.chance),

@@ -412,6 +412,7 @@ impl AppParts {
             stores: context.stores.clone(),
             health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
             execute: Arc::<Current>::clone(&current),
+            seal_bodies: Arc::<Current>::clone(&current),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),
             settings: context.settings.worker.clone(),

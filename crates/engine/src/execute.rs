@@ -20,8 +20,12 @@ pub trait Execute: Send + Sync {
     /// Gives work up that did not come to an end: it goes to the poison queue, and may be sent again from there as a new message,
     /// which has no record of the requests that deliveries of this one have sent. Doing so twice is harmless.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
+}
 
-    /// A message's body with the encrypted properties of its entities sealed, for a queue that people read; `None` where it has none.
+/// Seals what people must not read in the body of a poison message.
+#[async_trait]
+pub trait SealBodies: Send + Sync {
+    /// The body with the encrypted properties of its entities sealed; `None` if it has none.
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 

@@ -7,7 +7,9 @@ use super::conflicts;
 use super::dated;
 use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
-use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+use super::execute::{
+    Delivery, Execute, Failure, FailureClass, Outcome, SealBodies, Summary, Work,
+};
 use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, Ring, SyncedOn};
@@ -64,7 +66,10 @@ impl Execute for Engine {
             Work::Recheck(_) => Ok(()),
         }
     }
+}
 
+#[async_trait]
+impl SealBodies for Engine {
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
         self.sealed_body(body).await
     }

@@ -99,7 +99,8 @@ pub use backfill::BackfillPass;
 pub use engine::{CatalogHold, Engine, EngineParts, Unread};
 pub use erase::{Erasure, Removed, ValuesLeft};
 pub use execute::{
-    Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work,
+    Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, SealBodies, Summary,
+    Work,
 };
 pub use memory::{MemoryBudget, MemoryGrant, MemoryListener, MemoryShare, MemoryUse};
 pub use recheck::{Recheck, RecheckError};

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::lease::{CatalogLease, HeldCatalog, PATIENCE, RecordUnread, Standing};
 use super::prepare::OnRecord;
 use evenkeel_engine::{
-    Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work, aside,
-    note_untold,
+    Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, SealBodies, Work,
+    aside, note_untold,
 };
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::{Effect, JobSubject, Primary};
@@ -334,7 +334,10 @@ impl Execute for Current {
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.engine().give_up(work, delivery).await
     }
+}
 
+#[async_trait]
+impl SealBodies for Current {
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
         self.engine().seal_body(body).await
     }

@@ -25,7 +25,9 @@ use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel_account::company::queue;
 use evenkeel_account::{FaultPolicy, REFUSED};
 use evenkeel_engine::retention::{Keeper, TurnTime};
-use evenkeel_engine::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work};
+use evenkeel_engine::{
+    Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealBodies, SealSecret, Work,
+};
 use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
 use evenkeel_model::catalog::Catalog;
@@ -279,7 +281,7 @@ impl WorkerFleet {
         let engine = self.engine(setup, Arc::clone(&self.catalog));
         shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.forms_of(job)))
+        let Some(worker) = self.dress(setup, &engine, Arc::new(move |job| keys.forms_of(job)))
         else {
             return Ok(());
         };
@@ -336,15 +338,15 @@ impl WorkerFleet {
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress(
+    pub(super) fn dress<E: Execute + SealBodies + 'static>(
         &self,
         setup: &WorkerSetup,
-        execute: Arc<dyn Execute>,
+        engine: &Arc<E>,
         key_of: KeyOf,
     ) -> Option<Worker> {
         let settings = self.fault_plan.settings.clone();
         let execute = Arc::new(Watched {
-            inner: execute,
+            inner: Arc::<E>::clone(engine),
             key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
             caller: setup.caller,
@@ -356,6 +358,7 @@ impl WorkerFleet {
             stores: setup.stores.clone(),
             health: Arc::<Circuits>::clone(&setup.circuits),
             execute,
+            seal_bodies: Arc::<E>::clone(engine),
             clock: Arc::clone(&setup.clock),
             chance: Arc::clone(&setup.chance),
             settings,
@@ -567,10 +570,6 @@ impl Execute for Watched {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.inner.give_up(work, delivery).await
-    }
-
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.inner.seal_body(body).await
     }
 }
 

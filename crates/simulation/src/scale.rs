@@ -207,10 +207,6 @@ impl Execute for CountedEngine {
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.inner.give_up(work, delivery).await
     }
-
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.inner.seal_body(body).await
-    }
 }
 
 /// Measures once. Everything happens on this thread, in virtual time.
@@ -591,7 +587,7 @@ fn worker(
     }));
     let keys = Arc::clone(&engine);
     let counted = CountedEngine {
-        inner: engine,
+        inner: Arc::clone(&engine),
         clock: Arc::clone(clock),
         worker: number,
         books: books.clone(),
@@ -600,6 +596,7 @@ fn worker(
         stores,
         health: Arc::new(Circuits::new(vec![decorated.circuit])),
         execute: Arc::new(counted),
+        seal_bodies: engine,
         clock: Arc::clone(clock),
         chance,
         settings,

@@ -14,7 +14,7 @@ use super::stuck::Stuck;
 use super::suspects::Suspects;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
-use evenkeel_engine::{Execute, MemoryBudget, Work};
+use evenkeel_engine::{Execute, MemoryBudget, SealBodies, Work};
 use evenkeel_model::Job;
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::job::Primary;
@@ -28,6 +28,7 @@ pub type KeyOf = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 /// Shared by all tasks of one run.
 pub(crate) struct RunContext {
     pub(crate) execute: Arc<dyn Execute>,
+    pub(crate) seal_bodies: Arc<dyn SealBodies>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) settings: WorkerSettings,

@@ -264,8 +264,4 @@ impl Execute for Erasing {
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.execute.give_up(work, delivery).await
     }
-
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.execute.seal_body(body).await
-    }
 }

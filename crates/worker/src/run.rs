@@ -31,7 +31,7 @@ use super::stuck::Stuck;
 use super::suspects::Suspects;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
-use evenkeel_engine::{Execute, MemoryBudget};
+use evenkeel_engine::{Execute, MemoryBudget, SealBodies};
 use evenkeel_model::QueueName;
 use evenkeel_model::allowed::JobAllowance;
 use evenkeel_model::cause;
@@ -55,6 +55,8 @@ pub struct WorkerParts {
     pub health: Arc<dyn StoreHealth>,
     /// Executor of the work.
     pub execute: Arc<dyn Execute>,
+    /// Seals the bodies of poison messages.
+    pub seal_bodies: Arc<dyn SealBodies>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -250,6 +252,7 @@ impl Worker {
                 chance: Arc::clone(&parts.chance),
                 walks: PoisonWalks::default(),
             }),
+            seal_bodies: Arc::clone(&parts.seal_bodies),
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),
             settings: parts.settings.clone(),

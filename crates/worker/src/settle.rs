@@ -444,20 +444,12 @@ async fn sealed_message(
     source: &Intake,
     mut message: PoisonMessage,
 ) -> Option<PoisonMessage> {
-    match context
-        .execute
-        .seal_body(message.body.as_deref().unwrap_or_default())
-        .await
-    {
-        Ok(None) => {}
-        Ok(sealed) => message.body = sealed,
-        Err(failure) => {
-            tracing::warn!(
-                queue = %source.poison, message_id = message.message_id, error = failure.chain(),
-                "the poison message was not sealed: the message is released"
-            );
-            return None;
-        }
+    if let Err(failure) = message.seal(context.seal_bodies.as_ref()).await {
+        tracing::warn!(
+            queue = %source.poison, message_id = message.message_id, error = failure.chain(),
+            "the poison message was not sealed: the message is released"
+        );
+        return None;
     }
     Some(message)
 }

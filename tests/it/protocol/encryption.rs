@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_account::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
-use evenkeel_engine::{Execute as _, FailureClass, Outcome};
+use evenkeel_engine::{FailureClass, Outcome, SealBodies as _};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::condition::Condition;
 use evenkeel_model::job::{Primary, Stamp};

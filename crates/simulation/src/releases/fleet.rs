@@ -93,11 +93,8 @@ impl WorkerFleet {
         let engine = |catalog: Arc<Catalog>| self.engine(setup, catalog);
         let current = Arc::new(Current::begin(&prepared, catalog, engine, &setup.clock));
         let keys = Arc::clone(&current);
-        let Some(worker) = self.dress(
-            setup,
-            Arc::clone(&current) as _,
-            Arc::new(move |job| keys.forms_of(job)),
-        ) else {
+        let Some(worker) = self.dress(setup, &current, Arc::new(move |job| keys.forms_of(job)))
+        else {
             return Ok(RunReport::default());
         };
         self.stage.tell(|| {

@@ -1,4 +1,4 @@
-//! The format of a poison message. Pure.
+//! The format of a poison message.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::note;
+use evenkeel_engine::{Failure, SealBodies};
 use evenkeel_model::cause;
 use evenkeel_model::large::OWN_CONTAINERS;
 use evenkeel_model::quoted::{self, Quoted};
@@ -155,6 +156,15 @@ impl PoisonMessage {
         }
         // Strings and numbers always serialise.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
+    }
+
+    /// Seals the secrets of its body.
+    pub(crate) async fn seal(&mut self, bodies: &dyn SealBodies) -> Result<(), Failure> {
+        let body = self.body.as_deref().unwrap_or_default();
+        if let Some(sealed) = bodies.seal_body(body).await? {
+            self.body = Some(sealed);
+        }
+        Ok(())
     }
 
     /// Whether this, encoded, fits into a queue message.

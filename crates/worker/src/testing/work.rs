@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 
 use super::time::TestClock;
-use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+use evenkeel_engine::{
+    Delivery, Execute, Failure, FailureClass, Outcome, SealBodies, Summary, Work,
+};
 use evenkeel_storage::Clock as _;
 
 /// One run.
@@ -122,7 +124,13 @@ impl Execute for Scripted {
             .push(delivery.stamp.message_id.clone());
         self.giving_up.lock().unwrap().pop_front().unwrap_or(Ok(()))
     }
+}
 
+/// Bodies without encrypted properties.
+pub(super) struct NoSecrets;
+
+#[async_trait]
+impl SealBodies for NoSecrets {
     async fn seal_body(&self, _: &str) -> Result<Option<String>, Failure> {
         Ok(None)
     }

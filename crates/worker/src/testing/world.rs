@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::queues::FakeQueues;
 use super::stores::{FakeBlobs, FakeHealth, NoTables};
 use super::time::{SECOND, Seeded, TestClock};
-use super::work::{Answer, Script, Scripted, done};
+use super::work::{Answer, NoSecrets, Script, Scripted, done};
 use crate::{Mode, Rechecks, RunReport, Worker, WorkerError, WorkerParts, poison};
 use evenkeel_engine::{Delivery, Execute, Work};
 use evenkeel_model::job::{JobSubject, Primary};
@@ -108,6 +108,7 @@ impl World {
             stores,
             health: Arc::clone(&self.health) as Arc<dyn StoreHealth>,
             execute: Arc::clone(&self.work) as Arc<dyn Execute>,
+            seal_bodies: Arc::new(NoSecrets),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             chance: Arc::new(Seeded(AtomicU64::new(7))),
             settings: self.settings.clone(),

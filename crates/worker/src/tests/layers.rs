@@ -207,6 +207,7 @@ impl Daemon {
         Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![decorated.circuit])),
+            seal_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
             chance,
