@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::section::Section;
-use super::views::{account, refuse_accounts};
+use super::views::{account, refuse_accounts, user_table};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
 use evenkeel_model::document::{DEFAULT_PATH, DocumentPath};
 use evenkeel_model::entity::valid_property_name;
@@ -41,16 +41,6 @@ pub(super) enum TargetDraft {
     Log(LogTarget),
 }
 
-impl ArchiveDraft<'_> {
-    /// The table that archived entities lie in, where it is one.
-    pub(super) const fn table(&self) -> Option<&TableName> {
-        match &self.target {
-            TargetDraft::Table(table, _) => Some(table),
-            TargetDraft::Blob(_) | TargetDraft::File(_) | TargetDraft::Log(_) => None,
-        }
-    }
-}
-
 /// Reads the archives.
 pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
     root.named("archives")
@@ -67,11 +57,7 @@ fn archive<'a>(
     let name = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .ok();
-    let source = section.required(
-        "source",
-        "the table of the primaries",
-        str::parse::<TableName>,
-    );
+    let source = section.required("source", "the table of the primaries", user_table);
     let to = section.section("to");
     if !section.has("to") {
         section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" }, { kind = \"file\", dir = \"…\" } or { kind = \"append_blob\", container = \"…\" }");
@@ -85,6 +71,13 @@ fn archive<'a>(
         _ => table(&to, accounts),
     };
     to.finish();
+    if let (Some(source), Some(TargetDraft::Table(table, _))) = (&source, &target)
+        && source == table
+    {
+        let message = format!("the archive of {source} cannot be the same table");
+        to.error("table", message);
+        return None;
+    }
     Some(ArchiveDraft {
         name: name?,
         source: source?,
@@ -116,7 +109,7 @@ fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let target = to.required(
         "table",
         "the table that archived entities lie in",
-        str::parse::<TableName>,
+        user_table,
     );
     refuse_accounts(
         to,

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::archives::{self, ArchiveDraft, TargetDraft};
-use super::retention::RetentionDraft;
 use super::section::Section;
 use super::sinks::Sinks;
-use super::views::{self, ACCOUNTS, Named, TableDraft, ViewDraft};
-use super::{catalog_rules, dated_rules, encryption, retention, rules, spread_rules};
+use super::views::{self, ACCOUNTS, TableDraft, ViewDraft};
+use super::{circles, clauses, dated, encryption, retention, rules, spelling, view_keys};
 use evenkeel_model::catalog::{
-    AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, TableRef,
-    TargetRef, View,
+    AccountSet, Archive, ArchiveTarget, Catalog, DatedRefs, Generations, TableRef, TargetRef, View,
 };
-use evenkeel_model::dated::DatedTables;
 use evenkeel_model::settings::EncryptionSettings;
 use evenkeel_model::{AccountName, TableName};
 
@@ -142,12 +139,8 @@ pub(super) fn read(
             .collect(),
         dated_views: dated_views
             .iter()
-            .filter_map(|draft| {
-                Some((
-                    draft.name.clone(),
-                    Arc::new(dated_view(draft, &retentions)?),
-                ))
-            })
+            .filter_map(|draft| dated::view(draft, &dated_views, &retentions))
+            .map(|view| (view.name.clone(), Arc::new(view)))
             .collect(),
         archives: archives
             .iter()
@@ -155,34 +148,25 @@ pub(super) fn read(
             .collect(),
         filings: BTreeMap::new(),
         retentions: retentions
-            .iter()
-            .map(|draft| {
-                (
-                    draft.retention.name.clone(),
-                    Arc::new(draft.retention.clone()),
-                )
-            })
+            .into_iter()
+            .map(|retention| (retention.name.clone(), Arc::new(retention)))
             .collect(),
         rules: BTreeMap::new(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
     }
     .filed();
-    retention::check(&retentions, &declared);
-    let names = views
-        .iter()
-        .map(|view| &view.name)
-        .chain(dated_views.iter().map(|view| &view.name));
-    catalog_rules::names_of_their_own(names, &archives);
-    catalog_rules::check(&catalog, &declared, &views, &archives);
-    spread_rules::check(&catalog, &declared, &views, &archives);
-    encryption::check(keys, &catalog, &declared, &views, &archives);
-    dated_rules::check(&dated_views, &retentions);
-    dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
-    Catalog {
+    let catalog = Catalog {
         rules: rules::rules(root, &catalog),
         ..catalog
-    }
+    };
+    clauses::check(root, &catalog.clauses());
+    circles::check(root, &catalog);
+    spelling::check(root, &catalog);
+    encryption::check(keys, &declared);
+    views.iter().for_each(view_keys::check);
+    dated_views.iter().for_each(view_keys::check);
+    catalog
 }
 
 /// Declared tables first, so that their spelling is the one that counts; then sources, then targets.
@@ -251,41 +235,6 @@ fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
         kind,
         on_conflict: draft.declared.on_conflict.unwrap_or_default(),
     }
-}
-
-/// A view of tables by date. Without an account of its own it lies in the account of its source; nothing where that has no retention,
-/// which is reported with the rules.
-fn dated_view(
-    draft: &ViewDraft<'_, DatedTables>,
-    retentions: &[RetentionDraft<'_>],
-) -> Option<View<DatedRef>> {
-    let source = retentions
-        .iter()
-        .find(|retention| retention.retention.tables == draft.source)?
-        .retention
-        .source();
-    let place = |target: &Named<DatedTables>| {
-        let named = target
-            .accounts
-            .as_ref()
-            .and_then(|accounts| accounts.iter().next());
-        let account = named.unwrap_or(&source.account).clone();
-        DatedRef {
-            account,
-            tables: target.tables.clone(),
-        }
-    };
-    let (kind, on_conflict) = (
-        draft.declared.kind.map(&place),
-        draft.declared.on_conflict.unwrap_or_default(),
-    );
-    Some(View {
-        name: draft.name.clone(),
-        source: source.clone(),
-        when: draft.when.clone(),
-        kind,
-        on_conflict,
-    })
 }
 
 fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {

@@ -5,24 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use evenkeel_model::KeyBytes;
-use evenkeel_model::catalog::{Catalog, Form, own_property};
-use evenkeel_model::condition::Condition;
+use evenkeel_model::ViewName;
+use evenkeel_model::catalog::own_property;
 use evenkeel_model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{
     EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText,
 };
 use evenkeel_model::template::Template;
-use evenkeel_model::{TableName, ViewName};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::address;
-use super::archives::{ArchiveDraft, TargetDraft};
 use super::identity;
 use super::secret::SecretKeys;
 use super::section::Section;
-use super::views::{TableDraft, ViewDraft};
+use super::views::TableDraft;
 
 const VAULT_KEY: &str = "vault_key";
 const WRAPPED_KEY: &str = "wrapped_key";
@@ -194,146 +192,33 @@ pub(super) fn hashes(
     texts.into_iter().filter_map(hash).collect()
 }
 
-/// Sealed values are carried as they are, or refused: nothing computes with them.
-pub(super) fn check(
-    settings: &EncryptionSettings,
-    catalog: &Catalog,
-    tables: &[TableDraft<'_>],
-    views: &[ViewDraft<'_>],
-    archives: &[ArchiveDraft<'_>],
-) {
+/// Checks that there is a key to encrypt by, and what each table declares by itself.
+pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     for table in tables {
-        condition(table, views);
-    }
-    for table in tables.iter().filter(|table| !table.encrypt.is_empty()) {
-        if settings.current.is_none() {
+        condition(table);
+        if !table.encrypt.is_empty() && settings.current.is_none() {
             table.section.error("encrypt", "there is no key to encrypt by; expected [encryption] with the name of the current one");
-        }
-        sources(table, tables, views, archives);
-    }
-    let everywhere = catalog.sealed_properties();
-    for view in views {
-        let Some(sealed) = everywhere.get(&view.source) else {
-            continue;
-        };
-        for (key, names) in computed(view) {
-            if let Some(name) = names.into_iter().find(|name| sealed.contains(*name)) {
-                view.section.error(key, format!("{name} is encrypted in the rows of {}: views may copy it whole (a secondary_index, a large_entity), and nothing is computed from it", view.source));
-            }
-        }
-    }
-    for archive in archives {
-        let Some(sealed) = everywhere.get(&archive.source) else {
-            continue;
-        };
-        let computed = match &archive.target {
-            TargetDraft::Table(..) | TargetDraft::File(_) => BTreeSet::new(),
-            TargetDraft::Blob(target) => target
-                .metadata
-                .values()
-                .flat_map(Template::properties)
-                .collect(),
-            TargetDraft::Log(target) => target.time.iter().map(String::as_str).collect(),
-        };
-        if let Some(name) = computed.into_iter().find(|name| sealed.contains(*name)) {
-            archive.to.error(
-                "",
-                format!("{name} is encrypted in the rows of {}: an archive keeps it, and nothing is computed from it", archive.source),
-            );
         }
     }
 }
 
-/// A condition is judged by `put`, on plain values that stay in their row and that nothing else changes.
-fn condition(table: &TableDraft<'_>, views: &[ViewDraft<'_>]) {
+/// A condition is judged by `put`, on plain values.
+fn condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
-    let error = |problem: String| table.section.error("when", problem);
+    let error = |problem: &str| table.section.error("when", problem);
     if table.encrypt.is_empty() {
-        error(
-            "says when properties are encrypted, and none is; expected encrypt beside it"
-                .to_owned(),
-        );
+        error("says when properties are encrypted, and none is; expected encrypt beside it");
     }
     for name in when.properties() {
         if table.encrypt.contains(name) {
-            error(format!(
+            error(&format!(
                 "{name} is encrypted itself: sealed values compare with nothing; expected another property"
             ));
         }
         if table.hash.contains_key(name) {
-            error(format!(
+            error(&format!(
                 "{name} is the keyed hash of an encrypted property; expected another property"
             ));
         }
-        let sets = |view: &&ViewDraft<'_>| {
-            view.target() == Some(&table.name)
-                && view.sets().is_some_and(|set| set.contains_key(name))
-        };
-        if let Some(view) = views.iter().find(sets) {
-            error(format!(
-                "{name} is kept by the view {}, which seals nothing; expected a property that jobs write",
-                view.name
-            ));
-        }
     }
-    if views
-        .iter()
-        .any(|view| view.source == table.name && matches!(view.form(), Form::Values(_)))
-    {
-        error(format!(
-            "a large_entity view keeps values of {} in blobs, where none is sealed later; expected one of the two",
-            table.name
-        ));
-    }
-}
-
-/// A row that is brought from elsewhere has values sealed for the entity there, and a table that encrypts has its own.
-fn sources(
-    table: &TableDraft<'_>,
-    tables: &[TableDraft<'_>],
-    views: &[ViewDraft<'_>],
-    archives: &[ArchiveDraft<'_>],
-) {
-    let encrypts = |source: &TableName| {
-        *source != table.name
-            && tables
-                .iter()
-                .any(|table| table.name == *source && !table.encrypt.is_empty())
-    };
-    let copies = views
-        .iter()
-        .filter(|view| view.form().carries_values() && view.target() == Some(&table.name))
-        .map(|view| &view.source);
-    let archived = archives
-        .iter()
-        .filter(|archive| archive.table() == Some(&table.name))
-        .map(|archive| &archive.source);
-    if let Some(source) = copies.chain(archived).find(|source| encrypts(source)) {
-        table.section.error(
-            "encrypt",
-            format!("rows from {source} lie here, sealed for the entities of that table; expected encrypt in one of the two"),
-        );
-    }
-}
-
-/// The properties that a view computes something from, by the keys that name them.
-fn computed<'v>(view: &'v ViewDraft<'_>) -> Vec<(&'static str, BTreeSet<&'v str>)> {
-    let when = view
-        .when
-        .as_ref()
-        .map(Condition::properties)
-        .unwrap_or_default();
-    let keys = view.rows().into_iter().flat_map(|rows| {
-        [
-            ("partition_key", rows.partition_key),
-            ("row_key", rows.row_key),
-        ]
-    });
-    let keys = keys.map(|(key, template)| (key, template.properties().into_iter().collect()));
-    let own = if view.form().carries_values() {
-        BTreeSet::new()
-    } else {
-        view.form().properties()
-    };
-    keys.chain([("when", when), ("kind", own)]).collect()
 }

@@ -4,46 +4,32 @@ use std::time::Duration;
 
 use super::archives::{SHARED_FOLDER, shared_folder};
 use super::section::Section;
-use super::views::{TableDraft, account};
+use super::views::{account, user_tables};
 use evenkeel_model::catalog::{Retention, TableArchive};
-use evenkeel_model::dated::DatedTables;
 use evenkeel_model::{AccountName, ContainerName, ViewName};
 
 /// Longest that tables are kept: ten years.
 const LONGEST: Duration = Duration::from_hours(24 * 3_660);
 
-/// A retention without mistakes of its own.
-pub(super) struct RetentionDraft<'a> {
-    pub(super) section: Section<'a>,
-    pub(super) retention: Retention,
-}
-
 /// Reads the retentions.
-pub(super) fn retentions<'a>(
-    root: &Section<'a>,
-    accounts: &[AccountName],
-) -> Vec<RetentionDraft<'a>> {
+pub(super) fn retentions(root: &Section<'_>, accounts: &[AccountName]) -> Vec<Retention> {
     root.named("retention")
         .into_iter()
-        .filter_map(|(name, section)| retention(name, section, accounts))
+        .filter_map(|(name, section)| retention(name, &section, accounts))
         .collect()
 }
 
-fn retention<'a>(
-    name: &str,
-    section: Section<'a>,
-    accounts: &[AccountName],
-) -> Option<RetentionDraft<'a>> {
+fn retention(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<Retention> {
     let name = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .ok();
     let tables = section.required(
         "tables",
         "a pattern of table names, such as \"LoginAttempts%Y%m%d\"",
-        DatedTables::parse,
+        user_tables,
     );
     let keep = section.duration("keep", Duration::from_hours(1)..=LONGEST);
-    let account = account(&section, accounts, "account");
+    let account = account(section, accounts, "account");
     let archive_to = if section.has("archive_to") {
         Some(
             section
@@ -59,15 +45,14 @@ fn retention<'a>(
         None => None,
         Some(archive_to) => Some(archive_to??),
     };
-    let retention = Retention {
+    Some(Retention {
         name: name?,
         account,
         tables: tables?,
         keep: keep?,
         ahead: Retention::AHEAD,
         archive_to,
-    };
-    Some(RetentionDraft { section, retention })
+    })
 }
 
 /// Where the rows of a table go before it is dropped.
@@ -102,34 +87,4 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
     };
     to.finish();
     target
-}
-
-/// Checks the retentions among each other and against the tables that are declared one by one.
-pub(super) fn check(retentions: &[RetentionDraft<'_>], tables: &[TableDraft<'_>]) {
-    for (at, RetentionDraft { section, retention }) in retentions.iter().enumerate() {
-        if let Some(other) = retentions[..at]
-            .iter()
-            .find(|other| other.retention.tables == retention.tables)
-        {
-            section.error(
-                "tables",
-                format!(
-                    "[retention.{}] has the same tables; a table is kept by one rule",
-                    other.retention.name
-                ),
-            );
-        }
-        for table in tables
-            .iter()
-            .filter(|table| retention.tables.period(&table.name).is_some())
-        {
-            table.section.error(
-                "",
-                format!(
-                    "this table is one of [retention.{}] and will be dropped when its time is over",
-                    retention.name
-                ),
-            );
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::section::Section;
-use evenkeel_model::catalog::{Catalog, Rule, TableRef};
+use evenkeel_model::catalog::{Catalog, Rule};
 use evenkeel_model::condition::TimedCondition;
 use evenkeel_model::nearest::{listed, nearest};
 use evenkeel_model::sweep::{PER_SECOND, Sweep, SweepAction};
@@ -46,16 +46,13 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         "a condition such as \"At < now - 90d\"",
         TimedCondition::parse,
     );
-    if let (Some((_, source)), Some(when)) = (&action, &when) {
-        compares(section, source, when, catalog);
-    }
     let every = if section.has("every") {
         section.duration("every", TIMES)
     } else {
         Some(EVERY)
     };
     section.finish();
-    let sweep = Sweep::new(action?.0, None, Some(when?), false, PER_SECOND)
+    let sweep = Sweep::new(action?, None, Some(when?), false, PER_SECOND)
         .map_err(|problem| section.error("", problem))
         .ok()?;
     Some(Rule {
@@ -65,24 +62,21 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
     })
 }
 
-/// The archive that a rule moves entities into, and the table that it takes them from.
-fn archive(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), String> {
-    let found = catalog
-        .archives
-        .iter()
-        .find(|(name, _)| name.as_str() == text);
-    let (name, archive) = found.ok_or_else(|| {
-        unknown(
+/// The archive that a rule moves entities into.
+fn archive(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
+    let mut known = catalog.archives.keys();
+    match known.find(|name| name.as_str() == text) {
+        Some(name) => Ok(SweepAction::Archive(name.clone())),
+        None => Err(unknown(
             "archive",
             text,
             catalog.archives.keys().map(ViewName::as_str),
-        )
-    })?;
-    Ok((SweepAction::Archive(name.clone()), archive.source.clone()))
+        )),
+    }
 }
 
 /// The table that a rule deletes entities of.
-fn table(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), String> {
+fn table(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     let table = catalog
         .tables
@@ -91,7 +85,7 @@ fn table(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), Strin
     catalog
         .refuse_view_table(table)
         .map_err(|error| error.to_string())?;
-    Ok((SweepAction::Delete(table.table.clone()), table.clone()))
+    Ok(SweepAction::Delete(table.table.clone()))
 }
 
 fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
@@ -101,30 +95,5 @@ fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str> + Cl
             "unknown {what} {text:?}; known are {}",
             listed(&known.collect::<Vec<_>>())
         ),
-    }
-}
-
-/// Refuses a condition on an encrypted property, or on one that goes into blobs.
-fn compares(section: &Section<'_>, source: &TableRef, when: &TimedCondition, catalog: &Catalog) {
-    if let Some((view, large)) = catalog.large_values_of(source)
-        && let Some(name) = when
-            .compared()
-            .into_iter()
-            .find(|name| large.properties.contains(name))
-    {
-        section.error(
-            "when",
-            format!("{name} of {source} goes into blobs (view {view}), and a pointer compares with nothing; expected another property, or exists({name})"),
-        );
-    }
-    let Some(sealed) = catalog.encrypted.get(source) else {
-        return;
-    };
-    if let Some(name) = when
-        .properties()
-        .into_iter()
-        .find(|name| sealed.contains(name))
-    {
-        section.error("when", format!("{name} of {source} is encrypted: its values compare with nothing; expected another property"));
     }
 }

@@ -15,6 +15,7 @@ use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, ColumnType, TableName, ViewName};
 
 mod accidents;
+mod clauses;
 mod encryption;
 mod events;
 mod identities;
@@ -2113,19 +2114,19 @@ fn large_values_are_read_and_their_mistakes_found() {
     for (wrong, expected) in [
         (
             by("when = \"Photo != \\\"none\\\"\""),
-            "the view v computes from Photo",
+            "views.v.when: Photo of Employees goes into blobs (the view photos)",
         ),
         (
             by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"),
-            "the view v computes from Photo",
+            "views.v.row_key: Photo of Employees goes into blobs (the view photos)",
         ),
         (
             format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = 'startsWith(Photo, \"a\")'\n"),
-            "goes into blobs (view photos)",
+            "rules.r.when: Photo of Employees goes into blobs (the view photos)",
         ),
         (
             archive("kind = \"blob\", container = \"former\", metadata = { photo = \"{Photo}\" }"),
-            "the archive a makes metadata of Photo",
+            "archives.a.to.metadata: Photo of Employees goes into blobs (the view photos)",
         ),
     ] {
         let errors = mistakes(&wrong);

@@ -32,7 +32,7 @@ impl ViewTables for TableName {
     const BY_DATE: bool = false;
 
     fn source(text: &str) -> Result<Self, String> {
-        text.parse::<Self>().map_err(|error| error.to_string())
+        user_table(text)
     }
 
     fn target(text: &str) -> Result<Self, String> {
@@ -49,16 +49,46 @@ impl ViewTables for DatedTables {
     const BY_DATE: bool = true;
 
     fn source(text: &str) -> Result<Self, String> {
-        Self::parse(text).map_err(|error| error.to_string())
+        user_tables(text)
     }
 
     fn target(text: &str) -> Result<Self, String> {
-        Self::parse(text).map_err(|_| {
-            format!(
+        if Self::parse(text).is_err() {
+            return Err(format!(
                 "{text:?} would stay when a table of the source is dropped; expected tables of the same dates, such as \"Derived%Y%m%d\""
-            )
-        })
+            ));
+        }
+        user_tables(text)
     }
+}
+
+/// A table of the user's own.
+pub(super) fn user_table(text: &str) -> Result<TableName, String> {
+    let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
+    if is_reserved(text) {
+        return Err(format!(
+            "the table {name} holds evenkeel's own records; expected another one"
+        ));
+    }
+    Ok(name)
+}
+
+/// Tables by date of the user's own.
+pub(super) fn user_tables(text: &str) -> Result<DatedTables, String> {
+    let tables = DatedTables::parse(text).map_err(|error| error.to_string())?;
+    if is_reserved(tables.prefix()) {
+        return Err(format!(
+            "the tables {tables} hold evenkeel's own records; expected others"
+        ));
+    }
+    Ok(tables)
+}
+
+/// Whether a name begins as those of the program's own tables do.
+fn is_reserved(name: &str) -> bool {
+    const OWN: &str = "Evenkeel";
+    name.get(..OWN.len())
+        .is_some_and(|begins| begins.eq_ignore_ascii_case(OWN))
 }
 
 /// Tables and the accounts that are named for them, if any.
@@ -202,7 +232,7 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
             .ok()
             .flatten();
         section.finish();
-        let name = TableName::new(name)
+        let name = user_table(name)
             .map_err(|error| section.error("", error))
             .ok()?;
         Some(TableDraft {

@@ -152,8 +152,8 @@ fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
             index("").replace("c_{RowKey}", "{Ssn|hash:16}_{RowKey}"),
             "views.v.row_key",
         ),
-        (format!("{TABLE}{log}"), "archives.a.to"),
-        (format!("{TABLE}{list}"), "views.l.kind"),
+        (format!("{TABLE}{log}"), "archives.a.to.time"),
+        (format!("{TABLE}{list}"), "views.l.member"),
         (index(chained), "views.w.partition_key"),
         (format!("{TABLE}{archived}"), "views.f.row_key"),
     ] {
@@ -174,7 +174,8 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
         );
     }
     let archive = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"table\", table = \"Former\" }\n[tables.Former]\nencrypt = [\"Ssn\"]\n";
-    assert!(wrong(&format!("{TABLE}{archive}"))[0].contains("rows from Staff lie here"));
+    let found = wrong(&format!("{TABLE}{archive}"));
+    assert!(found[0].contains("archives.a.to.table: Former has encrypted properties of its own, and rows from Staff lie there"), "{found:#?}");
     let found = wrong(
         "[views.v]\nkind = \"secondary_index\"\nsource = \"evenkeelkeys\"\ntable = \"Copies\"\npartition_key = \"a\"\nrow_key = \"{RowKey}\"\n",
     );
@@ -361,7 +362,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
         ),
         (
             format!("{}{large}", table("Region == \"EU\"")),
-            "a large_entity view keeps values of Staff in blobs",
+            "the view l keeps large values of Staff in blobs",
         ),
         (
             "[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(),

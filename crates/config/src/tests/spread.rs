@@ -87,7 +87,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
         ),
         (
             format!("{VIEW}[tables.ByEmail]\nwide = true\n{both}"),
-            "tables.ByEmail.wide: is for entities of your own",
+            "tables.ByEmail.wide: ByEmail lies in several accounts, where views alone write, and this is for entities of your own",
         ),
         (
             format!(

@@ -1,8 +1,10 @@
 //! Archives: where entities go when they leave their table, and come back from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::TableRef;
+use super::clause::{Clause, Clauses, FOLLOWS, Fact, Party, Read, Tables, Term};
+use super::place::Place as _;
 use crate::document::DocumentPath;
 use crate::log::LogPath;
 use crate::template::Template;
@@ -76,17 +78,75 @@ impl LogTarget {
     pub const ROLL_AT: u64 = 64 << 20;
 }
 
+impl Archive {
+    /// What it owns and needs where entities come to lie, and what it cannot take along.
+    pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
+        let mut clauses = Clauses::of(Party::Archive(&self.name));
+        let (archive, source) = (clauses.by, self.source.tables());
+        let words = format!("{archive} has the same name; expected another one");
+        let name = clauses.owns("", format!("the name {}", self.name), words);
+        name.is_advice = true;
+        clauses.bars("source", &source, Fact::Follows, FOLLOWS);
+        let why = ", and views write its rows; expected a table in one account";
+        clauses.bars("source", &source, Fact::Spread, why);
+        clauses.reads(&source, self.target.reads());
+        let (key, place, account) = match &self.target {
+            ArchiveTarget::Table(table) => {
+                into_table(&source, &table.tables(), &mut clauses);
+                ("to.table", table.table.to_string(), &table.account)
+            }
+            ArchiveTarget::Blob(blob) => {
+                let place = format!("{}/{}", blob.container, blob.path.as_str());
+                ("to.container", place, &blob.account)
+            }
+            // A folder may be named whole, or in part by the path below another one.
+            ArchiveTarget::File(file) => {
+                let place = format!("{}/{}", file.dir, file.path.as_str());
+                ("to.dir", place, &AccountName::main())
+            }
+            ArchiveTarget::Log(log) => {
+                let why = ", which are taken along into tables, containers and folders only";
+                clauses.bars("to.kind", &source, Fact::Large, why);
+                let place = format!("{}/{}", log.container, log.path.as_str());
+                ("to.container", place, &log.account)
+            }
+        };
+        let words = format!("{place} is {archive} already; expected another place");
+        clauses.owns(key, format!("{key} {account}/{place}"), words);
+        clauses.all
+    }
+}
+
+/// The clauses of an archive that is a table: it takes in what its source has.
+fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
+    const KEY: &str = "to.table";
+    clauses.names(KEY, target);
+    let why = ", and what is archived stays where it was written; expected a table in one account";
+    clauses.bars(KEY, target, Fact::Spread, why);
+    clauses.is(target, Fact::Archive);
+    clauses.brings_sealed(KEY, source, target);
+    let wide = format!(
+        ", and its entities may take several rows; expected wide = true in [tables.{target}]"
+    );
+    let large = format!(
+        ", and {target} would have none; expected a large_entity view with source = \"{target}\""
+    );
+    for (fact, why) in [(Fact::Wide, wide), (Fact::Large, large)] {
+        let needs = Term::Needs(target.clone(), fact.clone(), why);
+        clauses.add(KEY, needs).given = Some((source.clone(), fact));
+    }
+}
+
 impl ArchiveTarget {
-    /// The properties of an entity that say what becomes of it there.
-    pub fn properties(&self) -> BTreeSet<&str> {
+    /// The properties of an entity that decide what becomes of it there.
+    pub(super) fn reads(&self) -> Vec<Read<'_>> {
         match self {
-            Self::Table(_) | Self::File(_) => BTreeSet::new(),
-            Self::Blob(target) => target
-                .metadata
-                .values()
-                .flat_map(Template::properties)
-                .collect(),
-            Self::Log(target) => target.time.iter().map(String::as_str).collect(),
+            Self::Table(_) | Self::File(_) => Vec::new(),
+            Self::Blob(target) => {
+                let metadata = target.metadata.values().flat_map(Template::properties);
+                Read::computed("to.metadata", metadata)
+            }
+            Self::Log(target) => Read::computed("to.time", target.time.iter().map(String::as_str)),
         }
     }
 

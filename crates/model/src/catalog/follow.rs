@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use super::clause::{Clause, Clauses, Fact, Party, Tables};
 use super::{Catalog, DatedRef, Retention, View};
 use crate::ViewName;
 
@@ -99,6 +100,37 @@ impl Catalog {
             .chain(self.spread.keys())
             .any(|name| tables.tables.period(name).is_some());
         kept || followed || named
+    }
+}
+
+impl View<DatedRef> {
+    /// The clauses of tables that follow its source: nothing else has or fills them, and all views name them alike.
+    pub(super) fn follows(&self) -> Vec<Clause<'_>> {
+        let mut clauses = Clauses::of(Party::View(&self.name));
+        let source = &self.source.tables;
+        if let Some(DatedRef { account, tables }) = target(self)
+            && tables != source
+        {
+            let (view, key) = (clauses.by, self.kind.kind().place_key());
+            let why = format!(
+                ", and what is derived from {source} goes with {source}; expected tables of no [retention]"
+            );
+            clauses.bars(key, &Tables::Dated(tables.clone()), Fact::Dropped, why);
+            let mut share = |key, what, shared_as, words| {
+                let thing = format!("the {what} of {}", tables.canonical());
+                clauses.owns(key, thing, words).share(shared_as);
+            };
+            let words = format!(
+                "{view} writes into {tables} from {source}; tables that follow others have one source, expected others"
+            );
+            share(key, "source", source.canonical(), words);
+            let words = format!("{view} spells it \"{tables}\"; expected the very same text");
+            share(key, "spelling", tables.to_string(), words);
+            let words =
+                format!("{view} writes into {tables} in another account; expected the same");
+            share("account", "account", account.to_string(), words);
+        }
+        clauses.all
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::clause::{Clauses, Fact, Read, RowPart, Rows, Tables, Term};
 use super::definition::Definition;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
@@ -133,74 +134,51 @@ impl<'v, P> Form<'v, P> {
 
     /// The properties of the primary that the items are made of beside those of their keys. May repeat those.
     pub fn properties(self) -> BTreeSet<&'v str> {
-        let all = |templates: Vec<&'v Template>| {
-            templates
-                .into_iter()
-                .flat_map(Template::properties)
-                .collect()
-        };
         match self {
             Self::Copies { select, .. } => {
                 select.into_iter().flatten().map(String::as_str).collect()
             }
+            Self::Values(large) => large.properties.iter().map(String::as_str).collect(),
+            other => other.reads().iter().map(|read| read.property).collect(),
+        }
+    }
+
+    /// Those of them that something is made of, by the keys of the section that name them. Copies and large values have the primary's values as
+    /// they are.
+    pub fn reads(self) -> Vec<Read<'v>> {
+        match self {
+            Self::Copies { .. } | Self::Values(_) => Vec::new(),
             Self::Lists {
                 members: Members::Rendered { templates, .. },
                 ..
-            } => all(templates.iter().collect()),
+            } => Read::computed("member", templates.iter().flat_map(Template::properties)),
             Self::Lists {
                 members: Members::Contributions(set),
                 ..
-            } => figure::properties(set),
-            Self::BlobLists(lists) => lists
-                .member
-                .iter()
-                .flat_map(Template::properties)
-                .chain(lists.name.properties())
-                .collect(),
-            Self::Values(large) => large.properties.iter().map(String::as_str).collect(),
-            Self::Properties { set, .. } => all(set.values().collect()),
-            Self::Claims(range) => all(range
-                .set
-                .values()
-                .chain([&range.partition_key])
-                .chain(range.rows.templates())
-                .collect()),
-            Self::Documents(documents) => all(documents.fields.values().collect()),
-        }
-    }
-
-    /// The properties of the primary that the items are computed from, beside those of their keys: not those that they have as they are.
-    pub fn computed(self) -> BTreeSet<&'v str> {
-        let composed = |templates: Vec<&'v Template>| -> BTreeSet<&'v str> {
-            templates
-                .into_iter()
-                .filter(|template| template.bare_property().is_none())
-                .flat_map(Template::properties)
-                .collect()
-        };
-        match self {
-            Self::Copies { .. } | Self::Values(_) => BTreeSet::new(),
-            Self::Properties { set, .. } => composed(set.values().collect()),
-            Self::Documents(documents) => composed(documents.fields.values().collect()),
-            Self::Claims(range) => {
-                let mut names = composed(range.set.values().collect());
-                names.extend(
-                    range
-                        .rows
-                        .templates()
-                        .into_iter()
-                        .chain([&range.partition_key])
-                        .flat_map(Template::properties),
-                );
-                names
+            } => Read::computed("set", figure::properties(set)),
+            Self::BlobLists(BlobLists { member, name, .. }) => {
+                let members = member.iter().flat_map(Template::properties);
+                let mut reads = Read::computed("member", members);
+                reads.extend(Read::computed("name", name.properties()));
+                reads
             }
-            listed @ (Self::Lists { .. } | Self::BlobLists(_)) => listed.properties(),
+            Self::Properties { set, .. } => Read::templates("set", set.values()),
+            Self::Claims(range) => {
+                let mut reads = Read::templates("set", range.set.values());
+                for (key, template) in range.keys() {
+                    reads.extend(Read::computed(key, template.properties()));
+                }
+                reads
+            }
+            Self::Documents(Documents { fields, types, .. }) => {
+                let key = if types.is_empty() {
+                    "fields"
+                } else {
+                    "columns"
+                };
+                Read::templates(key, fields.values())
+            }
         }
-    }
-
-    /// Whether the items have the primary's values as they are, where they have any: nothing is computed from them.
-    pub const fn carries_values(&self) -> bool {
-        matches!(self, Self::Copies { .. } | Self::Values(_))
     }
 
     /// The table of others' rows that properties are set on, and the properties by name.
@@ -249,13 +227,106 @@ impl<P: Place> Form<'_, P> {
                     .with("container", &lists.container);
                 keys.with("name", lists.name.as_str())
             }
-            Self::Claims(range) => keys
-                .with("table", range.target.canonical())
-                .with("partition_key", &range.partition_key),
+            Self::Claims(range) => keys.with("table", range.target.canonical()),
             Self::Values(large) => keys
                 .with("account", &large.account)
                 .with("container", &large.container),
             Self::Documents(documents) => keys.with("sink", &documents.sink),
+        }
+    }
+}
+
+impl<'v, P: Place> Form<'v, P> {
+    /// The rows that such items are, or are part of, or lie on.
+    fn written(&self, source: &Tables) -> Option<Rows<'v>> {
+        let (rows, part) = match self {
+            Self::Copies { rows, .. } => (rows, RowPart::Copy),
+            Self::Lists { rows, .. } => (rows, RowPart::List),
+            Self::Properties { rows, set } => (rows, RowPart::Properties(set)),
+            Self::Claims(range) => {
+                let tables = range.target.tables();
+                return Some(Rows {
+                    is_beside: tables == *source,
+                    tables,
+                    keys: None,
+                    part: RowPart::Properties(&range.set),
+                });
+            }
+            Self::BlobLists(_) | Self::Values(_) | Self::Documents(_) => return None,
+        };
+        let tables = rows.target.tables();
+        Some(Rows {
+            is_beside: tables == *source,
+            tables,
+            keys: Some([rows.partition_key, rows.row_key]),
+            part,
+        })
+    }
+
+    /// What a view with such items writes, owns and cannot work with. `key` names the place of its items.
+    pub(super) fn clauses(self, source: &Tables, key: &'static str, clauses: &mut Clauses<'v>) {
+        let view = clauses.by;
+        if let Some(rows) = self.written(source) {
+            let target = &rows.tables;
+            clauses.is(target, Fact::Written);
+            clauses.names(key, target);
+            let why = "; expected a table that is no archive";
+            clauses.bars(key, target, Fact::Archive, why);
+            if let RowPart::Properties(set) = rows.part {
+                let why = ", and properties are set on entities of your own, which lie in one; expected a table in one account";
+                clauses.bars(key, target, Fact::Spread, why);
+                for name in set.keys() {
+                    clauses.is(target, Fact::Kept(name.clone()));
+                }
+            }
+            if !rows.is_beside || matches!(rows.part, RowPart::Properties(_)) {
+                let why = ", and what views write lies in single rows; expected another table";
+                clauses.bars(key, target, Fact::Wide, why);
+            }
+            if !rows.is_beside && matches!(rows.part, RowPart::Copy) {
+                clauses.brings_sealed(key, source, target);
+            }
+            clauses.add(key, Term::Writes(rows));
+        }
+        match self {
+            Self::Copies { select: None, .. } => {
+                let why = ", and its entities may have more properties than a copy, which is one row; better select some";
+                clauses.bars("row_key", source, Fact::Wide, why).is_advice = true;
+            }
+            Self::BlobLists(lists) => {
+                let (container, name) = (&lists.container, lists.name.as_str());
+                let thing = format!("blobs {}/{container}/{name}", lists.accounts);
+                let words = format!(
+                    "{view} writes the same blobs into the container {container}; expected another container or name"
+                );
+                clauses.owns(key, thing, words);
+            }
+            Self::Values(large) => {
+                let words = format!(
+                    "{view} keeps the large values of {source} already; expected one such view for a table"
+                );
+                clauses.owns("source", format!("large values of {source}"), words);
+                clauses.is(source, Fact::Large);
+                for name in &large.properties {
+                    clauses.is(source, Fact::Pointer(name.clone()));
+                }
+            }
+            Self::Documents(documents) => {
+                let place = format!("the {key} {} of {}", documents.collection, documents.sink);
+                // A table of a database has the columns of one view.
+                let (what, expected) = if documents.types.is_empty() {
+                    let what = format!("the documents of {source} into {place}");
+                    (what, format!("another {key}"))
+                } else {
+                    (place, format!("a {key} of its own"))
+                };
+                let words = format!("{view} writes {what}; expected {expected}");
+                clauses.owns(key, what, words);
+            }
+            Self::Copies { .. }
+            | Self::Lists { .. }
+            | Self::Properties { .. }
+            | Self::Claims(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `reconcile` keeps them.
 
 mod archive;
+mod clause;
 mod declaration;
 mod definition;
 mod figure;
@@ -20,6 +21,7 @@ mod sealed;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
+pub use clause::{Clause, Fact, Party, Read, RowPart, Rows, Tables, Term};
 pub use definition::{Definition, KeyChange, RecordedSource};
 pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
 pub use filing::{FILING_PREFIX, Filing, Shelf};
@@ -390,8 +392,8 @@ impl Catalog {
             .values()
             .filter(|archive| archive.source == *table);
         let archived = archives
-            .flat_map(|archive| archive.target.properties())
-            .map(str::to_owned);
+            .flat_map(|archive| archive.target.reads())
+            .map(|read| read.property.to_owned());
         archived
             .chain(
                 self.conditions_over(table)

@@ -6,6 +6,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
+use super::clause::Tables;
 use crate::dated::DatedTables;
 use crate::{AccountName, Key, TableName, rendezvous};
 
@@ -150,6 +151,8 @@ impl DatedRef {
 
 /// Where entities lie, as far as views need to know.
 pub trait Place {
+    /// The table, or the tables by date.
+    fn tables(&self) -> Tables;
     /// A text that is the same for the same place, however it is spelled.
     fn canonical(&self) -> String;
 }
@@ -169,18 +172,30 @@ impl SourcePlace for DatedRef {
 }
 
 impl Place for TargetRef {
+    fn tables(&self) -> Tables {
+        Tables::from(&self.table)
+    }
+
     fn canonical(&self) -> String {
         format!("{}/{}", self.accounts, self.table.canonical())
     }
 }
 
 impl Place for TableRef {
+    fn tables(&self) -> Tables {
+        Tables::from(&self.table)
+    }
+
     fn canonical(&self) -> String {
         format!("{}/{}", self.account, self.table.canonical())
     }
 }
 
 impl Place for DatedRef {
+    fn tables(&self) -> Tables {
+        Tables::Dated(self.tables.clone())
+    }
+
     fn canonical(&self) -> String {
         format!("{}/{}", self.account, self.tables.canonical())
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{DatedRef, TableRef};
+use super::clause::{Clause, Clauses, Fact, Party};
+use super::place::Place as _;
+use super::{DatedRef, Followers, TableRef};
 use crate::dated::DatedTables;
 use crate::{AccountName, ContainerName, TableName, ViewName};
 
@@ -64,6 +66,22 @@ impl Retention {
             account: self.account.clone(),
             tables,
         })
+    }
+
+    /// Its tables are its own, and go with their periods, as do those that follow them.
+    pub(super) fn clauses(&self, followers: &Followers) -> Vec<Clause<'_>> {
+        let mut clauses = Clauses::of(Party::Retention(&self.name));
+        let words = format!(
+            "{} has the same tables; a table is kept by one rule",
+            clauses.by
+        );
+        let thing = format!("the tables {}", self.tables.canonical());
+        clauses.owns("tables", thing, words);
+        clauses.is(&self.source().tables(), Fact::Dropped);
+        for target in &followers.targets {
+            clauses.is(&target.tables(), Fact::Follows);
+        }
+        clauses.all
     }
 
     /// A table of this pattern, spelled as the pattern does; nothing for another name.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::clause::{Clause, Clauses, Fact, Party, Read};
 use super::definition::Definition;
 use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
@@ -79,43 +80,68 @@ impl<P: SourcePlace> View<P> {
         }
     }
 
+    /// The properties of its primaries that something is made of or that are compared, by the keys of its section that name them.
+    pub fn reads(&self) -> Vec<Read<'_>> {
+        let mut reads = self.form().reads();
+        if let Some(rows) = self.rows() {
+            let (partition_key, row_key) = (rows.partition_key, rows.row_key);
+            reads.extend(Read::computed("partition_key", partition_key.properties()));
+            reads.extend(Read::computed("row_key", row_key.properties()));
+        }
+        if let Some(when) = &self.when {
+            let compared = when.compared();
+            let reads_when = Read::computed("when", when.properties()).into_iter();
+            reads.extend(reads_when.map(|read| Read {
+                is_computed: compared.contains(read.property),
+                ..read
+            }));
+        }
+        reads
+    }
+
     /// The properties that it has to see in a primary's row, PartitionKey and RowKey among them where it names those.
     pub fn properties(&self) -> BTreeSet<&str> {
-        let mut names = self
-            .when
-            .as_ref()
-            .map(Condition::properties)
-            .unwrap_or_default();
-        let keys = self
-            .rows()
-            .into_iter()
-            .flat_map(|rows| [rows.partition_key, rows.row_key]);
-        names.extend(keys.flat_map(Template::properties));
-        names.extend(self.form().properties());
+        let mut names = self.form().properties();
+        names.extend(self.reads().iter().map(|read| read.property));
         names
     }
 
     /// The properties of a primary that it computes from: those of its keys, those that its condition compares, members, figures and composed
     /// texts. Others it carries as they are.
     pub fn computed(&self) -> BTreeSet<&str> {
-        let mut names = self
-            .when
-            .as_ref()
-            .map(Condition::compared)
-            .unwrap_or_default();
-        names.extend(self.composed_of());
-        names
+        self.computed_by(|_| true)
     }
 
     /// Those that its items are computed from, where it has any: all of [`computed`](Self::computed) but for its condition's.
     pub fn composed_of(&self) -> BTreeSet<&str> {
-        let keys = self
-            .rows()
-            .into_iter()
-            .flat_map(|rows| [rows.partition_key, rows.row_key]);
-        let mut names: BTreeSet<&str> = keys.flat_map(Template::properties).collect();
-        names.extend(self.form().computed());
-        names
+        self.computed_by(|key| key != "when")
+    }
+
+    fn computed_by(&self, is_of: impl Fn(&str) -> bool) -> BTreeSet<&str> {
+        let reads = self.reads().into_iter();
+        reads
+            .filter(|read| read.is_computed && is_of(read.key))
+            .map(|read| read.property)
+            .collect()
+    }
+
+    /// What it writes, owns and cannot work with.
+    pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
+        let mut clauses = Clauses::of(Party::View(&self.name));
+        let (name, source) = (&self.name, self.source.tables());
+        let words = format!(
+            "a view is called {name} as well, so that `evenkeel lookup {name}` finds the view's rows and never the archive's; expected another name"
+        );
+        clauses
+            .owns("", format!("the name {name}"), words)
+            .is_advice = true;
+        clauses.names("source", &source);
+        let why = ", and the primaries of views lie in one; expected a table in one account";
+        clauses.bars("source", &source, Fact::Spread, why);
+        clauses.reads(&source, self.reads());
+        let key = self.kind.kind().place_key();
+        self.form().clauses(&source, key, &mut clauses);
+        clauses.all
     }
 
     /// The table on whose entities it keeps properties, and the properties by name.
@@ -156,7 +182,7 @@ mod tests {
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
         Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
-        SecondaryIndex, SqlTable, WebhookEvents,
+        SecondaryIndex, SqlTable, Term, WebhookEvents,
     };
     use crate::dated::DatedTables;
     use crate::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
@@ -315,6 +341,19 @@ mod tests {
                     }
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_clauses_about_what_it_owns_or_writes() {
+        for kind in kinds() {
+            let view = view(kind);
+            let clauses = view.clauses();
+            let mut own = clauses.iter().filter(|clause| !clause.key.is_empty());
+            assert!(
+                own.any(|clause| matches!(clause.term, Term::Owns { .. } | Term::Writes(_))),
+                "{clauses:?}"
+            );
         }
     }
 

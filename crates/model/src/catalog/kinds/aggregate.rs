@@ -36,6 +36,10 @@ impl<P> Kind<P> for Aggregate<P> {
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
         keys.with_map("set", &self.set)
     }
+
+    fn place_key(&self) -> &'static str {
+        TABLE
+    }
 }
 
 placed! { Aggregate: partition_key, row_key, set }
@@ -61,8 +65,5 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         row_key,
         set: set?,
     };
-    Some(DeclaredKind {
-        table_key: TABLE,
-        ..DeclaredKind::new(kind)
-    })
+    Some(DeclaredKind::new(kind))
 }

@@ -31,6 +31,10 @@ impl<P> Kind<P> for BlobLists {
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
         keys.with("store", "blob").with_list("member", &self.member)
     }
+
+    fn place_key(&self) -> &'static str {
+        "name"
+    }
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {

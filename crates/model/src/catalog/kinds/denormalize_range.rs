@@ -40,14 +40,19 @@ pub enum RangeRows {
     },
 }
 
-impl RangeRows {
-    /// The templates of its ends.
-    pub(in crate::catalog) fn templates(&self) -> Vec<&Template> {
-        match self {
-            Self::All => Vec::new(),
-            Self::Prefix(prefix) => vec![prefix],
-            Self::Between { from, before } => from.iter().chain(before).collect(),
+impl<P> DenormalizeRange<P> {
+    /// The templates of its ends, by the keys of the section that have them.
+    pub(in crate::catalog) fn keys(&self) -> Vec<(&'static str, &Template)> {
+        let mut keys = vec![("partition_key", &self.partition_key)];
+        match &self.rows {
+            RangeRows::All => {}
+            RangeRows::Prefix(prefix) => keys.push(("row_key_prefix", prefix)),
+            RangeRows::Between { from, before } => {
+                keys.extend(from.iter().map(|from| ("row_key_from", from)));
+                keys.extend(before.iter().map(|before| ("row_key_before", before)));
+            }
         }
+        keys
     }
 }
 
@@ -58,13 +63,8 @@ impl<P> Kind<P> for DenormalizeRange<P> {
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
         let keys = keys.with("targets", "range").with_map("set", &self.set);
-        match &self.rows {
-            RangeRows::All => keys,
-            RangeRows::Prefix(prefix) => keys.with("row_key_prefix", prefix),
-            RangeRows::Between { from, before } => keys
-                .with_some("row_key_from", from.as_ref())
-                .with_some("row_key_before", before.as_ref()),
-        }
+        let ends = self.keys().into_iter();
+        ends.fold(keys, |keys, (key, template)| keys.with(key, template))
     }
 }
 

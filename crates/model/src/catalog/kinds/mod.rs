@@ -1,7 +1,8 @@
 //! The kinds of views. One file per kind, and one line in the list of `kinds!`.
 //!
 //! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the form of its items ([`Form`]), and its
-//! part of the recorded definition. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
+//! part of the recorded definition. Everything else in the program asks for the form, which says where items are stored and how, and never for the
+//! kind. What a view writes, owns and cannot work with follows from its form too: `config` compares that with all other declarations.
 
 mod section;
 
@@ -21,6 +22,10 @@ pub trait Kind<P> {
     fn form(&self) -> Form<'_, P>;
     /// Adds the kind's own keys to a definition, such that its reader reads this very kind from them.
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition;
+    /// The key of the section that names the place of the items.
+    fn place_key(&self) -> &'static str {
+        "table"
+    }
 }
 
 /// A kind with a target of its own and these fields beside it, with its target elsewhere.

@@ -25,6 +25,10 @@ impl<P> Kind<P> for SearchIndex {
         keys.with("index", &self.0.collection)
             .with_map("fields", &self.0.fields)
     }
+
+    fn place_key(&self) -> &'static str {
+        "index"
+    }
 }
 
 /// The field that is the key of every index.

@@ -25,8 +25,6 @@ pub struct DeclaredKind<P> {
     pub kind: ViewKind<P>,
     /// The answer to two primaries that want one key, where the section says one.
     pub on_conflict: Option<OnConflict>,
-    /// The key that names the table of its items.
-    pub table_key: &'static str,
     /// A default that depends on where its source lies.
     pub settle: Option<Settle>,
 }
@@ -38,12 +36,11 @@ pub type Settle = fn(ViewKind, &TableRef) -> ViewKind;
 pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>;
 
 impl<P> DeclaredKind<P> {
-    /// A kind whose table is named by the key `table`.
+    /// A kind that settles no conflicts, and has no such default.
     pub(super) fn new(kind: impl Into<ViewKind<P>>) -> Self {
         Self {
             kind: kind.into(),
             on_conflict: None,
-            table_key: "table",
             settle: None,
         }
     }

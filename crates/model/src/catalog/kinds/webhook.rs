@@ -24,6 +24,10 @@ impl<P> Kind<P> for WebhookEvents {
         keys.with("topic", &self.0.collection)
             .with_map("fields", &self.0.fields)
     }
+
+    fn place_key(&self) -> &'static str {
+        "topic"
+    }
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {

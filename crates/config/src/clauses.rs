@@ -1,0 +1,211 @@
+//! The one check of all declarations: their clauses, compared.
+//!
+//! What a declaration owns, writes, bars and needs is stated beside it, in the model ([`Clause`]). Nothing is known here of kinds of views, of
+//! archives or of features of tables, only that two owners of one thing, two writers of one row, a barred fact and the lack of a needed one
+//! are mistakes.
+
+use std::collections::BTreeMap;
+
+use super::section::Section;
+use evenkeel_model::catalog::{Clause, Fact, Party, RowPart, Rows, Tables, Term};
+use evenkeel_model::template::{Template, TemplatePart};
+
+/// Reports a mistake of a declaration at a key of its section.
+pub(super) fn error(root: &Section<'_>, by: Party<'_>, key: &str, message: &str) {
+    at(root, by, key, |section, key| section.error(key, message));
+}
+
+/// Reports something worth a look at a key of a declaration's section.
+pub(super) fn warning(root: &Section<'_>, by: Party<'_>, key: &str, message: &str) {
+    at(root, by, key, |section, key| section.warning(key, message));
+}
+
+fn at(root: &Section<'_>, by: Party<'_>, key: &str, report: impl FnOnce(&Section<'_>, &str)) {
+    let (kind, name) = by.section();
+    let mut sections = root.named(kind).into_iter();
+    let Some((_, section)) = sections.find(|(found, _)| *found == name) else {
+        return;
+    };
+    let target = key.strip_prefix("to.");
+    match target.and_then(|key| Some((key, section.section("to")?))) {
+        Some((key, to)) => report(&to, key),
+        None => report(&section, key),
+    }
+}
+
+/// A clause, and the rows that it is about.
+type Writer<'w, 'c> = (&'w Clause<'c>, &'w Rows<'c>);
+
+/// A broken clause.
+struct Broken<'c> {
+    by: Party<'c>,
+    key: &'static str,
+    is_advice: bool,
+    message: String,
+}
+
+/// Compares the clauses of all declarations, and reports those that are broken.
+pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
+    let facts = Facts::of(clauses);
+    let mut writers: Vec<Writer<'_, '_>> = Vec::new();
+    let mut owners: BTreeMap<&str, Vec<(Option<&str>, &str)>> = BTreeMap::new();
+    let mut all = Vec::new();
+    for clause in clauses {
+        let given = clause.given.as_ref();
+        let given = given.map(|(tables, fact)| facts.sentence(tables, fact));
+        if given == Some(None) {
+            continue;
+        }
+        let message = match &clause.term {
+            Term::Is(..) => None,
+            Term::Bars(tables, fact, why) => facts
+                .sentence(tables, fact)
+                .map(|sentence| format!("{sentence}{why}")),
+            Term::Needs(tables, fact, why) => match facts.sentence(tables, fact) {
+                Some(_) => None,
+                None => Some(format!("{}{why}", given.flatten().unwrap_or_default())),
+            },
+            Term::Owns {
+                thing,
+                shared_as,
+                words,
+            } => {
+                let owners = owners.entry(thing).or_default();
+                let shared_as = shared_as.as_deref();
+                let another = owners
+                    .iter()
+                    .find(|(other, _)| other.is_none() || *other != shared_as);
+                let message = another.map(|(_, words)| (*words).to_owned());
+                owners.push((shared_as, words));
+                message
+            }
+            Term::Writes(rows) => {
+                let clashes = writers.iter().map(|other| clash((clause, rows), *other));
+                all.extend(clashes.flatten());
+                writers.push((clause, rows));
+                None
+            }
+        };
+        all.extend(message.map(|message| broken(clause, message)));
+    }
+    for broken in all {
+        let report = if broken.is_advice { warning } else { error };
+        report(root, broken.by, broken.key, &broken.message);
+    }
+}
+
+/// A clause that is broken as it stands.
+fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
+    Broken {
+        by: clause.by,
+        key: clause.key,
+        is_advice: clause.is_advice,
+        message,
+    }
+}
+
+/// All facts, each with whose clause it is and the tables.
+struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Party<'c>, &'f Tables)>>);
+
+impl<'f, 'c> Facts<'f, 'c> {
+    fn of(clauses: &'f [Clause<'c>]) -> Self {
+        let mut facts: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for clause in clauses {
+            if let Term::Is(tables, fact) = &clause.term {
+                facts.entry(fact).or_default().push((clause.by, tables));
+            }
+        }
+        Self(facts)
+    }
+
+    /// A fact about tables in words; nothing where it is none.
+    fn sentence(&self, named: &Tables, fact: &Fact) -> Option<String> {
+        let mut stated = self.0.get(fact)?.iter();
+        let (by, tables) = stated.find(|(_, tables)| tables.cover(named))?;
+        Some(fact.sentence(*by, tables, named))
+    }
+}
+
+/// How rows of two declarations meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meeting {
+    /// Their keys are made alike.
+    Same,
+    /// One of them may be any row.
+    Any,
+    /// Two of their keys may be one: what values keep apart cannot be seen here.
+    Doubtful,
+}
+
+/// Two declarations that write the same rows, or the same properties on them. Reported is the one that sets properties on rows which the other
+/// makes, else the later one.
+fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c>> {
+    let (mine, others) = match (later.1.part, earlier.1.part) {
+        (RowPart::Copy | RowPart::List, RowPart::Properties(_)) => (earlier, later),
+        _ => (later, earlier),
+    };
+    let ((clause, rows), (other, others)) = (mine, (others.0.by, others.1));
+    let tables = (rows.tables == others.tables).then_some(&rows.tables)?;
+    let meeting = meeting(rows, others)?;
+    let (key, message) = match (rows.part, others.part) {
+        (RowPart::Copy | RowPart::List, _) if meeting == Meeting::Doubtful => return None,
+        (RowPart::Copy | RowPart::List, _) => (
+            "row_key",
+            format!(
+                "{other} writes the same keys into the same table {tables}; expected other keys or another table"
+            ),
+        ),
+        (RowPart::Properties(set), RowPart::Properties(others)) => {
+            let name = set.keys().find(|name| others.contains_key(*name))?;
+            let what = match meeting {
+                Meeting::Same => format!("the same entities of {tables}; expected another name"),
+                Meeting::Any => format!("entities of {tables} too; expected another name"),
+                Meeting::Doubtful => format!(
+                    "entities of {tables} too, and nothing keeps their keys apart: on one entity each would write over the other's; better another name, or keys that begin with different literals"
+                ),
+            };
+            ("set", format!("{other} sets {name} on {what}"))
+        }
+        // A copy is written whole, without these properties, and their job fails. Rows beside their primaries are no primaries.
+        (RowPart::Properties(_), made) => {
+            let is_copy = matches!(made, RowPart::Copy);
+            let remedy = match meeting {
+                Meeting::Any if others.is_beside => return None,
+                Meeting::Doubtful if others.is_beside || !is_copy => return None,
+                Meeting::Same | Meeting::Any => "; expected a table of your own entities",
+                Meeting::Doubtful => {
+                    ", on which no properties are kept, and nothing keeps their keys from those of your entities; better a table of your own entities alone, or keys that begin with different literals"
+                }
+            };
+            let message = format!("{other} writes rows of its own into {tables}{remedy}");
+            (clause.key, message)
+        }
+    };
+    Some(Broken {
+        key,
+        is_advice: meeting == Meeting::Doubtful,
+        ..broken(clause, message)
+    })
+}
+
+fn meeting(one: &Rows<'_>, other: &Rows<'_>) -> Option<Meeting> {
+    let (Some(one), Some(other)) = (one.keys, other.keys) else {
+        return Some(Meeting::Any);
+    };
+    let mut keys = one.into_iter().zip(other);
+    if one.map(ToString::to_string) == other.map(ToString::to_string) {
+        return Some(Meeting::Same);
+    }
+    let may_be_one = |(one, other)| may_begin(one, other) && may_begin(other, one);
+    keys.all(may_be_one).then_some(Meeting::Doubtful)
+}
+
+/// Whether a key of the first template may begin as those of the second do.
+fn may_begin(one: &Template, other: &Template) -> bool {
+    let literal = |template: &Template| match template.parts() {
+        [TemplatePart::Literal(text), rest @ ..] => (text.clone(), rest.is_empty()),
+        _ => (String::new(), false),
+    };
+    let ((one, is_whole), (other, _)) = (literal(one), literal(other));
+    one.starts_with(&other) || (!is_whole && other.starts_with(&one))
+}

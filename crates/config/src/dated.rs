@@ -1,0 +1,112 @@
+//! Views of tables by date: the retention that their source is of, and their place beside it.
+
+use super::views::{Named, ViewDraft};
+use evenkeel_model::catalog::{DatedRef, FOOTPRINTS, Retention, View};
+use evenkeel_model::dated::DatedTables;
+
+type DatedDraft<'a> = ViewDraft<'a, DatedTables>;
+
+/// A view of tables by date, over those of its retention. Without an account of its own it lies in the account of its source.
+pub(super) fn view(
+    draft: &DatedDraft<'_>,
+    views: &[DatedDraft<'_>],
+    retentions: &[Retention],
+) -> Option<View<DatedRef>> {
+    let retention = retention(draft, views, retentions)
+        .map_err(|message| draft.section.error("source", message))
+        .ok()?;
+    let source = retention.source();
+    let place = |target: &Named<DatedTables>| {
+        let named = target
+            .accounts
+            .as_ref()
+            .and_then(|accounts| accounts.iter().next());
+        DatedRef {
+            account: named.unwrap_or(&source.account).clone(),
+            tables: target.tables.clone(),
+        }
+    };
+    let kind = draft.declared.kind.map(&place);
+    if let Some(target) = kind.kind().form().target() {
+        let section = &draft.section;
+        beside(target, &source)
+            .map_err(|message| section.error(kind.kind().place_key(), message))
+            .ok()?;
+        if target.tables == source.tables && target.account != source.account {
+            let message = format!(
+                "the tables {} are in account {}, and {} is named here",
+                source.tables, source.account, target.account
+            );
+            section.error("account", message);
+        }
+    }
+    Some(View {
+        name: draft.name.clone(),
+        source,
+        when: draft.when.clone(),
+        kind,
+        on_conflict: draft.declared.on_conflict.unwrap_or_default(),
+    })
+}
+
+/// The retention of the tables that a view reads.
+fn retention<'r>(
+    view: &DatedDraft<'_>,
+    views: &[DatedDraft<'_>],
+    retentions: &'r [Retention],
+) -> Result<&'r Retention, String> {
+    let tables = &view.source;
+    let mut known = retentions.iter();
+    let Some(retention) = known.find(|retention| retention.tables == *tables) else {
+        if let Some(other) = views.iter().find(|other| other.target() == Some(tables)) {
+            return Err(format!(
+                "{tables} is what the view {} writes, and nothing is derived from that in turn; expected the tables of a [retention]",
+                other.name
+            ));
+        }
+        let known: Vec<String> = retentions
+            .iter()
+            .map(|retention| format!("{:?}", retention.tables.to_string()))
+            .collect();
+        let known = if known.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("known are {}", known.join(", "))
+        };
+        return Err(format!(
+            "no [retention] has the tables {tables}; expected the very text of its `tables`, and {known}"
+        ));
+    };
+    let spelled = retention.tables.to_string();
+    if spelled != tables.to_string() {
+        return Err(format!(
+            "[retention.{}] spells its tables {spelled:?}; expected the very same text",
+            retention.name
+        ));
+    }
+    if retention.footprints().is_none() {
+        return Err(format!(
+            "what its entities own would be kept in tables {FOOTPRINTS}{tables}, and a table's name has at most 63 characters; expected a shorter name"
+        ));
+    }
+    Ok(retention)
+}
+
+/// The tables that a view writes into are its source, or have the same dates.
+fn beside(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
+    let (target, source) = (&target.tables, &source.tables);
+    if !target.has_dates_of(source) {
+        return Err(format!(
+            "{target} has other dates than the source, with whose tables its own come and go; expected \"{}{}\"",
+            target.prefix(),
+            source.dates()
+        ));
+    }
+    let spelled = source.to_string();
+    if target == source && target.to_string() != spelled {
+        return Err(format!(
+            "the source is spelled {spelled:?}; expected the very same text"
+        ));
+    }
+    Ok(())
+}

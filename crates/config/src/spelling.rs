@@ -1,0 +1,64 @@
+//! Names that are most likely misspelt: right by themselves, and nearly another one.
+
+use super::clauses::warning;
+use super::section::Section;
+use evenkeel_model::TableName;
+use evenkeel_model::catalog::{Catalog, Party, Read};
+use evenkeel_model::nearest::nearest;
+
+/// Checks the names of properties and of sources.
+pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
+    for view in catalog.views.values() {
+        properties(root, Party::View(&view.name), view.reads());
+    }
+    for view in catalog.dated_views.values() {
+        properties(root, Party::View(&view.name), view.reads());
+    }
+    sources(root, catalog);
+}
+
+/// A property that is a key's name but for its case is another property, most likely by mistake.
+fn properties(root: &Section<'_>, by: Party<'_>, reads: Vec<Read<'_>>) {
+    for Read { key, property, .. } in reads {
+        for known in ["PartitionKey", "RowKey"] {
+            if property != known && property.eq_ignore_ascii_case(known) {
+                let message =
+                    format!("{property:?} is a property of its own; did you mean {known}?");
+                warning(root, by, key, &message);
+            }
+        }
+    }
+}
+
+/// A source is known by being named, so a misspelt one is only suspicious: when nothing else names it, and something close exists.
+fn sources(root: &Section<'_>, catalog: &Catalog) {
+    let views = catalog.views.values();
+    let archives = catalog.archives.values();
+    let of_views = views
+        .clone()
+        .map(|view| (Party::View(&view.name), &view.source.table));
+    let of_archives = archives
+        .clone()
+        .map(|archive| (Party::Archive(&archive.name), &archive.source.table));
+    let sources: Vec<(Party<'_>, &TableName)> = of_views.chain(of_archives).collect();
+    let targets = views
+        .filter_map(|view| Some(&view.form().target()?.table))
+        .chain(archives.filter_map(|archive| Some(&archive.target.table()?.table)));
+    let declared = catalog.declared.iter().map(|table| &table.table);
+    let named: Vec<&TableName> = sources
+        .iter()
+        .map(|(_, source)| *source)
+        .chain(targets)
+        .chain(declared)
+        .collect();
+    let uses = |table: &TableName| named.iter().filter(|other| **other == table).count();
+    for (by, source) in sources.iter().filter(|(_, source)| uses(source) == 1) {
+        let others = catalog.tables.keys().filter(|other| uses(other) > 1);
+        if let Some(known) = nearest(source.as_str(), others.map(TableName::as_str))
+            .filter(|known| known.len().abs_diff(source.as_str().len()) <= 1)
+        {
+            let message = format!("nothing else names the table {source}; did you mean {known:?}?");
+            warning(root, *by, "source", &message);
+        }
+    }
+}

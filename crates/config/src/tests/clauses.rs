@@ -1,0 +1,258 @@
+//! Declarations against each other: what one owns, another may not claim, whatever kinds they are of.
+
+use super::*;
+use crate::view_section::DraftSection;
+use evenkeel_model::catalog::declared_kinds;
+
+const SINKS: &str = "[sinks.search]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"KEY\"\n\
+    [sinks.sql]\nkind = \"sqlite\"\npath = \"data/reporting.db\"\n\
+    [sinks.hooks]\nkind = \"webhook\"\nurl = \"https://example.com/hooks\"\nsecret_env = \"HOOK\"\n\
+    [accounts.b]\nkind = \"embedded\"\npath = \"b.db\"\n\
+    [encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"SEAL\"\n";
+const ENVIRONMENT: [(&str, &str); 3] = [
+    ("KEY", "secret"),
+    ("HOOK", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("SEAL", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+];
+const ROWS: &str = "partition_key = \"p\"\nrow_key = \"{Email}\"\n";
+
+/// A section of each kind of view that there is, by its name and, where it has several forms, those. All make something of `Email`.
+const SECTIONS: [(&str, &str); 12] = [
+    ("secondary_index", "table = \"Target\"\nROWS"),
+    (
+        "index_entity",
+        "store = \"table\"\ntable = \"Target\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\nproperty = \"Of\"\nROWS",
+    ),
+    (
+        "index_entity",
+        "store = \"partition\"\nrow_key = \"e_{Email}\"\nmember = [\"{RowKey}\"]\nproperty = \"Of\"\n",
+    ),
+    (
+        "index_entity",
+        "store = \"blob\"\ncontainer = \"lists\"\nname = \"{Email}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n",
+    ),
+    (
+        "denormalize",
+        "table = \"Target\"\nset = { Name = \"{Email}\" }\nROWS",
+    ),
+    (
+        "denormalize",
+        "targets = \"range\"\ntable = \"Target\"\npartition_key = \"{Email}\"\nset = { Name = \"{Email}\" }\n",
+    ),
+    (
+        "aggregate",
+        "group_table = \"Target\"\nset = { Headcount = \"count()\" }\nROWS",
+    ),
+    (
+        "large_entity",
+        "container = \"large\"\nproperties = [\"Photo\"]\n",
+    ),
+    (
+        "search_index",
+        "sink = \"search\"\nindex = \"staff\"\nfields = { name = \"{Email}!\" }\n",
+    ),
+    (
+        "sql_table",
+        "sink = \"sql\"\ntable = \"staff\"\ncolumns = { name = \"text {Email}!\" }\n",
+    ),
+    (
+        "webhook",
+        "sink = \"hooks\"\ntopic = \"staff\"\nfields = { name = \"{Email}!\" }\n",
+    ),
+    ("sample_exchanged", "table = \"Target\"\n"),
+];
+
+/// The sections of the kinds that this build has, each as a view of this name.
+fn sections(name: &str) -> Vec<(&'static str, String)> {
+    let declared = declared_kinds::<DraftSection<'_, '_, TableName>>();
+    for (kind, _) in &declared {
+        assert!(
+            SECTIONS.iter().any(|(known, _)| known == kind),
+            "no section of the kind {kind}: add one here, and it is held against all others"
+        );
+    }
+    let is_declared = |kind: &str| declared.iter().any(|(known, _)| *known == kind);
+    let sections = SECTIONS.into_iter().filter(|(kind, _)| is_declared(kind));
+    let section = |(kind, keys): (&'static str, &str)| {
+        let keys = keys.replace("ROWS", ROWS);
+        (
+            kind,
+            format!("[views.{name}]\nkind = {kind:?}\nsource = \"Employees\"\n{keys}"),
+        )
+    };
+    sections.map(section).collect()
+}
+
+/// The mistakes of these sections, in which every view and archive that they name is a party.
+fn found(text: &str) -> Vec<String> {
+    let folder = folder(&[("default.toml", &format!("{SINKS}{text}"))]);
+    let loaded = load(&with_environment(request(folder.path()), &ENVIRONMENT));
+    let errors = loaded.err().map(|error| error.errors).unwrap_or_default();
+    errors
+        .iter()
+        .map(|error| format!("{}: {}", error.key, error.message))
+        .collect()
+}
+
+fn refuses(text: &str, by: &str, parts: &[&str]) {
+    let found = found(text);
+    let is_it = |mistake: &String| {
+        mistake.starts_with(by) && parts.iter().all(|part| mistake.contains(part))
+    };
+    assert!(
+        found.iter().any(is_it),
+        "nothing at {by} names {parts:?}\n{found:#?}\n{text}"
+    );
+}
+
+#[test]
+fn every_kind_is_right_by_itself() {
+    for (_, section) in sections("one") {
+        assert_eq!(found(&section), [] as [String; 0], "{section}");
+    }
+}
+
+#[test]
+fn two_views_of_one_kind_that_own_the_same_are_refused_with_both_named() {
+    for ((_, one), (_, two)) in sections("one").into_iter().zip(sections("two")) {
+        refuses(&format!("{one}{two}"), "views.two.", &["the view one"]);
+    }
+}
+
+#[test]
+fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() {
+    let writes =
+        |(_, section): &(&str, String)| section.contains("row_key") && section.contains("Target");
+    for (_, one) in sections("one").iter().filter(|one| writes(one)) {
+        for (_, two) in sections("two").iter().filter(|two| writes(two)) {
+            let found = found(&format!("{one}{two}"));
+            let named = |mistake: &String| {
+                (mistake.starts_with("views.two.") && mistake.contains("the view one"))
+                    || (mistake.starts_with("views.one.") && mistake.contains("the view two"))
+            };
+            assert!(found.iter().any(named), "{one}{two}{found:#?}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_refuses_a_target_that_is_something_else() {
+    let facts = [
+        (
+            "[archives.old]\nsource = \"Others\"\nto = { kind = \"table\", table = \"Target\" }\n",
+            "the archive \"old\"",
+        ),
+        ("[tables.Target]\nwide = true\n", "Target is wide"),
+        (
+            "[retention.days]\ntables = \"Target%Y%m%d\"\nkeep = \"9d\"\n",
+            "Target20261120 is one of the tables of [retention.days]",
+        ),
+        (
+            "[retention.days]\ntables = \"Logins%Y%m%d\"\nkeep = \"9d\"\n[views.follows]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"Target%Y%m%d\"\npartition_key = \"{User}\"\nrow_key = \"{RowKey}\"\n",
+            "Target20261120 follows a table of [retention.days]",
+        ),
+    ];
+    for (_, section) in sections("one")
+        .iter()
+        .filter(|(_, one)| one.contains("Target"))
+    {
+        for (fact, named) in facts {
+            let dated = named.starts_with("Target2026");
+            let section = if dated {
+                section.replace("Target", "Target20261120")
+            } else {
+                section.clone()
+            };
+            let key = if section.contains("group_table") {
+                "views.one.group_table"
+            } else {
+                "views.one.table"
+            };
+            refuses(&format!("{section}{fact}"), key, &[named]);
+        }
+    }
+}
+
+#[test]
+fn every_kind_refuses_a_source_that_is_something_else() {
+    for (_, section) in sections("one") {
+        let spread = "[tables.Employees]\naccounts = [\"main\", \"b\"]\n";
+        refuses(
+            &format!("{section}{spread}"),
+            "views.one.source",
+            &["Employees lies in several accounts"],
+        );
+        let dated = section.replace("Employees", "Logins20261120");
+        let retention = "[retention.days]\ntables = \"Logins%Y%m%d\"\nkeep = \"9d\"\n";
+        refuses(
+            &format!("{dated}{retention}"),
+            "views.one.source",
+            &["Logins20261120 is one of the tables of [retention.days]"],
+        );
+    }
+}
+
+#[test]
+fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sealed_or_a_pointer() {
+    for (_, section) in sections("one")
+        .iter()
+        .filter(|(_, one)| one.contains("{Email}"))
+    {
+        let sealed = "[tables.Employees]\nencrypt = [\"Email\"]\n";
+        refuses(
+            &format!("{section}{sealed}"),
+            "views.one.",
+            &["Email is encrypted in the rows of Employees"],
+        );
+        let large = "[views.values]\nkind = \"large_entity\"\nsource = \"Employees\"\ncontainer = \"large\"\nproperties = [\"Email\"]\n";
+        refuses(
+            &format!("{section}{large}"),
+            "views.one.",
+            &["Email of Employees goes into blobs (the view values)"],
+        );
+    }
+}
+
+#[test]
+fn what_a_table_archives_into_must_take_in_what_it_has() {
+    let archive =
+        "[archives.old]\nsource = \"Employees\"\nto = { kind = \"table\", table = \"Old\" }\n";
+    for (has, part) in [
+        (
+            "[tables.Employees]\nwide = true\n",
+            "expected wide = true in [tables.Old]",
+        ),
+        (
+            "[views.values]\nkind = \"large_entity\"\nsource = \"Employees\"\ncontainer = \"large\"\nproperties = [\"Photo\"]\n",
+            "the view values keeps large values of Employees in blobs, and Old would have none",
+        ),
+        (
+            "[tables.Employees]\nencrypt = [\"Ssn\"]\n[tables.Old]\nencrypt = [\"Ssn\"]\n",
+            "Old has encrypted properties of its own, and rows from Employees lie there",
+        ),
+        (
+            "[tables.Old]\naccounts = [\"main\", \"b\"]\n",
+            "Old lies in several accounts",
+        ),
+        (
+            "[archives.older]\nsource = \"Others\"\nto = { kind = \"table\", table = \"Old\" }\n",
+            "",
+        ),
+    ] {
+        if part.is_empty() {
+            refuses(
+                &format!("{archive}{has}"),
+                "archives.older.to.table",
+                &["Old is the archive \"old\" already"],
+            );
+        } else {
+            refuses(&format!("{archive}{has}"), "archives.old.to.table", &[part]);
+        }
+    }
+    let dated = archive.replace("\"Old\"", "\"Old2026\"");
+    refuses(
+        &format!("{dated}[retention.years]\ntables = \"Old%Y\"\nkeep = \"9d\"\n"),
+        "archives.old.to.table",
+        &["Old2026 is one of the tables of [retention.years]"],
+    );
+}
