@@ -7,7 +7,7 @@ use evenkeel_model::settings::{ConfiguredSecret, PostgresSettings, SqlSettings, 
 use evenkeel_storage::{DocumentWrite, ErrorClass};
 use secrecy::SecretString;
 
-use super::{at_key, columns, ends, fresh, name, people, write};
+use super::{at_key, columns, ends, fresh, people, write};
 use crate::support::postgres::{self, Postgres};
 
 #[tokio::test]
