@@ -110,3 +110,153 @@ impl<'a> Nesting<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::{EntityKey, TableName};
+
+    /// Why a pass was begun.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Role {
+        /// For its own sake, or to follow what was written on its primary.
+        Follows,
+        /// To free a key that the pass below wants.
+        Frees,
+    }
+
+    use Role::{Follows, Frees};
+
+    fn primary(name: &str) -> Primary {
+        Primary {
+            table: TableName::new("Rows").unwrap(),
+            key: EntityKey::new("p", name).unwrap(),
+        }
+    }
+
+    /// Asks the innermost of these passes, of which a further one is about to be begun as `child`.
+    fn inside<R>(
+        stack: &[(Primary, Role)],
+        child: Role,
+        outer: Option<&Nesting<'_>>,
+        ask: &dyn Fn(Option<&Nesting<'_>>) -> R,
+    ) -> R {
+        let [(primary, _), above @ ..] = stack else {
+            return ask(outer);
+        };
+        let next = above.first().map_or(child, |(_, role)| *role);
+        let nesting = Nesting::new(primary, outer);
+        let nesting = if next == Frees {
+            nesting.freeing()
+        } else {
+            nesting
+        };
+        inside(above, child, Some(&nesting), ask)
+    }
+
+    fn stack(passes: &[(&str, Role)]) -> Vec<(Primary, Role)> {
+        passes
+            .iter()
+            .map(|(name, role)| (primary(name), *role))
+            .collect()
+    }
+
+    /// Whether the pass on top may bring a holder in step.
+    fn may_free(passes: &[(&str, Role)], holder: &str) -> bool {
+        let passes = stack(passes);
+        let (top, below) = passes.split_last().unwrap();
+        inside(below, top.1, None, &|outer| {
+            outer.is_none_or(|outer| outer.may_free(&primary(holder)))
+        })
+    }
+
+    /// The ring that a further pass would close: its names, and whether its failure leaves nothing undone but the pass that was open.
+    fn ring(passes: &[(&str, Role)], child: (&str, Role)) -> Option<(String, bool)> {
+        inside(&stack(passes), child.1, None, &|outer| {
+            let ring = outer.unwrap().ring(&primary(child.0))?;
+            let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
+            let names = names.collect::<Vec<_>>().join(" ");
+            Some((
+                names,
+                Ring::is_all(&super::super::failure::permanent("", ring)),
+            ))
+        })
+    }
+
+    #[test]
+    fn a_key_is_freed_by_passes_that_no_holder_is_among_and_of_holders_without_an_open_pass() {
+        for (passes, holder, may) in [
+            (&[("a", Follows)][..], "h", true),
+            (&[("a", Follows), ("b", Follows)], "h", true),
+            (&[("a", Follows), ("b", Follows)], "a", false),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                "a",
+                false,
+            ),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                "b",
+                false,
+            ),
+            (&[("a", Follows), ("b", Follows), ("c", Follows)], "h", true),
+            // No pass over a holder, nor any above.
+            (&[("a", Follows), ("h", Frees)], "g", false),
+            (&[("a", Follows), ("h", Frees), ("b", Follows)], "g", false),
+            (
+                &[("a", Follows), ("b", Follows), ("h", Frees), ("c", Follows)],
+                "g",
+                false,
+            ),
+        ] {
+            assert_eq!(may_free(passes, holder), may, "{passes:?}, {holder}");
+        }
+    }
+
+    #[test]
+    fn a_ring_is_told_from_the_innermost_open_pass_over_its_primary_and_is_all_that_fails_unless_a_holder_is_in_it()
+     {
+        for (passes, child, found) in [
+            (&[("a", Follows)][..], ("b", Follows), None),
+            (&[("a", Follows)], ("a", Follows), Some(("a a", true))),
+            (
+                &[("a", Follows), ("b", Follows)],
+                ("a", Follows),
+                Some(("a b a", true)),
+            ),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                ("b", Follows),
+                Some(("b c b", true)),
+            ),
+            // The holder is in the ring,
+            (
+                &[("a", Follows), ("h", Frees), ("c", Follows)],
+                ("a", Follows),
+                Some(("a h c a", false)),
+            ),
+            // is the one about to be brought in step,
+            (
+                &[("a", Follows), ("b", Follows)],
+                ("a", Frees),
+                Some(("a b a", false)),
+            ),
+            // or stands outside of it.
+            (
+                &[("a", Follows), ("h", Frees), ("c", Follows)],
+                ("h", Follows),
+                Some(("h c h", true)),
+            ),
+        ] {
+            let found = found.map(|(names, is_all)| (names.to_owned(), is_all));
+            assert_eq!(ring(passes, child), found, "{passes:?}, {child:?}");
+        }
+    }
+
+    #[test]
+    fn the_depth_of_a_pass_is_how_many_are_open_below() {
+        let passes = stack(&[("a", Follows), ("h", Frees), ("c", Follows)]);
+        let depth = inside(&passes, Follows, None, &|outer| outer.unwrap().depth());
+        assert_eq!(depth, 3);
+    }
+}

@@ -5,6 +5,7 @@
 //! one goes on for some operations and stops.
 
 use evenkeel_engine::FailureClass;
+use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, MutationGuard};
@@ -464,4 +465,49 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
         runs > 50,
         "only {runs} runs: the sweep has lost its operations"
     );
+}
+
+/// A line of which each sets properties on the next, longer than passes may be nested: those before its end close, and a sync of each goes on.
+#[tokio::test]
+async fn a_line_that_is_too_long_is_followed_as_far_as_passes_are_nested() {
+    let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
+    for towns in Towns::ALL {
+        let lab = Lab::with(SMALL, catalog());
+        for (n, rk) in line.iter().enumerate() {
+            let deputy = line.get(n + 1).map_or("", String::as_str);
+            towns.write(&lab, rk, rk, deputy).await;
+        }
+        let failure = lab.work(&towns.sync("p0")).await.unwrap_err();
+        assert!(
+            failure.class == FailureClass::Permanent
+                && failure.chain().contains("chained more than 8 deep"),
+            "{}",
+            failure.chain()
+        );
+        for pair in line.windows(2) {
+            let row = lab.read("Employees", towns.of(&pair[1]), &pair[1]).await;
+            assert_eq!(
+                row.unwrap().entity.text("ForName"),
+                Some(pair[0].as_str()),
+                "{towns:?}"
+            );
+        }
+        let footprints = lab.rows(FOOTPRINTS).await;
+        assert_eq!(footprints.len(), 9, "{towns:?}: {footprints:?}");
+        for row in footprints {
+            let primary = Primary {
+                table: table("Employees"),
+                key: EntityKey::new(towns.of("p0"), row.entity.key.rk.as_str()).unwrap(),
+            };
+            let footprint = Footprint::decode(&primary, &row.entity, None).unwrap();
+            assert!(
+                !footprint.is_changing(),
+                "{towns:?}: {primary} is announced"
+            );
+        }
+        for rk in line.iter().rev() {
+            lab.work(&towns.sync(rk)).await.unwrap();
+        }
+        assert_eq!(wrong(&lab).await, None, "{towns:?}");
+    }
 }

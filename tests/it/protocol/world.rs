@@ -116,6 +116,8 @@ pub(crate) struct Strike {
     page: Mutex<Option<usize>>,
     /// Writes of each table's rows.
     writes: Mutex<BTreeMap<String, u64>>,
+    /// Reads of each row: table, partition key, row key.
+    reads: Mutex<BTreeMap<String, u64>>,
     /// The names of the operations that are counted.
     names: Mutex<BTreeMap<u64, &'static str>>,
     /// How often each operation was sent at all.
@@ -200,6 +202,12 @@ impl Strike {
         self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
     }
 
+    /// How often a row was read.
+    pub(crate) fn reads_of(&self, table: &str, pk: &str, rk: &str) -> u64 {
+        let row = format!("{table} {pk} {rk}");
+        self.reads.lock().unwrap().get(&row).copied().unwrap_or(0)
+    }
+
     /// When the last late request has arrived, as of now.
     pub(crate) fn arrival(&self) -> Arrival {
         match *self.due.lock().unwrap() {
@@ -257,6 +265,10 @@ impl FaultPolicy for Strike {
                 .unwrap()
                 .entry(table.to_string())
                 .or_default() += 1;
+        }
+        if let (What::Entity(table, key), false) = (&operation.what, operation.writes) {
+            let row = format!("{table} {} {}", key.pk, key.rk);
+            *self.reads.lock().unwrap().entry(row).or_default() += 1;
         }
         *self
             .totals
