@@ -227,7 +227,6 @@ pub(super) fn noted(
 /// seen.
 pub(super) fn hindered(
     scope: &Scope<'_>,
-    touched: &mut BTreeSet<ItemAddress>,
     seen: &Observation,
     plan: &Plan,
     wanted: &Wanted,
@@ -250,13 +249,8 @@ pub(super) fn hindered(
         .iter()
         .flat_map(|row| scope.sites(&row.entity))
         .collect();
-    // A pointer that dangled before is no worse now. A blob that this run does not bring must be there.
-    let new = plan
-        .waiting
-        .iter()
-        .filter(|address| address.site.row().is_none() && !before.contains(&address.site));
     let mut unseen = false;
-    for address in new {
+    for address in plan.dangling(&before) {
         if seen.looks.contains_key(address) {
             let dangling = PointerError::Dangling(address.site.clone());
             return Err(permanent(
@@ -264,7 +258,6 @@ pub(super) fn hindered(
                 dangling,
             ));
         }
-        touched.insert(address.clone());
         unseen = true;
     }
     Ok(unseen.then_some(Advance::Ended(Commit::Lost)))

@@ -1,5 +1,5 @@
 //! Confirmation: properties on entities of others that are to stay as the footprint lists them are looked at, since another writer of such
-//! an entity may have taken them away, as are those that waited for their entity; and rows and blobs of a footprint without a right seal, since they may be another primary's.
+//! an entity may have taken them away, as are those that waited for their entity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,6 @@ use super::observation::Observation;
 use super::scope::{Scope, Wanted};
 use super::steps::Plan;
 use evenkeel_model::ItemAddress;
-
-/// Whether every row and blob that the footprint lists is proven to be the primary's own, as far as it can be. Others are added to
-/// `touched`: the next round looks at them, and forgets those with another owner's mark.
-pub(super) fn proven(touched: &mut BTreeSet<ItemAddress>, seen: &Observation) -> bool {
-    let before = touched.len();
-    if seen.footprint.unproven {
-        touched.extend(seen.unproven().cloned());
-    }
-    touched.len() == before
-}
 
 /// Whether all items that a plan leaves as they are without a look are so. Others are added to `touched`: the next round looks at them
 /// before it reads the primary, and writes them.

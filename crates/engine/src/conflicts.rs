@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-use super::confirm;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
@@ -153,11 +152,17 @@ pub(super) struct KeysMet {
     pub(super) unlisted: BTreeSet<ItemAddress>,
     /// Keys and their holders, brought in step to free them, and how often.
     asked: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The last round has lost no race: it has closed, freed a key, or found items without proof.
+    /// The last round has lost no race: it has closed, freed a key, or found that items are to be looked at first.
     pub(super) lost_no_race: bool,
 }
 
 impl KeysMet {
+    /// The round begins anew, with a look at these.
+    pub(super) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
+        self.touched.extend(items);
+        self.lost_no_race = true;
+    }
+
     /// A run that has these to look at.
     pub(super) fn of(touched: BTreeSet<ItemAddress>) -> Self {
         Self {
@@ -186,28 +191,20 @@ enum Enlisted {
 }
 
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
-/// anew, as it does for items without proof. The remaining conflicts are final.
+/// anew. The remaining conflicts are final. Whether the plan stands.
 pub(super) async fn resolve(
     scope: &Scope<'_>,
     met: &mut KeysMet,
-    seen: &Observation,
-    plan: Plan,
-) -> Result<Option<Plan>, Failure> {
-    met.lost_no_race = !confirm::proven(&mut met.touched, seen);
-    if met.lost_no_race {
-        return Ok(None);
-    }
+    plan: &Plan,
+) -> Result<bool, Failure> {
     let mut freed = false;
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
+        // An old item of this very primary goes in this pass.
         if owner.primary == scope.primary {
-            // An old item of this very primary, under another view or of another kind: it goes in this pass if the
-            // footprint lists it, and is looked at in the next round if not.
-            let own = address.met(&owner.view);
-            if scope.status(&own, 0) != ViewStatus::Newer {
-                freed |= met.touched.insert(own);
-            }
-        } else if scope
+            continue;
+        }
+        if scope
             .outer
             .is_none_or(|outer| outer.may_free(&owner.primary))
             && met
@@ -253,7 +250,7 @@ pub(super) async fn resolve(
         }
     }
     met.lost_no_race = freed;
-    Ok((!freed).then_some(plan))
+    Ok(!freed)
 }
 
 /// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.

@@ -56,7 +56,7 @@ impl Observation {
     }
 
     /// The items that only the footprint's seal can vouch for: no look was taken at them.
-    pub(super) fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
+    fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
         self.footprint
             .sealed_items()
             .map(|(address, _)| address)

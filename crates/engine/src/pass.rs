@@ -16,22 +16,25 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::carries::{ToldRange, told_by};
 use super::change::{Advance, Change, Commit};
 use super::commit::{self, RunState};
 use super::confirm;
 use super::conflicts::{self, KeysMet};
 use super::doubt::Doubt;
-use super::execute::{Failure, Summary};
+use super::execute::{Failure, FailureClass, Summary};
 use super::items::{self, ItemOperation, WriteContext};
 use super::observation::Observation;
+use super::plan::{self, Decision};
 use super::queueing::queue_recheck;
 use super::scope::{Scope, Wanted};
 use super::sent_at::SentAt;
-use super::situation::{Presence, Situation};
+use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::steps::Plan;
 use super::value::RunValues;
-use super::{carries, footprints, plan, primary, record};
+use super::{carries, footprints, primary, record};
 use evenkeel_model::job::Looks;
+use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
 
 /// One pass.
@@ -65,9 +68,6 @@ impl<'e> Pass<'e> {
         change: Option<&Change>,
     ) -> Result<Advance, Failure> {
         let lost = Ok(Advance::Ended(Commit::Lost));
-        if change.is_none() && seen.is_derived() && seen.etag.is_none() {
-            return Ok(Advance::Ended(Commit::Closed));
-        }
         let own = change
             .map(|change| primary::operations(&self.scope, &seen.rows, change))
             .transpose()?;
@@ -81,32 +81,31 @@ impl<'e> Pass<'e> {
             None => (seen.row.as_ref().map(|row| &row.entity), Presence::of(seen)),
         };
         let wanted = self.scope.derive(entity)?;
-        let plan = plan::decided(
-            &self.scope,
-            (&self.values, &self.doubt),
-            seen,
-            &wanted,
-            state.clone(),
-        )?;
-        if plan.settled && change.is_none() {
-            return self
-                .settled(seen, &wanted)
-                .await
-                .map(|()| Advance::Ended(Commit::Closed));
-        }
-        let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, seen, plan).await? else {
-            return lost;
+        let plan = match self.decide(seen, &wanted, state.clone(), change.is_some())? {
+            Decision::Settled => {
+                return self
+                    .settled(seen, &wanted)
+                    .await
+                    .map(|()| Advance::Ended(Commit::Closed));
+            }
+            Decision::LookFirst(items) => {
+                self.met.look_first_at(items);
+                return lost;
+            }
+            Decision::Do(plan) => plan,
         };
+        if !conflicts::resolve(&self.scope, &mut self.met, &plan).await? {
+            return lost;
+        }
         if change.is_some()
-            && let Some(end) =
-                commit::hindered(&self.scope, &mut self.met.touched, seen, &plan, &wanted)?
+            && let Some(end) = commit::hindered(&self.scope, seen, &plan, &wanted)?
         {
             return Ok(end);
         }
         let Some(etag) = self.announce(seen, &plan).await? else {
             return lost;
         };
-        let (mut written, mut rest) = (BTreeMap::new(), Cow::Borrowed(&plan));
+        let (mut written, mut rest) = (BTreeMap::new(), Cow::Borrowed(&*plan));
         if let Some(change) = change.zip(own) {
             let (scope, values, run) = self.run();
             match commit::write(scope, values, run, change, &plan).await? {
@@ -144,6 +143,62 @@ impl<'e> Pass<'e> {
             None if closed => Commit::Closed,
             None => Commit::Lost,
         }))
+    }
+
+    /// What to do after an observation. The ranges that are to be told have their marks in the announcement.
+    fn decide(
+        &self,
+        seen: &Observation,
+        wanted: &Wanted,
+        state: Presence,
+        writes: bool,
+    ) -> Result<Decision, Failure> {
+        let situation = Situation {
+            writes,
+            ..self.situation(seen, wanted, state)
+        };
+        let decision = plan::decide(&situation, &self.met.touched);
+        let mut decision = decision.map_err(|error| self.outdated(error))?;
+        if let Decision::Do(plan) = &mut decision
+            && !planted(Bug::CarryQueuedIsSettled)
+        {
+            let told: BTreeSet<ToldRange> = plan.changed().filter_map(told_by).collect();
+            if let Some(footprint) = &mut plan.announce {
+                for range in told {
+                    footprint.carries.mark(range, self.scope.engine.new_mark());
+                }
+            }
+        }
+        Ok(decision)
+    }
+
+    /// The plan after an observation, before anything is asked of others.
+    pub(super) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
+        let situation = self.situation(seen, wanted, Presence::of(seen));
+        plan::plan(&situation).map_err(|error| self.outdated(error))
+    }
+
+    fn situation<'s>(
+        &'s self,
+        seen: &'s Observation,
+        wanted: &'s Wanted,
+        state: Presence,
+    ) -> Situation<'s> {
+        Situation::of(
+            &self.scope,
+            (&self.values, &self.doubt),
+            seen,
+            wanted,
+            state,
+        )
+    }
+
+    fn outdated(&self, error: OutdatedCatalog) -> Failure {
+        Failure::new(
+            FailureClass::OutdatedCatalog,
+            format!("planning {}", self.scope.primary),
+            error,
+        )
     }
 
     /// The state of this run that writes change, beside the rest of it.

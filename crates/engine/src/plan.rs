@@ -5,54 +5,82 @@
 
 use std::collections::BTreeSet;
 
-use super::carries::{ToldRange, told_by};
-use super::doubt::Doubt;
-use super::execute::{Failure, FailureClass};
+use super::carries::told_by;
 use super::footprint::Entry;
 use super::known::{Known, place};
 use super::look::{Look, has_forgettable};
-use super::observation::Observation;
 use super::record;
-use super::scope::{Scope, Wanted};
 use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::steps::{KeyConflict, Plan, Write};
-use super::value::RunValues;
-use evenkeel_model::catalog::OnConflict;
+use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Decides the plan of a run that has made this observation.
-pub(super) fn decided(
-    scope: &Scope<'_>,
-    run: (&RunValues, &Doubt),
-    seen: &Observation,
-    wanted: &Wanted,
-    state: Presence,
-) -> Result<Plan, Failure> {
-    let plan = plan(&Situation::of(scope, run, seen, wanted, state));
-    let mut plan = plan.map_err(|error| {
-        Failure::new(
-            FailureClass::OutdatedCatalog,
-            format!("planning {}", scope.primary),
-            error,
-        )
-    })?;
-    let told: BTreeSet<ToldRange> = plan.changed().filter_map(told_by).collect();
-    if let Some(footprint) = plan
-        .announce
-        .as_mut()
-        .filter(|_| !planted(Bug::CarryQueuedIsSettled))
-    {
-        for range in told {
-            footprint.carries.mark(range, scope.engine.new_mark());
-        }
+/// What a pass does after an observation.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// Nothing, not even a close.
+    Settled,
+    /// These are to be seen before anything is written: the round begins anew.
+    LookFirst(BTreeSet<ItemAddress>),
+    /// This.
+    Do(Box<Plan>),
+}
+
+/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at.
+pub(super) fn decide(
+    situation: &Situation<'_>,
+    asked: &BTreeSet<ItemAddress>,
+) -> Result<Decision, OutdatedCatalog> {
+    if situation.is_derived_alone && !situation.writes {
+        return Ok(Decision::Settled);
     }
-    Ok(plan)
+    let plan = plan(situation)?;
+    let has_more =
+        situation.writes || has_forgettable(situation.footprint, situation.looks, situation.now);
+    if plan.in_step && !has_more {
+        return Ok(Decision::Settled);
+    }
+    let mut unseen = to_be_seen(situation, &plan);
+    unseen.retain(|address| !asked.contains(address));
+    Ok(if unseen.is_empty() {
+        Decision::Do(Box::new(plan))
+    } else {
+        Decision::LookFirst(unseen)
+    })
+}
+
+/// What is to be seen before a plan is carried out.
+fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
+    let catalog = situation.catalog;
+    // Rows and blobs of a footprint without a right seal may be another primary's.
+    let unproven = situation
+        .footprint
+        .sealed_items()
+        .map(|(address, _)| address.clone())
+        .filter(|address| situation.footprint.unproven && !situation.looks.contains_key(address));
+    // An old item of this very primary, under another view or of another kind, has a wanted key: it goes in this pass if the footprint
+    // lists it.
+    let own = plan.taken.iter().filter_map(|taken| {
+        let owner = taken.owner.as_ref()?;
+        let own = taken.address.met(&owner.view);
+        let is_known = || {
+            let declared = catalog.declares(&own.view);
+            catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer
+        };
+        (owner.primary == *situation.primary && is_known()).then_some(own)
+    });
+    // A blob that this run does not bring is there before a primary points to it.
+    let pointed_to = plan
+        .dangling(&situation.pointed_to)
+        .filter(|address| situation.is_about_to_be() && !situation.looks.contains_key(address))
+        .cloned();
+    unproven.chain(own).chain(pointed_to).collect()
 }
 
 /// Decides the plan of a pass.
-fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
+pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let known = Known::of(situation)?;
     let mut plan = Plan {
         disturbed: situation.disturbed,
@@ -66,7 +94,6 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         && !known.differed;
     if in_step || never_was {
         plan.in_step = true;
-        plan.settled = !has_forgettable(situation.footprint, situation.looks, situation.now);
         return Ok(plan);
     }
     write_wanted(&known, &mut plan, same_state);

@@ -15,12 +15,11 @@ use super::observation::{self, Observation};
 use super::pass::Pass;
 use super::queueing::queue_recheck;
 use super::scope::{ClaimReading, Scope, Wanted};
-use super::situation::Presence;
 
 use super::steps::Plan;
 use super::value::{Staged, ValueOrigin};
 use super::waiting::note_untold;
-use super::{commit, footprints, plan, receive, record};
+use super::{commit, footprints, receive, record};
 use evenkeel_model::catalog::{TableRef, ViewStatus};
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
@@ -187,13 +186,7 @@ impl<'e> Reconciler<'e> {
 
     /// The plan of a pass with this observation.
     pub(super) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
-        let Pass {
-            scope,
-            values,
-            doubt,
-            ..
-        } = &self.pass;
-        plan::decided(scope, (values, doubt), seen, wanted, Presence::of(seen))
+        self.pass.plan(seen, wanted)
     }
 
     /// The changes made so far, for the outcome of its job.

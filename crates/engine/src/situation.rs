@@ -65,6 +65,12 @@ pub(super) struct Situation<'a> {
     pub(super) now: Timestamp,
     /// How long an old insert may be under way.
     pub(super) taint_for: SignedDuration,
+    /// The run writes the primary.
+    pub(super) writes: bool,
+    /// The row there is derived by a view of its own table, and there is no footprint of its key: no primary ever lay there.
+    pub(super) is_derived_alone: bool,
+    /// The values that a primary which is about to be written points to already.
+    pub(super) pointed_to: BTreeSet<Site>,
 }
 
 impl<'a> Situation<'a> {
@@ -77,7 +83,17 @@ impl<'a> Situation<'a> {
         state: Presence,
     ) -> Self {
         let engine = scope.engine;
+        let replaced = seen
+            .row
+            .as_ref()
+            .filter(|_| state == Presence::Present(None));
         Self {
+            writes: false,
+            is_derived_alone: seen.is_derived() && seen.etag.is_none(),
+            pointed_to: replaced
+                .into_iter()
+                .flat_map(|row| scope.sites(&row.entity))
+                .collect(),
             catalog: &engine.catalog,
             source: scope.source,
             footprint: &seen.footprint,
@@ -94,6 +110,11 @@ impl<'a> Situation<'a> {
             now: engine.clock.now(),
             taint_for: engine.taint_for(),
         }
+    }
+
+    /// Whether the primary is about to be written.
+    pub(super) fn is_about_to_be(&self) -> bool {
+        self.state == Presence::Present(None)
     }
 
     /// Whether a pass has closed at this very state, by whichever catalog.

@@ -1,11 +1,13 @@
 //! The steps of a plan.
 
+use std::collections::BTreeSet;
+
 use super::footprint::Footprint;
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{Content, Item};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{ETag, ItemAddress, ViewName};
+use evenkeel_model::{ETag, ItemAddress, Site, ViewName};
 
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,8 +18,6 @@ use evenkeel_model::{ETag, ItemAddress, ViewName};
 pub(super) struct Plan {
     /// Every item is as it should be in this state.
     pub(super) in_step: bool,
-    /// Nothing to do, not even to close.
-    pub(super) settled: bool,
     /// An old write may be under way, as the situation had it.
     pub(super) disturbed: bool,
     /// The footprint to write before any item is touched.
@@ -97,7 +97,6 @@ impl Plan {
     pub(super) const fn nothing() -> Self {
         Self {
             in_step: false,
-            settled: false,
             disturbed: false,
             announce: None,
             writes: Vec::new(),
@@ -110,6 +109,17 @@ impl Plan {
             waiting: Vec::new(),
             deferred: false,
         }
+    }
+
+    /// Large values that the primary points to by it, beside those that it points to already, and that nobody has seen or brings. A pointer
+    /// that dangled before is no worse now.
+    pub(super) fn dangling(
+        &self,
+        pointed_to: &BTreeSet<Site>,
+    ) -> impl Iterator<Item = &ItemAddress> {
+        self.waiting
+            .iter()
+            .filter(|address| address.site.row().is_none() && !pointed_to.contains(&address.site))
     }
 
     /// Whether a key held by another owner was an item of this very primary, under another view or of another kind,
