@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-use super::execute::{Failure, FailureClass};
+use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
 use super::look::Look;
-use super::nesting::{Nesting, Ring};
 use super::observation::Observation;
 use super::scope::{Reasons, Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
@@ -190,67 +189,76 @@ enum Enlisted {
     Lost,
 }
 
-/// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
-/// anew. The remaining conflicts are final. Whether the plan stands.
+/// The holder of a key that a pass wants, and no longer derives it.
+pub(super) struct Holder {
+    pub(super) primary: Primary,
+    /// Its item at that key. Brought back by a late insert, it is not in its footprint until the recheck of that: it is looked at
+    /// nevertheless.
+    pub(super) met: ItemAddress,
+}
+
+/// What the key conflicts of a plan ask for.
+pub(super) enum Resolution {
+    /// Nothing: those that there are stay.
+    Clear,
+    /// Another round.
+    Again,
+    /// Passes over these, and then another round.
+    Holders(Vec<Holder>),
+}
+
+/// Resolves key conflicts: an owner that no longer wants its key is brought in step first, and then the round begins
+/// anew. One that does is told of the contender. The remaining conflicts are final.
 pub(super) async fn resolve(
     scope: &Scope<'_>,
     met: &mut KeysMet,
     plan: &Plan,
-) -> Result<bool, Failure> {
-    let mut freed = false;
+) -> Result<Resolution, Failure> {
+    let (mut holders, mut again) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
         // An old item of this very primary goes in this pass.
         if owner.primary == scope.primary {
             continue;
         }
+        let theirs = address.met(&owner.view);
+        let asked = (address.clone(), owner.primary.clone());
         if scope
             .outer
             .is_none_or(|outer| outer.may_free(&owner.primary))
             && met
                 .asked
-                .get(&(address.clone(), owner.primary.clone()))
-                .is_none_or(|asked| *asked < times_asked(scope))
+                .get(&asked)
+                .is_none_or(|times| *times < times_asked(scope))
             && !still_wants(scope, owner, address).await?
         {
-            // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
-            // at nevertheless. Other failures to bring the owner in step are its own job's matter,
-            // unless the store is at fault.
-            let theirs = address.met(&owner.view);
-            let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
-            match scope
-                .engine
-                .nested(&owner.primary, Some(theirs), scope.delivery, &nesting)
-                .await
-            {
-                // Nobody else may follow what a ring has written on its first.
-                Err(failure)
-                    if failure.class != FailureClass::Permanent || Ring::is_all(&failure) =>
-                {
-                    return Err(failure);
-                }
-                Ok(_) | Err(_) => {}
-            }
+            *met.asked.entry(asked).or_default() += 1;
             met.touched.insert(address.clone());
-            *met.asked
-                .entry((address.clone(), owner.primary.clone()))
-                .or_default() += 1;
-            freed = true;
+            holders.push(Holder {
+                primary: owner.primary.clone(),
+                met: theirs,
+            });
         } else if scope.delivery.is_some() {
-            let theirs = address.met(&owner.view);
-            freed |= match enlist(scope, owner, &theirs, &scope.primary).await? {
+            let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
                 Enlisted::Done => false,
                 // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
                 Enlisted::Unlisted => met.unlisted.insert(theirs),
                 Enlisted::Lost => true,
             };
-            if freed {
+            if lost {
                 met.touched.insert(address.clone());
             }
+            again |= lost;
         }
     }
-    met.lost_no_race = freed;
-    Ok(!freed)
+    met.lost_no_race = again || !holders.is_empty();
+    Ok(if !holders.is_empty() {
+        Resolution::Holders(holders)
+    } else if again {
+        Resolution::Again
+    } else {
+        Resolution::Clear
+    })
 }
 
 /// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
-use super::conflicts;
+use super::conflicts::{self, Holder};
 use super::dated;
 use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
@@ -194,6 +194,22 @@ impl Engine {
             delivery,
             options,
         ))
+    }
+
+    /// Brings the holder of a key in step. Whatever fails there for good is its own job's matter, but for a ring: nobody else may follow
+    /// what a ring has written on its first.
+    pub(super) async fn free(&self, scope: &Scope<'_>, holder: Holder) -> Result<(), Failure> {
+        let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
+        let Holder { primary, met } = holder;
+        match self
+            .nested(&primary, Some(met), scope.delivery, &nesting)
+            .await
+        {
+            Err(failure) if failure.class != FailureClass::Permanent || Ring::is_all(&failure) => {
+                Err(failure)
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.

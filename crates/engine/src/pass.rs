@@ -20,7 +20,7 @@ use super::carries::{ToldRange, told_by};
 use super::change::{Advance, Change, Commit};
 use super::commit::{self, RunState};
 use super::confirm;
-use super::conflicts::{self, KeysMet};
+use super::conflicts::{self, KeysMet, Resolution};
 use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass, Summary};
 use super::items::{self, ItemOperation, WriteContext};
@@ -94,8 +94,15 @@ impl<'e> Pass<'e> {
             }
             Decision::Do(plan) => plan,
         };
-        if !conflicts::resolve(&self.scope, &mut self.met, &plan).await? {
-            return lost;
+        match conflicts::resolve(&self.scope, &mut self.met, &plan).await? {
+            Resolution::Clear => {}
+            Resolution::Again => return lost,
+            Resolution::Holders(holders) => {
+                for holder in holders {
+                    self.scope.engine.free(&self.scope, holder).await?;
+                }
+                return lost;
+            }
         }
         if change.is_some()
             && let Some(end) = commit::hindered(&self.scope, seen, &plan, &wanted)?
