@@ -40,19 +40,37 @@ pub(super) struct RunState<'p> {
     pub(super) changes: &'p mut Vec<ItemChange>,
 }
 
+/// A change of the primary, and the operations that make it.
+pub(super) struct PreparedChange<'c> {
+    change: &'c Change,
+    operations: Vec<TableOperation>,
+}
+
+impl<'c> PreparedChange<'c> {
+    /// A change of the primary that was seen.
+    pub(super) fn of(
+        scope: &Scope<'_>,
+        seen: &Observation,
+        change: &'c Change,
+    ) -> Result<Self, Failure> {
+        let operations = primary::operations(scope, &seen.rows, change)?;
+        Ok(Self { change, operations })
+    }
+}
+
 /// Writes the primary, by its own operations, with as much of an announced plan as goes with it or before it. Otherwise how that ended.
 pub(super) async fn write(
     scope: &Scope<'_>,
     values: &RunValues,
     mut run: RunState<'_>,
-    (change, own): (&Change, Vec<TableOperation>),
+    change: PreparedChange<'_>,
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
     let Some(written) = upload(scope, values, &mut run, plan).await? else {
         return Ok(Err(Commit::Lost));
     };
     let uploaded: Vec<ItemAddress> = written.keys().cloned().collect();
-    let ended = write_behind(scope, &mut run, (change, own), plan, written).await;
+    let ended = write_behind(scope, &mut run, change, plan, written).await;
     if !matches!(ended, Ok(Ok(_))) {
         // A pass that looked before they came to be may have taken them from the footprint.
         run.touched.extend(uploaded);
@@ -64,11 +82,11 @@ pub(super) async fn write(
 async fn write_behind(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
-    (change, own): (&Change, Vec<TableOperation>),
+    PreparedChange { change, operations }: PreparedChange<'_>,
     plan: &Plan,
     mut written: BTreeMap<ItemAddress, ETag>,
 ) -> Result<Result<Committed, Commit>, Failure> {
-    let group = match group(scope, own, plan).await? {
+    let group = match group(scope, operations, plan).await? {
         Ok(group) => group,
         Err(lost) => {
             run.touched.extend(lost);

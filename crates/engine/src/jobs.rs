@@ -12,13 +12,12 @@ use super::execute::{
 };
 use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
-use super::nesting::{Nesting, Ring, SyncedOn};
+use super::nesting::{Followed, Follower, Nesting, Ring};
 use super::queueing::look_again;
 use super::reconciler::{PassOptions, Reconciler};
 use super::report::{PlanReport, report};
 use super::scope::Scope;
 use super::second_look;
-use super::steps::Plan;
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ItemAddress, Job};
@@ -212,38 +211,26 @@ impl Engine {
         }
     }
 
-    /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
-    pub(super) async fn sync_on(
+    /// Brings the followers of a pass in step. One that fails for good holds up no other.
+    pub(super) async fn follow(
         &self,
         scope: &Scope<'_>,
-        plan: &Plan,
-    ) -> Result<SyncedOn, Failure> {
-        if plan.changed().next().is_some() {
-            // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
-            self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary))
-                .await?;
-        }
-        let (nesting, mut failed, mut failure, mut ring) = (
-            Nesting::new(&scope.primary, scope.outer),
-            Vec::new(),
-            None,
-            None,
-        );
-        for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
-            let Some(derived) = scope.derived_primary(address) else {
-                continue;
-            };
-            match self.nested(&derived, None, scope.delivery, &nesting).await {
+        followers: Vec<Follower>,
+    ) -> Result<Followed, Failure> {
+        let nesting = Nesting::new(&scope.primary, scope.outer);
+        let (mut failed, mut failure, mut ring) = (Vec::new(), None, None);
+        for Follower { primary, item } in followers {
+            match self.nested(&primary, None, scope.delivery, &nesting).await {
                 // All but the first of them are in step.
                 Err(error) if Ring::is_all(&error) => ring = Some(error),
                 Err(error) if error.class == FailureClass::Permanent => {
-                    failed.push(address.clone());
+                    failed.push(item);
                     failure = Some(first_of(failure, error));
                 }
                 ended => drop(ended?),
             }
         }
-        Ok(SyncedOn {
+        Ok(Followed {
             failed,
             failure: failure.or(ring),
         })

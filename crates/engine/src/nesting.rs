@@ -25,8 +25,15 @@ pub(super) struct Nesting<'a> {
     frees: bool,
 }
 
-/// How the primaries that a pass has changed were brought in step.
-pub(super) struct SyncedOn {
+/// A primary that a pass has written on, or that an item of it is: it is brought in step before that pass closes.
+pub(super) struct Follower {
+    pub(super) primary: Primary,
+    /// The item of the pass.
+    pub(super) item: ItemAddress,
+}
+
+/// How the followers of a pass were brought in step.
+pub(super) struct Followed {
     /// Those that failed for good, as items of the pass.
     pub(super) failed: Vec<ItemAddress>,
     /// Why.

@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::carries::{ToldRange, told_by};
 use super::change::{Advance, Change, Commit};
-use super::commit::{self, RunState};
+use super::commit::{self, PreparedChange, RunState};
 use super::confirm;
 use super::conflicts::{self, KeysMet, Resolution};
 use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass, Summary};
 use super::items::{self, ItemOperation, WriteContext};
+use super::nesting::{Followed, Follower};
 use super::observation::Observation;
 use super::plan::{self, Decision};
 use super::queueing::queue_recheck;
@@ -32,7 +33,7 @@ use super::sent_at::SentAt;
 use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::steps::Plan;
 use super::value::RunValues;
-use super::{carries, footprints, primary, record};
+use super::{carries, footprints, record};
 use evenkeel_model::job::Looks;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
@@ -47,6 +48,32 @@ pub(super) struct Pass<'e> {
     /// Which items are looked at besides those that it has met.
     pub(super) looks: Looks,
     pub(super) summary: Summary,
+}
+
+/// What a round rests on.
+struct Round<'r> {
+    seen: &'r Observation,
+    wanted: &'r Wanted,
+    plan: &'r Plan,
+}
+
+/// A plan that was carried out.
+struct Applied {
+    /// The primary's state.
+    state: Presence,
+    /// The items written, each with its ETag or token.
+    written: BTreeMap<ItemAddress, ETag>,
+    /// What is to follow before the footprint is closed.
+    followers: Vec<Follower>,
+}
+
+/// How it ended to carry a plan out.
+enum Applying {
+    Done(Applied),
+    /// The primary is written, where it changes; the rest lost a race.
+    Lost,
+    /// The primary is not written.
+    Ended(Commit),
 }
 
 impl<'e> Pass<'e> {
@@ -68,10 +95,10 @@ impl<'e> Pass<'e> {
         change: Option<&Change>,
     ) -> Result<Advance, Failure> {
         let lost = Ok(Advance::Ended(Commit::Lost));
-        let own = change
-            .map(|change| primary::operations(&self.scope, &seen.rows, change))
+        let prepared = change
+            .map(|change| PreparedChange::of(&self.scope, seen, change))
             .transpose()?;
-        let (entity, mut state) = match change {
+        let (entity, state) = match change {
             Some(change) => (
                 change.result(),
                 change
@@ -112,38 +139,22 @@ impl<'e> Pass<'e> {
         let Some(etag) = self.announce(seen, &plan).await? else {
             return lost;
         };
-        let (mut written, mut rest) = (BTreeMap::new(), Cow::Borrowed(&*plan));
-        if let Some(change) = change.zip(own) {
-            let (scope, values, run) = self.run();
-            match commit::write(scope, values, run, change, &plan).await? {
-                Ok(committed) => {
-                    (state, written, rest) = (
-                        committed.state,
-                        committed.written,
-                        Cow::Owned(committed.rest),
-                    );
+        let round = Round {
+            seen,
+            wanted: &wanted,
+            plan: &plan,
+        };
+        let closed = match self.apply(&round, state, prepared).await? {
+            Applying::Ended(end) => return Ok(Advance::Ended(end)),
+            Applying::Lost => false,
+            Applying::Done(applied) => {
+                let closed = self.follow_and_close(&round, etag, applied).await;
+                if !matches!(closed, Ok(true)) {
+                    self.met.look_again_at(&plan);
                 }
-                Err(end) => return Ok(Advance::Ended(end)),
+                closed?
             }
-        }
-        let stays =
-            confirm::confirmed(&self.scope, &mut self.met.touched, seen, &plan, &wanted).await?;
-        let applied = if stays {
-            self.apply(&rest, written).await
-        } else {
-            Ok(None)
         };
-        let closed = match applied {
-            Ok(Some(written)) => {
-                self.close(seen, &wanted, state, &plan, etag, &written)
-                    .await
-            }
-            lost => lost.map(|_| false),
-        };
-        if !matches!(closed, Ok(true)) {
-            self.met.look_again_at(&plan);
-        }
-        let closed = closed?;
         Ok(Advance::Ended(match change {
             Some(change) if closed => commit::closed(&self.scope, change),
             Some(_) => Commit::Committed,
@@ -275,9 +286,54 @@ impl<'e> Pass<'e> {
         Ok(etag.map(Some))
     }
 
+    /// Carries an announced plan out: the primary, where it changes, then a look at items that stay on entities of others, then the items.
+    async fn apply(
+        &mut self,
+        round: &Round<'_>,
+        state: Presence,
+        change: Option<PreparedChange<'_>>,
+    ) -> Result<Applying, Failure> {
+        let Round { seen, wanted, plan } = *round;
+        let (mut state, mut written, mut rest) = (state, BTreeMap::new(), Cow::Borrowed(plan));
+        if let Some(change) = change {
+            let (scope, values, run) = self.run();
+            match commit::write(scope, values, run, change, plan).await? {
+                Ok(committed) => {
+                    (state, written, rest) = (
+                        committed.state,
+                        committed.written,
+                        Cow::Owned(committed.rest),
+                    );
+                }
+                Err(end) => return Ok(Applying::Ended(end)),
+            }
+        }
+        let stays =
+            confirm::confirmed(&self.scope, &mut self.met.touched, seen, plan, wanted).await?;
+        let ended = if stays {
+            self.write_items(&rest, written).await
+        } else {
+            Ok(None)
+        };
+        let ended = match ended {
+            Ok(Some(written)) => self.is_recorded(plan).await.map(|()| Some(written)),
+            lost => lost,
+        };
+        if !matches!(ended, Ok(Some(_))) {
+            self.met.look_again_at(plan);
+        }
+        Ok(ended?.map_or(Applying::Lost, |written| {
+            Applying::Done(Applied {
+                state,
+                written,
+                followers: self.followers(plan),
+            })
+        }))
+    }
+
     /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
     /// not in the plan any more. Nothing where a race was lost.
-    async fn apply(
+    async fn write_items(
         &mut self,
         plan: &Plan,
         done: BTreeMap<ItemAddress, ETag>,
@@ -302,18 +358,55 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// Syncs the primaries that it has derived, queues rechecks, and closes the footprint; whether nothing is left to do.
+    /// Refuses to go on by a catalog that is not the recorded one any more: a view that only a newer one has may derive from what was
+    /// changed. Its pass knows these items by their announcement.
+    async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
+        if plan.changed().next().is_none() {
+            return Ok(());
+        }
+        let Scope {
+            engine, primary, ..
+        } = &self.scope;
+        engine
+            .refuse_replaced(|| format!("closing the footprint of {primary}"))
+            .await
+    }
+
+    /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
+    fn followers(&self, plan: &Plan) -> Vec<Follower> {
+        let changed = plan.changed().filter(|_| !planted(Bug::NoSyncOn));
+        let followers = changed.filter_map(|item| {
+            let primary = self.scope.derived_primary(item)?;
+            Some(Follower {
+                primary,
+                item: item.clone(),
+            })
+        });
+        followers.collect()
+    }
+
+    async fn follow_and_close(
+        &mut self,
+        round: &Round<'_>,
+        etag: Option<ETag>,
+        mut applied: Applied,
+    ) -> Result<bool, Failure> {
+        let followers = std::mem::take(&mut applied.followers);
+        let followed = self.scope.engine.follow(&self.scope, followers).await?;
+        self.close(round, etag, applied, followed).await
+    }
+
+    /// Queues what follows, and closes the footprint, once everything has followed that was written on; whether nothing is left to do.
     async fn close(
         &mut self,
-        seen: &Observation,
-        wanted: &Wanted,
-        state: Presence,
-        plan: &Plan,
+        round: &Round<'_>,
         etag: Option<ETag>,
-        written: &BTreeMap<ItemAddress, ETag>,
+        applied: Applied,
+        followed: Followed,
     ) -> Result<bool, Failure> {
+        let Round { seen, wanted, plan } = *round;
+        let Applied { state, written, .. } = applied;
         let scope = &self.scope;
-        let on = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let again = self.looks == Looks::Everything;
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
@@ -325,9 +418,9 @@ impl<'e> Pass<'e> {
         )
         .await?;
         // With primaries left to sync it is no tombstone.
-        let absent = state == Presence::Absent && on.failed.is_empty();
+        let absent = state == Presence::Absent && followed.failed.is_empty();
         let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
-        let mut close = record::close(&situation, plan, written);
+        let mut close = record::close(&situation, plan, &written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of
@@ -352,7 +445,7 @@ impl<'e> Pass<'e> {
             }
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
-        close.leave_to_the_next(on.failed);
+        close.leave_to_the_next(followed.failed);
         if !footprints::close(
             scope,
             &mut self.doubt,
@@ -365,6 +458,6 @@ impl<'e> Pass<'e> {
             return Ok(false);
         }
         self.met.lost_no_race = true;
-        conflicts::left_over(&self.scope, plan, wanted, on.failure)
+        conflicts::left_over(&self.scope, plan, wanted, followed.failure)
     }
 }
