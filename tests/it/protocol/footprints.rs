@@ -327,3 +327,37 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
     }
     assert!(left > 1, "copies were left {left} times");
 }
+
+/// Items of a newer catalog are never looked at, and so they are not asked for again and again.
+#[tokio::test]
+async fn an_unsealed_footprint_with_items_of_a_newer_catalog_is_closed() {
+    let index = |view: &str, table: &str| {
+        format!(
+            "[views.{view}]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"{table}\"\npartition_key = \"all\"\nrow_key = \"{{RowKey}}\"\n"
+        )
+    };
+    let account = "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n";
+    let older = format!("{account}{}", index("cards", "Cards"));
+    let newer = format!("{older}{}", index("desks", "Desks"));
+    let lab = Lab::with(SMALL, declared(&newer));
+    lab.write(employee("1", "ada@contoso.com", "King")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    let footprint = lab.read(FOOTPRINTS, "Employees~Sales", "1").await.unwrap();
+    let mut unsealed = footprint.entity;
+    assert!(unsealed.properties.remove("Seal").is_some());
+    lab.account
+        .tables
+        .apply(
+            &table(FOOTPRINTS),
+            &TableOperation::InsertOrReplace(unsealed),
+        )
+        .await
+        .unwrap();
+    lab.write(employee("1", "ada@contoso.com", "Byron")).await;
+    let lab = lab.under(declared(&older));
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    for (name, says) in [("Cards", "Byron"), ("Desks", "King")] {
+        let row = lab.read(name, "all", "1").await.unwrap().entity;
+        assert_eq!(row.text("LastName"), Some(says), "{name}");
+    }
+}
