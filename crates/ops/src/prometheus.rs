@@ -5,22 +5,8 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-use evenkeel_telemetry::{announce_program, describe, names};
-
-/// Storage requests: a cached point read takes milliseconds, and nothing waits longer than 30 s (the services'
-/// own limit for a query).
-const REQUEST_SECONDS: [f64; 14] = [
-    0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-];
-/// Runs: a few requests each, up to the job timeout of ten minutes.
-const JOB_SECONDS: [f64; 15] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
-];
-/// Lag: from at once up to the six hours after which a job is given up.
-const LAG_SECONDS: [f64; 16] = [
-    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0,
-    21_600.0,
-];
+use evenkeel_telemetry::names::{Buckets, METRICS, Type};
+use evenkeel_telemetry::{announce_program, describe};
 
 /// Why the recorder could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -45,20 +31,20 @@ pub fn install() -> Result<PrometheusHandle, InstallError> {
 }
 
 pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    let buckets = |name: &str| Matcher::Full(name.to_owned());
-    Ok(PrometheusBuilder::new()
-        .set_buckets(&REQUEST_SECONDS)?
-        .set_buckets_for_metric(buckets(names::STORAGE_REQUEST_DURATION), &REQUEST_SECONDS)?
-        .set_buckets_for_metric(buckets(names::JOB_DURATION), &JOB_SECONDS)?
-        .set_buckets_for_metric(buckets(names::LAG), &LAG_SECONDS)?
-        .set_buckets_for_metric(buckets(names::WRITE_TO_FOUND), &LAG_SECONDS)?
-        .build_recorder())
+    // Other libraries' histograms, if there are any, are about requests too.
+    let mut builder = PrometheusBuilder::new().set_buckets(Buckets::Request.seconds())?;
+    for metric in METRICS {
+        if let Type::Histogram(buckets) = metric.kind {
+            let name = Matcher::Full(metric.name.to_owned());
+            builder = builder.set_buckets_for_metric(name, buckets.seconds())?;
+        }
+    }
+    Ok(builder.build_recorder())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_telemetry::names::{METRICS, Type};
 
     #[test]
     fn every_histogram_has_buckets_in_seconds_and_a_description() {
@@ -67,7 +53,7 @@ mod tests {
             describe();
             for metric in METRICS
                 .iter()
-                .filter(|metric| metric.kind == Type::Histogram)
+                .filter(|metric| matches!(metric.kind, Type::Histogram(_)))
             {
                 metrics::histogram!(metric.name).record(0.02);
             }

@@ -1,9 +1,9 @@
 //! Descriptions for the recorder, and zeros where nothing has happened yet.
 
 use jiff::Timestamp;
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Label, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-use super::names::{self, METRICS, Type};
+use super::names::{self, METRICS, Metric, Start, Type};
 
 /// Registers the description and unit of every metric. Call once, after the recorder is installed and before
 /// anything is counted.
@@ -12,7 +12,7 @@ pub fn describe() {
         match metric.kind {
             Type::Counter => describe_counter!(metric.name, metric.unit, metric.description),
             Type::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
-            Type::Histogram => describe_histogram!(metric.name, metric.unit, metric.description),
+            Type::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.description),
         }
     }
 }
@@ -20,7 +20,7 @@ pub fn describe() {
 /// Says which program this is, and that it is not at work yet.
 pub fn announce_program() {
     gauge!(names::BUILD_INFO, names::VERSION => env!("CARGO_PKG_VERSION")).set(1.0);
-    gauge!(names::READY).set(0.0);
+    announce(None);
 }
 
 /// Says when this program was started. `process_start_time_seconds` needs `/proc/stat`, which a service may not see.
@@ -28,54 +28,55 @@ pub fn announce_start(at: Timestamp) {
     gauge!(names::START_TIMESTAMP).set(at.as_duration().as_secs_f64());
 }
 
-/// Makes an account's gauges report zero until something happens.
+/// Makes an account's metrics report zero until something happens.
 pub fn announce_account(account: &str) {
-    for name in [
-        names::HELD_LANES,
-        names::BUSIEST_PARTITION,
-        names::MISSING_TABLES,
-    ] {
-        gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
-    }
-    counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => account.to_owned()).increment(0);
+    announce(Some((names::ACCOUNT, account)));
 }
 
-/// Makes a queue's gauges and the counters behind alerts (poison, renewals, panics of these operations, unknown fields) report zero until
-/// something happens: an increase is seen from zero alone. (Other counters of jobs appear with the first job of each `op`: the full
-/// cross product would be mostly noise.)
+/// Makes a queue's metrics report zero until something happens, and so its panics of these operations. (Other counters of jobs appear with
+/// the first job of each `op`: the full cross product would be mostly noise.)
 pub fn announce_queue(queue: &str, ops: &[&'static str]) {
-    for name in [
-        names::JOBS_IN_FLIGHT,
-        names::QUEUE_MESSAGES,
-        names::QUEUE_OLDEST_AGE,
-        names::LAST_POLL_TIMESTAMP,
-    ] {
-        gauge!(name, names::QUEUE => queue.to_owned()).set(0.0);
-    }
-    for reason in names::POISON_REASONS {
-        counter!(names::POISONED_TOTAL, names::QUEUE => queue.to_owned(), names::REASON => reason)
-            .absolute(0);
-    }
-    for name in [names::UNANSWERED_POLLS_TOTAL, names::UNKNOWN_FIELDS_TOTAL] {
-        counter!(name, names::QUEUE => queue.to_owned()).absolute(0);
-    }
+    announce(Some((names::QUEUE, queue)));
     for op in ops {
         counter!(names::JOBS_TOTAL, names::QUEUE => queue.to_owned(), names::OP => *op, names::OUTCOME => "panic").absolute(0);
     }
-    for outcome in ["renewed", "lost", "failed"] {
-        counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => queue.to_owned(), names::OUTCOME => outcome).absolute(0);
+}
+
+/// Makes a view's metrics report zero until something happens.
+pub fn announce_view(view: &str) {
+    announce(Some((names::VIEW, view)));
+}
+
+/// Reports the zeros of every metric whose first label is this one; without one, those of the program.
+fn announce(subject: Option<(&'static str, &str)>) {
+    for metric in METRICS {
+        if metric.labels.first().copied() != subject.map(|(label, _)| label) {
+            continue;
+        }
+        let labels: Vec<Label> = subject
+            .map(|(label, value)| Label::new(label, value.to_owned()))
+            .into_iter()
+            .collect();
+        match metric.start {
+            Start::Absent => {}
+            Start::Zero => zero(metric, labels),
+            Start::ZeroFor(values) => {
+                for value in values {
+                    let second = metric.labels.get(1).map(|label| Label::new(*label, *value));
+                    zero(metric, labels.iter().cloned().chain(second).collect());
+                }
+            }
+        }
     }
 }
 
-/// Makes a view's gauges and item counters report zero until something happens.
-pub fn announce_view(view: &str) {
-    for name in [names::DRIFT_ITEMS, names::AUDIT_LAST_COMPLETED_TIMESTAMP] {
-        gauge!(name, names::VIEW => view.to_owned()).set(0.0);
-    }
-    counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.to_owned()).absolute(0);
-    for action in ["create", "update", "delete"] {
-        counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action)
-            .absolute(0);
+fn zero(metric: &Metric, labels: Vec<Label>) {
+    match metric.kind {
+        // An account or queue may be announced again: what was counted stays.
+        Type::Counter => counter!(metric.name, labels).increment(0),
+        Type::Gauge => gauge!(metric.name, labels).set(0.0),
+        // A distribution of nothing has no zero.
+        Type::Histogram(_) => {}
     }
 }
 
@@ -86,6 +87,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_zero_is_reported_for_all_labels_of_its_metric_or_for_none() {
+        for metric in METRICS {
+            let labels = match metric.start {
+                Start::Absent => continue,
+                Start::Zero => metric.labels.len(),
+                Start::ZeroFor(values) => {
+                    assert!(!values.is_empty(), "{}", metric.name);
+                    metric.labels.len() - 1
+                }
+            };
+            let subject = metric.labels.first();
+            let known = [names::ACCOUNT, names::QUEUE, names::VIEW];
+            assert!(
+                labels == usize::from(subject.is_some())
+                    && subject.is_none_or(|label| known.contains(label))
+                    && !matches!(metric.kind, Type::Histogram(_)),
+                "{}: nobody announces its zero",
+                metric.name
+            );
+        }
+    }
+
+    #[test]
     fn a_queue_and_a_view_report_zero_before_anything_happened() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
@@ -93,6 +117,8 @@ mod tests {
             announce_start(Timestamp::from_second(1_795_000_000).unwrap());
             announce_queue("evenkeel-jobs", &["sync", "put"]);
             announce_view("employees_by_email");
+            announce_account("main");
+            announce_program();
         });
         let text = recorder.handle().render();
         for line in [
@@ -104,6 +130,10 @@ mod tests {
             "evenkeel_poisoned_total{queue=\"evenkeel-jobs\",reason=\"exhausted\"} 0",
             "evenkeel_unknown_fields_total{queue=\"evenkeel-jobs\"} 0",
             "evenkeel_jobs_total{queue=\"evenkeel-jobs\",op=\"put\",outcome=\"panic\"} 0",
+            "evenkeel_lease_renewals_total{queue=\"evenkeel-jobs\",outcome=\"lost\"} 0",
+            "evenkeel_items_total{view=\"employees_by_email\",action=\"create\"} 0",
+            "evenkeel_held_lanes{account=\"main\"} 0",
+            "evenkeel_ready 0",
             "evenkeel_drift_items{view=\"employees_by_email\"} 0",
         ] {
             assert!(

@@ -6,76 +6,6 @@
 
 use metrics::Unit;
 
-/// Jobs that ended. Labels: [`QUEUE`], [`OP`], [`OUTCOME`].
-pub const JOBS_TOTAL: &str = "evenkeel_jobs_total";
-/// Deliveries of jobs that ended, a job for each primary of a batch. Labels: [`QUEUE`], [`OP`], [`OUTCOME`].
-pub const KEYS_TOTAL: &str = "evenkeel_keys_total";
-/// How long runs took, from start to settled. Labels: [`QUEUE`], [`OP`].
-pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
-/// From enqueued to converged. Labels: [`QUEUE`].
-pub const LAG: &str = "evenkeel_lag_seconds";
-/// From the last write of a primary until everything derived from it was in step. Labels: [`VIEW`].
-pub const WRITE_TO_FOUND: &str = "evenkeel_write_to_found_seconds";
-/// Jobs being run now. Labels: [`QUEUE`].
-pub const JOBS_IN_FLIGHT: &str = "evenkeel_jobs_in_flight";
-/// Jobs that may be run at once, all shards of a queue together. Labels: [`QUEUE`].
-pub const CONCURRENCY: &str = "evenkeel_concurrency";
-/// About how many messages the queue holds, hidden ones included. Labels: [`QUEUE`].
-pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
-/// Age of the oldest visible message. Labels: [`QUEUE`].
-pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
-/// When the queue was last asked for messages and answered, as Unix time; 0 for never. It goes on while every slot is taken. Labels: [`QUEUE`].
-pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
-/// Requests for messages with a lost answer. Labels: [`QUEUE`].
-pub const UNANSWERED_POLLS_TOTAL: &str = "evenkeel_unanswered_polls_total";
-/// Leases that were renewed, or not. Labels: [`QUEUE`], [`OUTCOME`].
-pub const LEASE_RENEWALS_TOTAL: &str = "evenkeel_lease_renewals_total";
-/// Messages moved to the poison queue. Labels: [`QUEUE`], [`REASON`].
-pub const POISONED_TOTAL: &str = "evenkeel_poisoned_total";
-/// Sync jobs that shared the run of another one of their primary. Labels: [`QUEUE`].
-pub const JOBS_FOLDED_TOTAL: &str = "evenkeel_jobs_folded_total";
-/// Fields in messages that no job has; they are ignored. Labels: [`QUEUE`].
-pub const UNKNOWN_FIELDS_TOTAL: &str = "evenkeel_unknown_fields_total";
-/// Storage requests that were tried again. Labels: [`OP`], [`CLASS`].
-pub const RETRIES_TOTAL: &str = "evenkeel_retries_total";
-/// 1 while the service refuses as a whole, else 0. Labels: [`ACCOUNT`], [`SERVICE`].
-pub const CIRCUIT_OPEN: &str = "evenkeel_circuit_open";
-/// Storage requests that were sent. Labels: [`ACCOUNT`], [`SERVICE`], [`OP`], [`STATUS`].
-pub const STORAGE_REQUESTS_TOTAL: &str = "evenkeel_storage_requests_total";
-/// How long storage requests took. Labels: [`ACCOUNT`], [`SERVICE`], [`OP`], [`STATUS`].
-pub const STORAGE_REQUEST_DURATION: &str = "evenkeel_storage_request_duration_seconds";
-/// Derived items that were written or deleted. Labels: [`VIEW`], [`ACTION`].
-pub const ITEMS_TOTAL: &str = "evenkeel_items_total";
-/// Deliveries that failed and left items of a view out of step. Labels: [`VIEW`].
-pub const VIEW_FAILURES_TOTAL: &str = "evenkeel_view_failures_total";
-/// Derived items that the last audit found wrong and did not mend. Labels: [`VIEW`].
-pub const DRIFT_ITEMS: &str = "evenkeel_drift_items";
-/// When the last audit was completed, as Unix time; 0 for never. Labels: [`VIEW`].
-pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_timestamp_seconds";
-
-/// Messages in the poison queue of a queue as configured, copies included. Labels: [`QUEUE`].
-pub const POISON_MESSAGES: &str = "evenkeel_poison_messages";
-/// Partitions, queues and containers that throttle and are left alone now. Labels: [`ACCOUNT`].
-pub const HELD_LANES: &str = "evenkeel_held_lanes";
-/// Requests per second that the account is let have. Labels: [`ACCOUNT`].
-pub const PACE_REQUESTS: &str = "evenkeel_pace_requests_per_second";
-/// Entities that requests to an account's tables named or found. Labels: [`ACCOUNT`].
-pub const TABLE_ENTITIES_TOTAL: &str = "evenkeel_table_entities_total";
-/// Entities per second that the busiest partition, or messages that the busiest queue, was asked for in the last ten
-/// seconds. Labels: [`ACCOUNT`].
-pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_second";
-/// Declared tables that do not exist. Labels: [`ACCOUNT`].
-pub const MISSING_TABLES: &str = "evenkeel_missing_tables";
-/// 1 while the program does its work, else 0.
-pub const READY: &str = "evenkeel_ready";
-/// When the program was started, as Unix time.
-pub const START_TIMESTAMP: &str = "evenkeel_start_timestamp_seconds";
-/// Always 1. Labels: [`VERSION`].
-pub const BUILD_INFO: &str = "evenkeel_build_info";
-
-/// Jobs that wait for memory now. Labels: [`SHARE`].
-pub const MEMORY_WAITING: &str = "evenkeel_memory_waiting_jobs";
-
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
 /// The operation: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
@@ -123,7 +53,51 @@ pub enum Type {
     /// Rises and falls.
     Gauge,
     /// A distribution.
-    Histogram,
+    Histogram(Buckets),
+}
+
+/// Buckets of a histogram, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buckets {
+    /// A storage request.
+    Request,
+    /// A run.
+    Run,
+    /// From an event until everything is in step.
+    Wait,
+}
+
+impl Buckets {
+    /// The upper bounds.
+    pub const fn seconds(self) -> &'static [f64] {
+        match self {
+            // A cached point read takes milliseconds, and nothing waits longer than 30 s (the services' own limit for a query).
+            Self::Request => &[
+                0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+            ],
+            // A few requests, up to the job timeout of ten minutes.
+            Self::Run => &[
+                0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+                600.0,
+            ],
+            // From at once up to the six hours after which a job is given up.
+            Self::Wait => &[
+                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
+                3_600.0, 21_600.0,
+            ],
+        }
+    }
+}
+
+/// What a metric reports before its first event. An increase can only be seen from a zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing: it appears with its first value.
+    Absent,
+    /// Zero for each account, queue or view that its only label names; for the program, if it has no label.
+    Zero,
+    /// Zero for each of these values of its second label.
+    ZeroFor(&'static [&'static str]),
 }
 
 /// One metric of the contract.
@@ -137,260 +111,100 @@ pub struct Metric {
     pub unit: Unit,
     /// Its labels.
     pub labels: &'static [&'static str],
+    /// What it reports before its first event.
+    pub start: Start,
     /// Its description, for people.
     pub description: &'static str,
 }
 
-const fn metric(
-    kind: Type,
-    unit: Unit,
-    name: &'static str,
-    labels: &'static [&'static str],
-    description: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind,
-        unit,
-        labels,
-        description,
-    }
+/// Makes of each entry the constant of its name, and all of [`METRICS`]: a metric that is counted is described.
+macro_rules! metrics {
+    ($($description:literal $constant:ident = $name:literal [$($label:ident),*], $kind:expr, $unit:ident, $start:expr;)*) => {
+        $(
+            #[doc = $description]
+            pub const $constant: &str = $name;
+        )*
+
+        /// Every metric, in the order in which the documentation lists them.
+        pub const METRICS: &[Metric] = &[$(Metric {
+            name: $constant,
+            kind: $kind,
+            unit: Unit::$unit,
+            labels: &[$($label),*],
+            start: $start,
+            description: $description,
+        }),*];
+    };
 }
 
-/// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 33] = [
-    metric(
-        Type::Counter,
-        Unit::Count,
-        JOBS_TOTAL,
-        &[QUEUE, OP, OUTCOME],
-        "Jobs that ended, by how they ended",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        KEYS_TOTAL,
-        &[QUEUE, OP, OUTCOME],
-        "Jobs about primaries that ended, one for each primary of a batch",
-    ),
-    metric(
-        Type::Histogram,
-        Unit::Seconds,
-        JOB_DURATION,
-        &[QUEUE, OP],
-        "How long runs took, from start to settled",
-    ),
-    metric(
-        Type::Histogram,
-        Unit::Seconds,
-        LAG,
-        &[QUEUE],
-        "Time from enqueued to converged",
-    ),
-    metric(
-        Type::Histogram,
-        Unit::Seconds,
-        WRITE_TO_FOUND,
-        &[VIEW],
-        "Time from the last write of a primary until everything derived from it was in step",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        JOBS_IN_FLIGHT,
-        &[QUEUE],
-        "Jobs being run now",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        CONCURRENCY,
-        &[QUEUE],
-        "Jobs that may be run at once, all shards of a queue together",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        QUEUE_MESSAGES,
-        &[QUEUE],
-        "About how many messages the queue holds, hidden ones included",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Seconds,
-        QUEUE_OLDEST_AGE,
-        &[QUEUE],
-        "Age of the oldest visible message, 0 where there is none",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Seconds,
-        LAST_POLL_TIMESTAMP,
-        &[QUEUE],
-        "Unix time at which the queue last answered a request for messages, 0 for never",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        UNANSWERED_POLLS_TOTAL,
-        &[QUEUE],
-        "Requests for messages whose answer was lost",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        LEASE_RENEWALS_TOTAL,
-        &[QUEUE, OUTCOME],
-        "Renewals of leases, by how they ended",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        POISONED_TOTAL,
-        &[QUEUE, REASON],
-        "Messages moved to the poison queue, by reason",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        JOBS_FOLDED_TOTAL,
-        &[QUEUE],
-        "Sync jobs that shared the run of another one of their primary",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        UNKNOWN_FIELDS_TOTAL,
-        &[QUEUE],
-        "Fields in messages that no job has, and which were ignored",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        RETRIES_TOTAL,
-        &[OP, CLASS],
-        "Storage requests that were tried again, by what had failed",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        CIRCUIT_OPEN,
-        &[ACCOUNT, SERVICE],
-        "1 while the storage service refuses as a whole, else 0",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        STORAGE_REQUESTS_TOTAL,
-        &[ACCOUNT, SERVICE, OP, STATUS],
-        "Storage requests that were sent; an entity group transaction is one",
-    ),
-    metric(
-        Type::Histogram,
-        Unit::Seconds,
-        STORAGE_REQUEST_DURATION,
-        &[ACCOUNT, SERVICE, OP, STATUS],
-        "How long storage requests took",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        ITEMS_TOTAL,
-        &[VIEW, ACTION],
-        "Derived items that were written or deleted",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        VIEW_FAILURES_TOTAL,
-        &[VIEW],
-        "Deliveries that failed and left items of the view out of step",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        DRIFT_ITEMS,
-        &[VIEW],
-        "Derived items that the last audit found wrong and did not mend",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Seconds,
-        AUDIT_LAST_COMPLETED_TIMESTAMP,
-        &[VIEW],
-        "Unix time at which the last audit was completed, 0 for never",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        POISON_MESSAGES,
-        &[QUEUE],
-        "Messages in the poison queue",
-    ),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        TABLE_ENTITIES_TOTAL,
-        &[ACCOUNT],
-        "Entities that requests to the account's tables named or found, at least one for each request",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        HELD_LANES,
-        &[ACCOUNT],
-        "Partitions, queues and containers that throttle and are left alone now",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        PACE_REQUESTS,
-        &[ACCOUNT],
-        "Requests per second that the account is let have",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        BUSIEST_PARTITION,
-        &[ACCOUNT],
-        "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        MISSING_TABLES,
-        &[ACCOUNT],
-        "Declared tables that do not exist",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        MEMORY_WAITING,
-        &[SHARE],
-        "Jobs that wait for memory now",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        READY,
-        &[],
-        "1 while the program does its work, else 0",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Seconds,
-        START_TIMESTAMP,
-        &[],
-        "Unix time at which the program was started",
-    ),
-    metric(
-        Type::Gauge,
-        Unit::Count,
-        BUILD_INFO,
-        &[VERSION],
-        "The program's version; always 1",
-    ),
-];
+metrics! {
+    "Jobs that ended, by how they ended"
+    JOBS_TOTAL = "evenkeel_jobs_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
+    "Jobs about primaries that ended, one for each primary of a batch"
+    KEYS_TOTAL = "evenkeel_keys_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
+    "How long runs took, from start to settled"
+    JOB_DURATION = "evenkeel_job_duration_seconds" [QUEUE, OP], Type::Histogram(Buckets::Run), Seconds, Start::Absent;
+    "Time from enqueued to converged"
+    LAG = "evenkeel_lag_seconds" [QUEUE], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
+    "Time from the last write of a primary until everything derived from it was in step"
+    WRITE_TO_FOUND = "evenkeel_write_to_found_seconds" [VIEW], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
+    "Jobs being run now"
+    JOBS_IN_FLIGHT = "evenkeel_jobs_in_flight" [QUEUE], Type::Gauge, Count, Start::Zero;
+    "Jobs that may be run at once, all shards of a queue together"
+    CONCURRENCY = "evenkeel_concurrency" [QUEUE], Type::Gauge, Count, Start::Absent;
+    "About how many messages the queue holds, hidden ones included"
+    QUEUE_MESSAGES = "evenkeel_queue_messages" [QUEUE], Type::Gauge, Count, Start::Zero;
+    "Age of the oldest visible message, 0 where there is none"
+    QUEUE_OLDEST_AGE = "evenkeel_queue_oldest_age_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
+    "Unix time at which the queue last answered a request for messages, 0 for never"
+    LAST_POLL_TIMESTAMP = "evenkeel_last_poll_timestamp_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
+    "Requests for messages whose answer was lost"
+    UNANSWERED_POLLS_TOTAL = "evenkeel_unanswered_polls_total" [QUEUE], Type::Counter, Count, Start::Zero;
+    "Renewals of leases, by how they ended"
+    LEASE_RENEWALS_TOTAL = "evenkeel_lease_renewals_total" [QUEUE, OUTCOME], Type::Counter, Count, Start::ZeroFor(&["renewed", "lost", "failed"]);
+    "Messages moved to the poison queue, by reason"
+    POISONED_TOTAL = "evenkeel_poisoned_total" [QUEUE, REASON], Type::Counter, Count, Start::ZeroFor(&POISON_REASONS);
+    "Sync jobs that shared the run of another one of their primary"
+    JOBS_FOLDED_TOTAL = "evenkeel_jobs_folded_total" [QUEUE], Type::Counter, Count, Start::Absent;
+    "Fields in messages that no job has, and which were ignored"
+    UNKNOWN_FIELDS_TOTAL = "evenkeel_unknown_fields_total" [QUEUE], Type::Counter, Count, Start::Zero;
+    "Storage requests that were tried again, by what had failed"
+    RETRIES_TOTAL = "evenkeel_retries_total" [OP, CLASS], Type::Counter, Count, Start::Absent;
+    "1 while the storage service refuses as a whole, else 0"
+    CIRCUIT_OPEN = "evenkeel_circuit_open" [ACCOUNT, SERVICE], Type::Gauge, Count, Start::Absent;
+    "Storage requests that were sent; an entity group transaction is one"
+    STORAGE_REQUESTS_TOTAL = "evenkeel_storage_requests_total" [ACCOUNT, SERVICE, OP, STATUS], Type::Counter, Count, Start::Absent;
+    "How long storage requests took"
+    STORAGE_REQUEST_DURATION = "evenkeel_storage_request_duration_seconds" [ACCOUNT, SERVICE, OP, STATUS], Type::Histogram(Buckets::Request), Seconds, Start::Absent;
+    "Derived items that were written or deleted"
+    ITEMS_TOTAL = "evenkeel_items_total" [VIEW, ACTION], Type::Counter, Count, Start::ZeroFor(&["create", "update", "delete"]);
+    "Deliveries that failed and left items of the view out of step"
+    VIEW_FAILURES_TOTAL = "evenkeel_view_failures_total" [VIEW], Type::Counter, Count, Start::Zero;
+    "Derived items that the last audit found wrong and did not mend"
+    DRIFT_ITEMS = "evenkeel_drift_items" [VIEW], Type::Gauge, Count, Start::Zero;
+    "Unix time at which the last audit was completed, 0 for never"
+    AUDIT_LAST_COMPLETED_TIMESTAMP = "evenkeel_audit_last_completed_timestamp_seconds" [VIEW], Type::Gauge, Seconds, Start::Zero;
+    "Messages in the poison queue"
+    POISON_MESSAGES = "evenkeel_poison_messages" [QUEUE], Type::Gauge, Count, Start::Absent;
+    "Entities that requests to the account's tables named or found, at least one for each request"
+    TABLE_ENTITIES_TOTAL = "evenkeel_table_entities_total" [ACCOUNT], Type::Counter, Count, Start::Zero;
+    "Partitions, queues and containers that throttle and are left alone now"
+    HELD_LANES = "evenkeel_held_lanes" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    "Requests per second that the account is let have"
+    PACE_REQUESTS = "evenkeel_pace_requests_per_second" [ACCOUNT], Type::Gauge, Count, Start::Absent;
+    "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds"
+    BUSIEST_PARTITION = "evenkeel_busiest_partition_entities_per_second" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    "Declared tables that do not exist"
+    MISSING_TABLES = "evenkeel_missing_tables" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    "Jobs that wait for memory now"
+    MEMORY_WAITING = "evenkeel_memory_waiting_jobs" [SHARE], Type::Gauge, Count, Start::Absent;
+    "1 while the program does its work, else 0"
+    READY = "evenkeel_ready" [], Type::Gauge, Count, Start::Zero;
+    "Unix time at which the program was started"
+    START_TIMESTAMP = "evenkeel_start_timestamp_seconds" [], Type::Gauge, Seconds, Start::Absent;
+    "The program's version; always 1"
+    BUILD_INFO = "evenkeel_build_info" [VERSION], Type::Gauge, Count, Start::Absent;
+}
 
 #[cfg(test)]
 mod tests {
