@@ -16,7 +16,7 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
 use evenkeel_ops::logging::AUDIT;
 use evenkeel_worker::poison::{Discarded, ErasedPrimary, LeftMessages};
-use evenkeel_worker::{KeyOf, QueueDiscards, discard_about};
+use evenkeel_worker::{KeyOf, PoisonReach, QueueDiscards, discard_about};
 
 /// Arguments of `erase`.
 #[derive(Debug, Args)]
@@ -230,7 +230,12 @@ async fn discard(
         }],
     );
     let key_of: KeyOf = Arc::new(move |job: &Job| keys.forms_of(job));
-    let stores = (&context.stores, context.settings.queues.as_slice());
+    let reach = PoisonReach {
+        stores: &context.stores,
+        queues: &context.settings.queues,
+        key_of: &key_of,
+        events: &context.settings.events,
+    };
     let mut rest = None;
     for QueueDiscards {
         queue,
@@ -243,13 +248,7 @@ async fn discard(
                 left,
             },
         error,
-    } in discard_about(
-        &meant,
-        stores,
-        (&key_of, &context.settings.events),
-        &context.stop,
-    )
-    .await
+    } in discard_about(&meant, &reach, &context.stop).await
     {
         report.left += left;
         if messages + staged > 0 {

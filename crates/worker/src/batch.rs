@@ -19,50 +19,48 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
 
-use super::context::RunContext;
-use super::decide::{End, Interruption, PoisonVerdict, Rejection, Settlement, UNSEEN};
-use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
-use super::examine::{Examined, STEP, piece, sample};
+use super::decide::{End, Interruption, Rejection, Settlement, UNSEEN};
+use super::deliver::Concluded;
+use super::delivery::{DeliveryFacts, OpenDelivery, is_throttled};
+use super::examine::{STEP, piece, sample};
 use super::keys::EndedKeys;
-use super::lease::{Confirmation, Lease, LeaseOutcome};
+use super::lease::{Confirmation, LeaseOutcome};
 use super::observer::CHANGES;
 use super::poison::Reason;
-use super::running::{Assignment, alone, execute, held, note, turn};
-use super::settle::{SettleOutcome, put_poison_of, settle};
-use super::source::Intake;
+use super::running::{Assignment, held};
+use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 
-pub(super) use self::decide::JobEnd;
 use self::decide::{BatchDecision, Tries};
+pub(super) use self::decide::{JobEnd, PoisonedJob};
 
 /// Jobs of one batch that run at once: as many rows as an entity group transaction has.
 const AT_ONCE: usize = 100;
 
 /// Works on a batch, of which a job may take the process down so many times, and settles its message.
 pub(super) async fn work_on(
-    context: &RunContext,
-    source: &Intake,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    (batch, most): (&Batch, u32),
-    lease: &mut Lease,
+    delivery: &mut OpenDelivery<'_>,
+    batch: &Batch,
+    most: u32,
 ) -> Concluded {
-    let tries = Tries::of(batch.len(), &examined.deliveries, most);
-    let mut ends = match run(context, source, received, examined, (batch, tries), lease).await {
+    let facts = delivery.facts;
+    let DeliveryFacts { context, .. } = facts;
+    let tries = Tries::of(batch.len(), &facts.examined.deliveries, most);
+    let mut ends = match run(delivery, batch, tries).await {
         Ok(ends) => ends,
         Err(end) => {
-            let concluded = conclude(context, source, received, examined, end, lease).await;
+            let concluded = delivery.conclude(end).await;
             return Concluded {
-                keys: keys(context, source, batch, (&[], &[]), concluded.settled),
+                keys: facts.keys(batch, &[], &[], concluded.settled),
                 ..concluded
             };
         }
     };
     let ended = context.now();
-    noticed(context, source, ends.iter().map(|end| &end.end));
-    let situation = situation(context, received, examined, ends.iter().map(|end| &end.end));
-    // Jobs not begun end as well, each with a poison message, where no worker would see them again.
+    facts.notice(ends.iter().map(|end| &end.end));
+    let situation = facts.situation(ends.iter().map(|end| &end.end));
+    // Jobs not begun end as well, each with a poison message, if no worker would see them again.
     if situation.expires_within(UNSEEN) {
         ends.extend((ends.len()..batch.len()).map(|at| JobEnd {
             at,
@@ -71,90 +69,46 @@ pub(super) async fn work_on(
     }
     let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
     let end = decision.telling(&ends);
-    let LeaseOutcome::Finished(not_put) = poison(
-        context,
-        source,
-        received,
-        examined,
-        (batch, &decision),
-        lease,
-    )
-    .await
-    else {
-        let jobs = Some(decision.jobs(batch));
+    let LeaseOutcome::Finished(not_put) = poison(delivery, batch, &decision.poisoned).await else {
         let settled = SettleOutcome::Lost;
-        let keys = keys(context, source, batch, (&ends, &[]), settled);
         return Concluded {
             end,
             ended,
             settlement: Settlement::Abandon,
             settled,
-            jobs,
-            keys,
+            jobs: Some(decision.jobs(batch)),
+            keys: facts.keys(batch, &ends, &[], settled),
         };
     };
-    decision.come_again(
-        &not_put,
-        context
-            .limits()
-            .retry_delay
-            .wait(received.message.dequeue_count, situation.unit),
-    );
+    let delay = context
+        .limits()
+        .retry_delay
+        .wait(facts.message.dequeue_count, situation.unit);
+    decision.come_again(&not_put, delay);
     let settlement = decision.settlement(batch);
     decision.report(batch, &ends, &settlement);
-    let settled = settle(
-        context,
-        source,
-        lease,
-        received.message,
-        examined,
-        &settlement,
-    )
-    .await;
-    let settled = match decision.poisoned.first() {
-        Some((_, verdict)) if settled == SettleOutcome::Deleted => {
-            SettleOutcome::Poisoned(verdict.reason)
-        }
-        _ => settled,
+    let settled = match (
+        delivery.settle(&settlement).await,
+        decision.poisoned.first(),
+    ) {
+        (SettleOutcome::Deleted, Some(job)) => SettleOutcome::Poisoned(job.verdict.reason),
+        (settled, _) => settled,
     };
-    let keys = keys(context, source, batch, (&ends, &decision.poisoned), settled);
     Concluded {
         end,
         ended,
         settlement,
         settled,
         jobs: Some(decision.jobs(batch)),
-        keys,
+        keys: facts.keys(batch, &ends, &decision.poisoned, settled),
     }
-}
-
-/// The keys of a batch as an observer is told of them, if there is one.
-fn keys(
-    context: &RunContext,
-    source: &Intake,
-    batch: &Batch,
-    (ends, poisoned): (&[JobEnd], &[(usize, PoisonVerdict)]),
-    settled: SettleOutcome,
-) -> EndedKeys {
-    if context.observer.is_none() {
-        return EndedKeys::default();
-    }
-    // Of one table are all, whichever field or archive names it.
-    let any = sample(batch, source.carries).ok();
-    let table = any
-        .and_then(|work| context.key(&work))
-        .map(|primary| primary.table);
-    EndedKeys::of(batch, table, ends, poisoned, settled)
 }
 
 /// Runs jobs of a batch under the lease of its message: their ends, the first jobs of the batch; or the end of the whole.
 async fn run(
-    context: &RunContext,
-    source: &Intake,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    (batch, tries): (&Batch, Tries),
-    lease: &mut Lease,
+    delivery: &mut OpenDelivery<'_>,
+    batch: &Batch,
+    tries: Tries,
 ) -> Result<Vec<JobEnd>, End> {
     if let Tries::UsedUp(runs) = tries {
         return Ok(vec![JobEnd {
@@ -162,68 +116,76 @@ async fn run(
             end: End::Exhausted(runs),
         }]);
     }
-    alone(context, source, lease, &examined.deliveries).await?;
-    note(context, lease, &examined.deliveries).await?;
+    delivery.alone().await?;
+    delivery.note().await?;
+    let facts = &delivery.facts;
+    let DeliveryFacts {
+        context, source, ..
+    } = *facts;
     let until = context.now() + context.settings.job_timeout / 2;
-    let confirmation = &lease.confirmation();
+    let confirmation = &delivery.lease.confirmation();
     let ends = async {
         let may_begin = |_: &usize| context.now() < until && !context.stop.receiving.is_cancelled();
         let begun = stream::iter((0..tries.jobs(batch.len())).take_while(may_begin));
         let running = begun.map(|at| async move {
             let _slot = source.of_batches.one().await;
             // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
-            Box::pin(run_one(
-                context,
-                source,
-                received,
-                examined,
-                (batch, at),
-                confirmation,
-            ))
-            .await
+            Box::pin(facts.run_one(batch, at, confirmation)).await
         });
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
-    held(lease.hold(ends).await)
+    held(delivery.lease.hold(ends).await)
 }
 
-async fn run_one(
-    context: &RunContext,
-    source: &Intake,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    (batch, at): (&Batch, usize),
-    confirmation: &Confirmation,
-) -> JobEnd {
-    // A batch of which no job can be decoded would else be one step for the runtime.
-    tokio::task::consume_budget().await;
-    let (work, digest) = match piece(batch, at, source.carries) {
-        Ok(piece) => piece,
-        Err(error) => {
-            return JobEnd {
-                at,
-                end: End::Rejected(Rejection {
-                    reason: Reason::Permanent,
-                    step: STEP,
-                    error,
-                }),
-            };
+impl DeliveryFacts<'_> {
+    async fn run_one(&self, batch: &Batch, at: usize, confirmation: &Confirmation) -> JobEnd {
+        // A batch of which no job can be decoded would else be one step for the runtime.
+        tokio::task::consume_budget().await;
+        let (work, digest) = match piece(batch, at, self.source.carries) {
+            Ok(piece) => piece,
+            Err(error) => {
+                return JobEnd {
+                    at,
+                    end: End::Rejected(Rejection {
+                        reason: Reason::Permanent,
+                        step: STEP,
+                        error,
+                    }),
+                };
+            }
+        };
+        let assignment = Assignment {
+            work: &work,
+            digest: digest.as_ref(),
+        };
+        let end = match self.turn(&assignment, confirmation).await {
+            Ok(lead) => self.execute(&assignment, lead).await,
+            Err(end) => end,
+        };
+        self.source.of_batches.ended(is_throttled(&end));
+        JobEnd {
+            at,
+            end: shortened(end, (CHANGES / batch.len()).max(1)),
         }
-    };
-    let assignment = Assignment {
-        message: received.message,
-        work: &work,
-        digest: digest.as_ref(),
-        deliveries: &examined.deliveries,
-    };
-    let end = match turn(context, source, &assignment, confirmation).await {
-        Ok(lead) => execute(context, source, &assignment, lead).await,
-        Err(end) => end,
-    };
-    source.of_batches.ended(is_throttled(&end));
-    JobEnd {
-        at,
-        end: shortened(end, (CHANGES / batch.len()).max(1)),
+    }
+
+    /// The keys of a batch as an observer is told of them, if there is one.
+    fn keys(
+        &self,
+        batch: &Batch,
+        ends: &[JobEnd],
+        poisoned: &[PoisonedJob],
+        settled: SettleOutcome,
+    ) -> EndedKeys {
+        if self.context.observer.is_none() {
+            return EndedKeys::default();
+        }
+        // All jobs of a batch are of one table, whichever field or archive names it.
+        let any = sample(batch, self.source.carries).ok();
+        let table = any
+            .and_then(|work| self.context.key(&work))
+            .map(|primary| primary.table);
+        EndedKeys::of(batch, table, ends, poisoned, settled)
     }
 }
 
@@ -239,27 +201,18 @@ fn shortened(end: End, most: usize) -> End {
 
 /// Puts a poison message for each job that comes to nothing: those of which none could be put.
 async fn poison(
-    context: &RunContext,
-    source: &Intake,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    (batch, decision): (&Batch, &BatchDecision),
-    lease: &mut Lease,
+    delivery: &mut OpenDelivery<'_>,
+    batch: &Batch,
+    poisoned: &[PoisonedJob],
 ) -> LeaseOutcome<Vec<usize>> {
+    let OpenDelivery { facts, lease } = delivery;
     let mut not_put = Vec::new();
-    for (at, verdict) in &decision.poisoned {
+    for PoisonedJob { at, verdict } in poisoned {
         if planted(Bug::FailedJobOfABatchNotPoisoned) {
             break;
         }
         match lease
-            .hold_past_expiry(put_poison_of(
-                context,
-                source,
-                received.message,
-                examined,
-                (batch, *at),
-                verdict,
-            ))
+            .hold_past_expiry(facts.put_poison_of(batch, *at, verdict))
             .await
         {
             LeaseOutcome::Finished(true) => {}

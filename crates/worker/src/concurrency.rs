@@ -84,22 +84,38 @@ enum LimitPhase {
     Resting(u32),
 }
 
+/// The limits between which a controller moves.
+struct Range {
+    floor: usize,
+    ceiling: usize,
+}
+
 impl Controller {
     /// Of messages, within so many bytes of memory.
     pub(crate) fn of_messages(memory: u64) -> Self {
-        Self::within(START, (FLOOR, CEILING), memory / JOB_BYTES)
+        Self::within(
+            START,
+            Range {
+                floor: FLOOR,
+                ceiling: CEILING,
+            },
+            memory / JOB_BYTES,
+        )
     }
 
     /// Of jobs of batches, within so many bytes of memory.
     pub(crate) fn of_batches(memory: u64) -> Self {
         Self::within(
             START_OF_BATCHES,
-            (FLOOR_OF_BATCHES, CEILING_OF_BATCHES),
+            Range {
+                floor: FLOOR_OF_BATCHES,
+                ceiling: CEILING_OF_BATCHES,
+            },
             memory / BATCHED_JOB_BYTES,
         )
     }
 
-    fn within(start: usize, (floor, ceiling): (usize, usize), most: u64) -> Self {
+    fn within(start: usize, Range { floor, ceiling }: Range, most: u64) -> Self {
         let ceiling = usize::try_from(most)
             .unwrap_or(usize::MAX)
             .clamp(floor, ceiling);

@@ -13,20 +13,21 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use super::context::{RunContext, WorkerTally};
-use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
+use super::decide::{End, Settlement, decide, describe};
+use super::delivery::{DeliveryFacts, OpenDelivery};
 use super::examine::{self, Assigned, Examined, examine};
 use super::keys::EndedKeys;
 use super::lease::{Lease, LeaseOutcome, Leased};
-use super::observer::{EndedDelivery, delivered};
+use super::observer::delivered;
 use super::poison::Reason;
 use super::running::{Assignment, run};
-use super::settle::{SettleOutcome, settle};
+use super::settle::SettleOutcome;
 use super::source::{Carries, Intake};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::weight;
 use super::{batch, count};
-use evenkeel_engine::{FailureClass, MemoryShare, Outcome, Work};
+use evenkeel_engine::{MemoryShare, Outcome, Work};
 use evenkeel_model::body::RawBody;
 use evenkeel_model::cause;
 use evenkeel_model::planted::{Bug, planted};
@@ -44,13 +45,10 @@ pub(crate) async fn deliver(
 ) {
     let began = context.now();
     let queue_time = QueueTime::of(&message, context.settings.lease, sent);
-    let received = Incoming {
-        message: &message,
-        queue_time,
-        sent,
-        began,
-    };
-    let mut lease = begin_lease(&context, &source, &received);
+    let expires = message
+        .expires
+        .map(|expires| began + queue_time.until(expires, began));
+    let mut lease = begin_lease(&context, &source, &message, sent, expires);
     let raw = examine::open(&message);
     let extent = raw.as_ref().map(RawBody::extent).unwrap_or_default();
     let weight = weight::examining(&message, extent);
@@ -101,7 +99,18 @@ pub(crate) async fn deliver(
     trail::scope(
         keeping,
         urgency,
-        work_on(&context, &source, &received, &examined, lease),
+        work_on(OpenDelivery {
+            facts: DeliveryFacts {
+                context: &context,
+                source: &source,
+                message: &message,
+                examined: &examined,
+                queue_time,
+                sent,
+                began,
+            },
+            lease,
+        }),
     )
     .instrument(span)
     .await;
@@ -110,28 +119,13 @@ pub(crate) async fn deliver(
     drop(place);
 }
 
-/// A message, and when it came.
-pub(super) struct Incoming<'m> {
-    pub(super) message: &'m Message,
-    /// The queue's clock.
-    queue_time: QueueTime,
-    /// When the request that got it was sent (monotonic).
+fn begin_lease(
+    context: &RunContext,
+    source: &Arc<Intake>,
+    message: &Message,
     sent: Duration,
-    /// When its delivery began (monotonic).
-    began: Duration,
-}
-
-fn begin_lease(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
-    let Incoming {
-        message,
-        queue_time,
-        sent,
-        began,
-    } = *received;
-    let visibility = context.settings.lease;
-    let expires = message
-        .expires
-        .map(|expires| began + queue_time.until(expires, began));
+    expires: Option<Duration>,
+) -> Lease {
     let text = match &message.text {
         MessageText::Readable(text) => Some(text.clone()),
         MessageText::Unreadable { .. } => None,
@@ -140,7 +134,7 @@ fn begin_lease(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'
         id: message.id.clone(),
         receipt: message.pop_receipt.clone(),
         text,
-        visibility,
+        visibility: context.settings.lease,
         sent,
         expires,
     };
@@ -176,212 +170,47 @@ pub(crate) struct JobsEnded {
     pub(super) left: usize,
 }
 
-async fn work_on(
-    context: &RunContext,
-    source: &Arc<Intake>,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    mut lease: Lease,
-) {
-    let Incoming {
-        message,
-        queue_time,
-        sent,
-        began,
-    } = *received;
+async fn work_on(mut delivery: OpenDelivery<'_>) {
+    let DeliveryFacts {
+        context, examined, ..
+    } = delivery.facts;
     if planted(Bug::DeletedBeforeRun) {
-        drop(lease.delete().await);
+        drop(delivery.lease.delete().await);
     }
     let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
-    let mut concluded = match &examined.work {
-        Ok(Assigned::Many(batch)) => {
-            batch::work_on(
-                context,
-                source,
-                received,
-                examined,
-                (batch, most),
-                &mut lease,
-            )
-            .await
-        }
+    let concluded = match &examined.work {
+        Ok(Assigned::Many(batch)) => batch::work_on(&mut delivery, batch, most).await,
         Ok(Assigned::One(work)) => {
             let end = if examined.deliveries.are_exhausted(most) {
                 End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
             } else {
-                let deliveries = &examined.deliveries;
-                run(
-                    context,
-                    source,
-                    &mut lease,
-                    &Assignment {
-                        message,
-                        work,
-                        digest: examined.digest.as_ref(),
-                        deliveries,
-                    },
-                )
-                .await
+                let digest = examined.digest.as_ref();
+                run(&mut delivery, &Assignment { work, digest }).await
             };
-            conclude(context, source, received, examined, end, &mut lease).await
+            delivery.conclude(end).await
         }
-        Err(rejection) => {
-            conclude(
-                context,
-                source,
-                received,
-                examined,
-                End::Rejected(rejection.clone()),
-                &mut lease,
-            )
-            .await
-        }
+        Err(rejection) => delivery.conclude(End::Rejected(rejection.clone())).await,
     };
-    let keys = std::mem::take(&mut concluded.keys);
-    let Concluded {
-        end,
-        ended,
-        settlement,
-        settled,
-        ..
-    } = &concluded;
-    let now = context.now();
-    context.tally.worked(sent, now);
-    let times = Times {
-        age: queue_time.since(message.inserted, *ended),
-        took: now.saturating_sub(began),
-    };
-    let outcome = record(context, source, examined, &concluded, &times);
-    if let Some(observer) = &context.observer {
-        observer.ended(delivered(
-            context,
-            source,
-            EndedDelivery {
-                message,
-                examined,
-                end,
-                settled: *settled,
-                outcome,
-                times,
-                keys,
-            },
-        ));
-    }
-    if traces::on() {
-        let failed = matches!(
+    delivery.facts.tell(concluded);
+}
+
+impl OpenDelivery<'_> {
+    /// Settles a message by one end: of its one job, or of a batch as a whole.
+    pub(super) async fn conclude(&mut self, end: End) -> Concluded {
+        let DeliveryFacts { context, .. } = self.facts;
+        let ended = context.now();
+        self.facts.notice([&end]);
+        let settlement = decide(&end, &self.facts.situation([&end]), &context.limits());
+        let settled = self.settle(&settlement).await;
+        Concluded {
+            end,
+            ended,
+            settlement,
             settled,
-            SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost
-        )
-        .then(|| describe(end).1);
-        traces::ended(outcome, failed.as_deref());
-    }
-    report(
-        message,
-        examined,
-        end,
-        settlement,
-        *settled,
-        examined.deliveries.attempts(),
-    );
-}
-
-/// Settles a message by one end: of its one job, or of a batch as a whole.
-pub(super) async fn conclude(
-    context: &RunContext,
-    source: &Intake,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    end: End,
-    lease: &mut Lease,
-) -> Concluded {
-    let ended = context.now();
-    noticed(context, source, [&end]);
-    let settlement = decide(
-        &end,
-        &situation(context, received, examined, [&end]),
-        &context.limits(),
-    );
-    let settled = settle(
-        context,
-        source,
-        lease,
-        received.message,
-        examined,
-        &settlement,
-    )
-    .await;
-    Concluded {
-        end,
-        ended,
-        settlement,
-        settled,
-        jobs: None,
-        keys: EndedKeys::default(),
-    }
-}
-
-/// Tells the worker of the obstacles of runs: a store that throttles, a newer catalog.
-pub(super) fn noticed<'a>(
-    context: &RunContext,
-    source: &Intake,
-    ends: impl IntoIterator<Item = &'a End>,
-) {
-    for end in ends {
-        source.slots.ended(is_throttled(end));
-        count::view_failures(end.views());
-        if is_outdated(end) {
-            context.outdated.cancel();
+            jobs: None,
+            keys: EndedKeys::default(),
         }
     }
-}
-
-/// The situation of a delivery that has just ended in these ways.
-pub(super) fn situation<'a>(
-    context: &RunContext,
-    received: &Incoming<'_>,
-    examined: &Examined,
-    ends: impl IntoIterator<Item = &'a End>,
-) -> Inputs {
-    let Incoming {
-        message,
-        queue_time,
-        ..
-    } = *received;
-    let ended = context.now();
-    let failing = examined.deliveries.failing(queue_time.at(ended));
-    let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
-    Inputs {
-        deliveries: message.dequeue_count,
-        attempts: examined.deliveries.attempts(),
-        failing,
-        failing_for: queue_time.since(failing.since, ended),
-        ttl: message
-            .expires
-            .map(|expires| queue_time.until(expires, ended)),
-        stores: if timed_out {
-            context.circuit.look()
-        } else {
-            Health::Answer
-        },
-        unit: context.chance.unit(),
-    }
-}
-
-fn is_outdated(end: &End) -> bool {
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
-}
-
-/// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
-pub(super) fn is_throttled(end: &End) -> bool {
-    let asked = |class| {
-        matches!(
-            class,
-            FailureClass::Transient {
-                retry_after: Some(_)
-            }
-        )
-    };
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if asked(failure.class)))
 }
 
 /// How long a delivery took.
@@ -392,89 +221,171 @@ pub(crate) struct Times {
     pub(crate) took: Duration,
 }
 
-/// Counts a delivery; its outcome in metrics.
-fn record(
-    context: &RunContext,
-    source: &Intake,
-    examined: &Examined,
-    concluded: &Concluded,
-    times: &Times,
-) -> &'static str {
-    let Concluded {
-        end, settled, jobs, ..
-    } = concluded;
-    let settled = *settled;
-    let tally = &context.tally;
-    let finished = match end.outcome() {
-        Some(Outcome::Done(_)) => Some((&tally.done, "done")),
-        Some(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
-        Some(Outcome::Advanced { .. }) | None => None,
-    };
-    let (counter, outcome) = match (settled, finished) {
-        (SettleOutcome::Deleted, Some(finished)) => finished,
-        (SettleOutcome::Deleted, None) => (&tally.done, "done"),
-        (SettleOutcome::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
-        (SettleOutcome::Released, _) => (&tally.released, released_as(end)),
-        (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
-    };
-    count::job(source, examined.op, outcome, times.took);
-    if let Some(JobsEnded {
-        done,
-        skipped,
-        poisoned,
-        left,
-    }) = *jobs
-        && settled == SettleOutcome::Lost
-    {
-        // Jobs without a poison message of their own come again.
-        WorkerTally::add(&tally.lost);
-        WorkerTally::add_many(&tally.poisoned, poisoned);
-        count::keys(
-            source,
-            examined.op,
-            [("poisoned", poisoned), ("lost", done + skipped + left)],
-        );
-    } else if let Some(JobsEnded {
-        done,
-        skipped,
-        poisoned,
-        left,
-    }) = *jobs
-    {
-        for (counter, ended) in [
-            (&tally.done, done),
-            (&tally.skipped, skipped),
-            (&tally.poisoned, poisoned),
-        ] {
-            WorkerTally::add_many(counter, ended);
-        }
-        if settled == SettleOutcome::Released {
-            WorkerTally::add(&tally.released);
-        }
-        let ended = [
-            ("done", done),
-            ("skipped", skipped),
-            ("poisoned", poisoned),
-            ("retried", left),
-        ];
-        count::keys(source, examined.op, ended);
-        if is_awaited(source, examined) {
-            (0..done + skipped).for_each(|_| count::lag(source, times.age));
-        }
-    } else {
-        WorkerTally::add(counter);
-        let ending = match settled {
-            SettleOutcome::Poisoned(_) => "poisoned",
-            SettleOutcome::Released => "retried",
-            SettleOutcome::Deleted | SettleOutcome::Lost => outcome,
+impl DeliveryFacts<'_> {
+    /// Counts a delivery that is settled, and tells of it: the observer, the trace, the log.
+    fn tell(&self, mut concluded: Concluded) {
+        let Self {
+            context,
+            message,
+            queue_time,
+            sent,
+            began,
+            ..
+        } = self;
+        let keys = std::mem::take(&mut concluded.keys);
+        let now = context.now();
+        context.tally.worked(*sent, now);
+        let times = Times {
+            age: queue_time.since(message.inserted, concluded.ended),
+            took: now.saturating_sub(*began),
         };
-        count::keys(source, examined.op, [(ending, 1)]);
+        let outcome = self.record(&concluded, &times);
+        if let Some(observer) = &context.observer {
+            observer.ended(delivered(self, &concluded, keys, outcome, &times));
+        }
+        if traces::on() {
+            let failed = matches!(
+                concluded.settled,
+                SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost
+            )
+            .then(|| describe(&concluded.end).1);
+            traces::ended(outcome, failed.as_deref());
+        }
+        self.report(&concluded);
     }
-    count::unknown_fields(source, examined.unknown_fields);
-    if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
-        count::lag(source, times.age);
+
+    /// Counts a delivery; its outcome in metrics.
+    fn record(&self, concluded: &Concluded, times: &Times) -> &'static str {
+        let Self {
+            context,
+            source,
+            examined,
+            ..
+        } = self;
+        let Concluded {
+            end, settled, jobs, ..
+        } = concluded;
+        let settled = *settled;
+        let tally = &context.tally;
+        let finished = match end.outcome() {
+            Some(Outcome::Done(_)) => Some((&tally.done, "done")),
+            Some(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
+            Some(Outcome::Advanced { .. }) | None => None,
+        };
+        let (counter, outcome) = match (settled, finished) {
+            (SettleOutcome::Deleted, Some(finished)) => finished,
+            (SettleOutcome::Deleted, None) => (&tally.done, "done"),
+            (SettleOutcome::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
+            (SettleOutcome::Released, _) => (&tally.released, released_as(end)),
+            (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
+        };
+        count::job(source, examined.op, outcome, times.took);
+        if let Some(JobsEnded {
+            done,
+            skipped,
+            poisoned,
+            left,
+        }) = *jobs
+            && settled == SettleOutcome::Lost
+        {
+            // Jobs without a poison message of their own come again.
+            WorkerTally::add(&tally.lost);
+            WorkerTally::add_many(&tally.poisoned, poisoned);
+            count::keys(
+                source,
+                examined.op,
+                [("poisoned", poisoned), ("lost", done + skipped + left)],
+            );
+        } else if let Some(JobsEnded {
+            done,
+            skipped,
+            poisoned,
+            left,
+        }) = *jobs
+        {
+            for (counter, ended) in [
+                (&tally.done, done),
+                (&tally.skipped, skipped),
+                (&tally.poisoned, poisoned),
+            ] {
+                WorkerTally::add_many(counter, ended);
+            }
+            if settled == SettleOutcome::Released {
+                WorkerTally::add(&tally.released);
+            }
+            let ended = [
+                ("done", done),
+                ("skipped", skipped),
+                ("poisoned", poisoned),
+                ("retried", left),
+            ];
+            count::keys(source, examined.op, ended);
+            if is_awaited(source, examined) {
+                (0..done + skipped).for_each(|_| count::lag(source, times.age));
+            }
+        } else {
+            WorkerTally::add(counter);
+            let ending = match settled {
+                SettleOutcome::Poisoned(_) => "poisoned",
+                SettleOutcome::Released => "retried",
+                SettleOutcome::Deleted | SettleOutcome::Lost => outcome,
+            };
+            count::keys(source, examined.op, [(ending, 1)]);
+        }
+        count::unknown_fields(source, examined.unknown_fields);
+        if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
+            count::lag(source, times.age);
+        }
+        outcome
     }
-    outcome
+
+    /// One line for each delivery: at debug where all is well, else at warn with the causes.
+    fn report(&self, concluded: &Concluded) {
+        let Concluded {
+            end,
+            settlement,
+            settled,
+            ..
+        } = concluded;
+        let deliveries = self.message.dequeue_count;
+        let attempts = self.examined.deliveries.attempts();
+        let (step, error) = describe(end);
+        match settlement {
+            Settlement::Delete => {
+                tracing::debug!(?settled, deliveries, outcome = error, "job finished")
+            }
+            Settlement::Advance(_) => {
+                tracing::debug!(
+                    ?settled,
+                    deliveries,
+                    "job advanced, goes on in a later delivery"
+                );
+            }
+            Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
+                tracing::info!(?settled, step, reason = error, "job interrupted");
+            }
+            Settlement::Release { delay, .. } => tracing::warn!(
+                ?settled,
+                step,
+                error,
+                deliveries,
+                attempts,
+                delay_seconds = delay.as_secs_f64(),
+                "job failed, tried again later"
+            ),
+            Settlement::Poison(verdict) => tracing::warn!(
+                ?settled,
+                reason = verdict.reason.name(),
+                step,
+                error = verdict.error,
+                deliveries,
+                attempts,
+                op = self.examined.spelled,
+                "job poisoned"
+            ),
+            Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
+        }
+    }
 }
 
 /// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
@@ -496,55 +407,5 @@ fn released_as(end: &End) -> &'static str {
         End::Interrupted(_) => "interrupted",
         End::Ran(_) if end.outcome().is_some() => "advanced",
         End::Ran(_) | End::Rejected(_) | End::Exhausted(_) | End::LeaseLost => "transient",
-    }
-}
-
-/// One line for each delivery: at debug where all is well, else at warn with the causes.
-fn report(
-    message: &Message,
-    examined: &Examined,
-    end: &End,
-    settlement: &Settlement,
-    settled: SettleOutcome,
-    attempts: u32,
-) {
-    let (step, error) = describe(end);
-    match settlement {
-        Settlement::Delete => tracing::debug!(
-            ?settled,
-            deliveries = message.dequeue_count,
-            outcome = error,
-            "job finished"
-        ),
-        Settlement::Advance(_) => {
-            tracing::debug!(
-                ?settled,
-                deliveries = message.dequeue_count,
-                "job advanced, goes on in a later delivery"
-            );
-        }
-        Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
-            tracing::info!(?settled, step, reason = error, "job interrupted");
-        }
-        Settlement::Release { delay, .. } => tracing::warn!(
-            ?settled,
-            step,
-            error,
-            deliveries = message.dequeue_count,
-            attempts,
-            delay_seconds = delay.as_secs_f64(),
-            "job failed, tried again later"
-        ),
-        Settlement::Poison(verdict) => tracing::warn!(
-            ?settled,
-            reason = verdict.reason.name(),
-            step,
-            error = verdict.error,
-            deliveries = message.dequeue_count,
-            attempts,
-            op = examined.spelled,
-            "job poisoned"
-        ),
-        Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
     }
 }

@@ -144,14 +144,31 @@ pub struct QueueDiscards {
     pub error: Option<StoreError>,
 }
 
+/// Where poison messages are looked for, and what tells whom they are about.
+pub struct PoisonReach<'r> {
+    /// The accounts of the queues.
+    pub stores: &'r Stores,
+    /// The queues as configured.
+    pub queues: &'r [QueueSettings],
+    /// Which primary a job is about.
+    pub key_of: &'r KeyOf,
+    /// Which job an event is.
+    pub events: &'r EventMappings,
+}
+
 /// Discards the poison messages about primaries, of every queue: one that fails holds up no other. Ends early, in order, once `stop` is
 /// cancelled.
 pub async fn discard_about(
     erased: &[ErasedPrimary],
-    (stores, queues): (&Stores, &[QueueSettings]),
-    (key_of, events): (&KeyOf, &EventMappings),
+    reach: &PoisonReach<'_>,
     stop: &CancellationToken,
 ) -> Vec<QueueDiscards> {
+    let PoisonReach {
+        stores,
+        queues,
+        key_of,
+        events,
+    } = *reach;
     let mut all = Vec::new();
     let sought = Sought {
         erased,
@@ -193,11 +210,13 @@ impl Execute for Erasing {
             return Ok(ended);
         };
         let walk = async |meant: &[ErasedPrimary]| {
-            let (of, with) = (
-                (&self.stores, self.queues.as_slice()),
-                (&self.key_of, self.events.as_ref()),
-            );
-            let all = discard_about(meant, of, with, &CancellationToken::new()).await;
+            let reach = PoisonReach {
+                stores: &self.stores,
+                queues: &self.queues,
+                key_of: &self.key_of,
+                events: &self.events,
+            };
+            let all = discard_about(meant, &reach, &CancellationToken::new()).await;
             let (mut hidden, mut left) = (0, LeftMessages::default());
             for queue in &all {
                 hidden += queue.discarded.hidden;

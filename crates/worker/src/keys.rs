@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::batch::JobEnd;
-use super::decide::{PoisonVerdict, describe};
+use super::batch::{JobEnd, PoisonedJob};
+use super::decide::describe;
 use super::observer::Ending;
 use super::settle::SettleOutcome;
 use evenkeel_engine::Outcome;
@@ -91,7 +91,7 @@ impl EndedKeys {
         batch: &Batch,
         table: Option<TableName>,
         ends: &[JobEnd],
-        poisoned: &[(usize, PoisonVerdict)],
+        poisoned: &[PoisonedJob],
         settled: SettleOutcome,
     ) -> Self {
         let unended = Ending::of(settled, false);
@@ -108,7 +108,7 @@ impl EndedKeys {
         });
         let poisoned = poisoned
             .iter()
-            .map(|(at, verdict)| (*at, Ending::Poisoned, Some(verdict.error.clone())));
+            .map(|job| (job.at, Ending::Poisoned, Some(job.verdict.error.clone())));
         for (at, ending, error) in ended.chain(poisoned) {
             if let Some(job) = jobs.get_mut(at) {
                 *job = Some((ending, error));
@@ -217,7 +217,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::{Attempt, End, Interruption, Ran};
+    use crate::decide::{Attempt, End, Interruption, PoisonVerdict, Ran};
     use crate::poison::Reason;
     use evenkeel_engine::Summary;
 
@@ -271,7 +271,7 @@ pub(crate) mod tests {
             &batch(&rks),
             None,
             &ends,
-            &[(3, verdict)],
+            &[PoisonedJob { at: 3, verdict }],
             SettleOutcome::Released,
         );
         assert_eq!(

@@ -31,6 +31,7 @@ mod context;
 mod count;
 mod decide;
 mod deliver;
+mod delivery;
 mod doorbell;
 mod drain;
 mod erasing;
@@ -67,7 +68,7 @@ mod tests;
 
 pub use context::{KeyOf, RunReport};
 pub use doorbell::Doorbell;
-pub use erasing::{QueueDiscards, discard_about};
+pub use erasing::{PoisonReach, QueueDiscards, discard_about};
 pub use idle::Rechecks;
 pub use keys::{EndedKey, EndedKeys};
 pub use observer::{Delivered, Ending, Observer};

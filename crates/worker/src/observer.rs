@@ -5,19 +5,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::context::RunContext;
-use super::decide::{End, Ran, describe};
-use super::deliver::{Times, is_awaited};
+use super::decide::{Ran, describe};
+use super::deliver::{Concluded, Times, is_awaited};
+use super::delivery::DeliveryFacts;
 use super::examine::{Assigned, Examined};
 use super::keys::EndedKeys;
 use super::settle::SettleOutcome;
-use super::source::Intake;
 use super::walked::walked;
 use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
 use evenkeel_model::cause;
 use evenkeel_model::job::{Primary, Walked};
 use evenkeel_model::{QueueName, ViewName};
-use evenkeel_storage::Message;
 use evenkeel_telemetry::trail::{self, Trail};
 
 /// Most changes reported of one delivery: a footprint holds a thousand items.
@@ -136,19 +134,6 @@ pub struct Delivered {
     pub traceparent: Option<String>,
 }
 
-/// One delivery that ended, as the worker has it.
-pub(crate) struct EndedDelivery<'a> {
-    pub(crate) message: &'a Message,
-    pub(crate) examined: &'a Examined,
-    pub(crate) end: &'a End,
-    pub(crate) settled: SettleOutcome,
-    /// The outcome in metrics.
-    pub(crate) outcome: &'static str,
-    pub(crate) times: Times,
-    /// Its primaries, where it has a list of them.
-    pub(crate) keys: EndedKeys,
-}
-
 fn one(examined: &Examined) -> Option<&Work> {
     match &examined.work {
         Ok(Assigned::One(work)) => Some(work),
@@ -156,21 +141,23 @@ fn one(examined: &Examined) -> Option<&Work> {
     }
 }
 
-/// The report of an ended delivery to an observer.
-pub(crate) fn delivered(
-    context: &RunContext,
-    source: &Intake,
-    ended: EndedDelivery<'_>,
+/// The report of an ended delivery to an observer, with its outcome in metrics.
+pub(super) fn delivered(
+    delivery: &DeliveryFacts<'_>,
+    concluded: &Concluded,
+    keys: EndedKeys,
+    outcome: &'static str,
+    times: &Times,
 ) -> Delivered {
-    let EndedDelivery {
+    let DeliveryFacts {
+        context,
+        source,
         message,
         examined,
-        end,
-        settled,
-        outcome,
-        times,
-        keys,
-    } = ended;
+        ..
+    } = delivery;
+    let Concluded { end, settled, .. } = concluded;
+    let settled = *settled;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = Ending::of(settled, skipped);
     let (step, error) = match ending {

@@ -83,6 +83,14 @@ impl Tries {
     }
 }
 
+/// A job that goes to the poison queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PoisonedJob {
+    /// Its place in the batch.
+    pub(crate) at: usize,
+    pub(crate) verdict: PoisonVerdict,
+}
+
 /// A job that comes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
@@ -99,7 +107,7 @@ pub(crate) struct BatchDecision {
     /// Jobs that had nothing to do.
     pub(crate) skipped: usize,
     /// Those that go to the poison queue.
-    pub(crate) poisoned: Vec<(usize, PoisonVerdict)>,
+    pub(crate) poisoned: Vec<PoisonedJob>,
     left: Vec<Left>,
     /// Those that were not begun: from this place on.
     unbegun: usize,
@@ -132,7 +140,7 @@ impl BatchDecision {
                     delay: Duration::ZERO,
                     attempt: Attempt::WrittenOff,
                 }),
-                Settlement::Poison(verdict) => poisoned.push((*at, verdict)),
+                Settlement::Poison(verdict) => poisoned.push(PoisonedJob { at: *at, verdict }),
                 Settlement::Abandon => lost = true,
             }
         }
@@ -152,13 +160,12 @@ impl BatchDecision {
     pub(crate) fn come_again(&mut self, not_put: &[usize], delay: Duration) {
         let (kept, again): (Vec<_>, Vec<_>) = std::mem::take(&mut self.poisoned)
             .into_iter()
-            .partition(|(at, _)| !not_put.contains(at));
-        self.left
-            .extend(again.into_iter().map(|(at, verdict)| Left {
-                at,
-                delay,
-                attempt: verdict.attempt,
-            }));
+            .partition(|job| !not_put.contains(&job.at));
+        self.left.extend(again.into_iter().map(|job| Left {
+            at: job.at,
+            delay,
+            attempt: job.verdict.attempt,
+        }));
         self.poisoned = kept;
     }
 
@@ -237,7 +244,7 @@ impl BatchDecision {
     /// A line for each job that is poisoned, and one for those that failed and come again. Where all of them do, the delivery has a line
     /// of its own.
     pub(crate) fn report(&self, batch: &Batch, ends: &[JobEnd], settlement: &Settlement) {
-        for (at, verdict) in &self.poisoned {
+        for PoisonedJob { at, verdict } in &self.poisoned {
             let PoisonVerdict {
                 reason,
                 step,
@@ -282,7 +289,7 @@ impl BatchDecision {
         let failed = self
             .poisoned
             .first()
-            .map(|(at, _)| *at)
+            .map(|job| job.at)
             .or_else(|| self.left.first().map(|left| left.at));
         let ran = match failed.and_then(of) {
             Some(End::Ran(ran)) => {

@@ -63,6 +63,12 @@ impl std::ops::AddAssign for LeftMessages {
     }
 }
 
+/// What a walk over the poison queue of an account looks for.
+struct PoisonSearch<'s> {
+    account: &'s AccountName,
+    sought: &'s Sought<'s>,
+}
+
 /// A walk for discards, so far.
 #[derive(Default)]
 struct DiscardWalk {
@@ -109,7 +115,7 @@ impl PoisonQueue {
         };
         let mut walk = DiscardWalk::default();
         let ended = self
-            .discard_pages(&mut pages, (account, sought), &mut walk)
+            .discard_pages(&mut pages, &PoisonSearch { account, sought }, &mut walk)
             .await;
         self.show_again(walk.others.values()).await;
         (
@@ -124,14 +130,14 @@ impl PoisonQueue {
     async fn discard_pages(
         &self,
         pages: &mut PoisonPages<'_>,
-        of: (&AccountName, &Sought<'_>),
+        search: &PoisonSearch<'_>,
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
         while pages.left() + walk.failed > 0 && !self.stop.is_cancelled() {
             let Some(page) = pages.next_page().await? else {
                 break;
             };
-            self.discard_of(page.messages, of, walk).await?;
+            self.discard_of(page.messages, search, walk).await?;
         }
         Ok(())
     }
@@ -140,9 +146,10 @@ impl PoisonQueue {
     async fn discard_of(
         &self,
         page: Vec<Message>,
-        (account, sought): (&AccountName, &Sought<'_>),
+        search: &PoisonSearch<'_>,
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
+        let PoisonSearch { account, sought } = search;
         for held in self.gather(page.into_iter(), None) {
             let message = &held.entry.message;
             let bearing = match self.body(message).await {

@@ -243,6 +243,32 @@ async fn jobs_that_wait_in_a_process_that_is_taken_down_cost_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_only_waits_is_done_after_any_number_of_crashes() {
+    only_waits(&put("a")).await;
+}
+
+async fn only_waits(text: &str) {
+    let world = World::new();
+    for _ in 0..4 {
+        world.queues.seed(JOBS, text, None);
+    }
+    world.script(|_, _, _| std::future::pending());
+    for _ in 0..5 {
+        // Longer than half of a lease, so that each is renewed.
+        world.crash_after(Duration::from_secs(61)).await;
+        sleep(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.work.runs().len(), 5, "the others wait for its turn");
+    world.script(|_, _, _| async { done() });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!(report.done + report.poisoned, 4);
+    assert!(
+        report.done >= 3,
+        "one at most may have been under way in all crashes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backlog_older_than_jobs_are_retried_is_retried_all_the_same() {
     let world = World::new();
     for rk in 0..200 {

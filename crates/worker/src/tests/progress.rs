@@ -9,6 +9,7 @@ use crate::testing::{JOBS, World, done, transient};
 use evenkeel_engine::{Failure, Outcome, Summary, Work};
 use evenkeel_model::Job;
 use evenkeel_model::backfill::BackfillCursor;
+use evenkeel_model::job;
 
 const BACKFILL: &str = r#"{"op":"backfill","table":"Employees","id":"mine"}"#;
 
@@ -53,6 +54,26 @@ async fn each_delivery_goes_on_where_the_one_before_ended_and_none_counts() {
     });
     let report = world.until_idle().await.unwrap();
     assert_eq!((report.done, report.released, report.poisoned), (1, 40, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fields_of_a_part_are_in_its_message_beside_those_that_it_came_with() {
+    let world = World::new();
+    let id = world.queues.seed(JOBS, BACKFILL, None);
+    world.script(|number, work, _| {
+        let from = cursor(work);
+        async move {
+            if number > 0 {
+                std::future::pending::<()>().await;
+            }
+            advanced(&from)
+        }
+    });
+    world.crash_after(Duration::from_secs(1)).await;
+    let message = world.queues.messages(JOBS).remove(0);
+    let object = job::decode_object(&message.text).unwrap();
+    assert_eq!((message.id, &object["id"]), (id, &Value::from("mine")));
+    assert_eq!(object["cursor"]["done"], 1, "{object:?}");
 }
 
 #[tokio::test(start_paused = true)]
