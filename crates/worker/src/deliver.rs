@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+use super::batch::{JobEnd, Tries};
 use super::context::{RunContext, WorkerTally};
-use super::decide::{End, Settlement, decide, describe};
+use super::decide::{End, Interruption, Settlement, decide, describe};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::{self, Assigned, Examined, examine};
+use super::examine::{self, Examined, Payload, examine};
 use super::keys::EndedKeys;
 use super::lease::{Lease, LeaseOutcome, Leased};
 use super::observer::delivered;
 use super::poison::Reason;
-use super::running::{Assignment, run};
 use super::settle::SettleOutcome;
 use super::source::{Carries, Intake};
 use super::status::InFlight;
@@ -179,19 +179,26 @@ async fn work_on(mut delivery: OpenDelivery<'_>) {
     }
     let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
     let concluded = match &examined.work {
-        Ok(Assigned::Many(batch)) => batch::work_on(&mut delivery, batch, most).await,
-        Ok(Assigned::One(work)) => {
-            let end = if examined.deliveries.are_exhausted(most) {
-                End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
-            } else {
-                let digest = examined.digest.as_ref();
-                run(&mut delivery, &Assignment { work, digest }).await
-            };
-            delivery.conclude(end).await
+        Ok(payload) => {
+            let tries = Tries::of(payload.len(), &examined.deliveries, most);
+            let ran = delivery.run(payload, tries).await;
+            match payload {
+                Payload::Single(_) => delivery.conclude(of_one(ran)).await,
+                Payload::Batch(batch) => batch::settle(&mut delivery, batch, tries, ran).await,
+            }
         }
         Err(rejection) => delivery.conclude(End::Rejected(rejection.clone())).await,
     };
     delivery.facts.tell(concluded);
+}
+
+/// The end of a message's only job. If it has none, the worker stopped before the job began.
+fn of_one(ran: Result<Vec<JobEnd>, End>) -> End {
+    let ended = ran.map(|mut ends| ends.pop().map(|job| job.end));
+    ended.map_or_else(
+        |end| end,
+        |end| end.unwrap_or(End::Interrupted(Interruption::Drain)),
+    )
 }
 
 impl OpenDelivery<'_> {
@@ -352,7 +359,7 @@ impl DeliveryFacts<'_> {
         let (step, error) = describe(end);
         match settlement {
             Settlement::Delete => {
-                tracing::debug!(?settled, deliveries, outcome = error, "job finished")
+                tracing::debug!(?settled, deliveries, outcome = error, "job finished");
             }
             Settlement::Advance(_) => {
                 tracing::debug!(
@@ -396,7 +403,8 @@ pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
 
 /// Whether a message walks over whole tables.
 fn walks(examined: &Examined) -> bool {
-    matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none())
+    let single = examined.work.as_ref().ok().and_then(Payload::single);
+    matches!(single, Some(Work::Job(job)) if job.key().is_none())
 }
 
 /// The outcome in metrics of a delivery that comes again.

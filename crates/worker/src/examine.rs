@@ -1,5 +1,7 @@
 //! Examination of a message: the work that it asks for, or the reason not to run it. Pure.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::attempts::Deliveries;
@@ -25,8 +27,6 @@ pub(crate) struct Examined {
     pub(crate) spelled: Option<String>,
     /// The client's own name for the job.
     pub(crate) id: Option<String>,
-    /// Digest common to all messages of the job, where it has an `id`.
-    pub(crate) digest: Option<JobDigest>,
     /// W3C trace context.
     pub(crate) traceparent: Option<String>,
     /// Its deliveries, this one included.
@@ -34,15 +34,61 @@ pub(crate) struct Examined {
     /// Fields that no job has.
     pub(crate) unknown_fields: usize,
     /// The work, or why there is none.
-    pub(crate) work: Result<Assigned, Rejection>,
+    pub(crate) work: Result<Payload, Rejection>,
 }
 
-/// The work of a message.
+/// The jobs of a message.
 #[derive(Debug, Clone)]
-pub(crate) enum Assigned {
-    One(Work),
+pub(crate) enum Payload {
+    Single(Assignment<'static>),
     /// A job for each of many primaries.
-    Many(Batch),
+    Batch(Batch),
+}
+
+/// The work that one job of a message asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Assignment<'a> {
+    pub(crate) work: Cow<'a, Work>,
+    /// Digest common to all messages of the job, if it has an `id`.
+    pub(crate) digest: Option<JobDigest>,
+}
+
+impl Payload {
+    /// How many jobs there are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Single(_) => 1,
+            Self::Batch(batch) => batch.len(),
+        }
+    }
+
+    /// One of its jobs.
+    pub(crate) fn job(&self, at: usize, carries: Carries) -> Result<Assignment<'_>, String> {
+        match self {
+            Self::Single(Assignment { work, digest }) => Ok(Assignment {
+                work: Cow::Borrowed(work),
+                digest: digest.clone(),
+            }),
+            Self::Batch(batch) => piece(batch, at, carries),
+        }
+    }
+
+    /// The work, unless there is one for each of many primaries.
+    pub(crate) fn single(&self) -> Option<&Work> {
+        match self {
+            Self::Single(assignment) => Some(&assignment.work),
+            Self::Batch(_) => None,
+        }
+    }
+}
+
+impl From<Work> for Assignment<'_> {
+    fn from(work: Work) -> Self {
+        Self {
+            work: Cow::Owned(work),
+            digest: None,
+        }
+    }
 }
 
 /// The operation where none could be read.
@@ -70,7 +116,6 @@ impl Examined {
             op: UNKNOWN,
             spelled: None,
             id: None,
-            digest: None,
             traceparent: None,
             deliveries,
             unknown_fields: 0,
@@ -180,12 +225,14 @@ pub(crate) fn examine(
                     ..
                 })) => {
                     examined.unknown_fields = unknown_fields.len();
-                    examined.digest = digest;
-                    Ok(Assigned::One(Work::Job(job)))
+                    Ok(Payload::Single(Assignment {
+                        work: Cow::Owned(Work::Job(job)),
+                        digest,
+                    }))
                 }
                 Ok(JobRequest::Batch(batch)) => {
                     examined.unknown_fields = batch.unknown_fields();
-                    Ok(Assigned::Many(batch))
+                    Ok(Payload::Batch(batch))
                 }
             };
         }
@@ -215,26 +262,29 @@ pub(crate) fn sample(batch: &Batch, carries: Carries) -> Result<Work, String> {
     }
 }
 
-/// One piece of a batch's work, and its digest where it is a job with an `id`.
+/// One piece of a batch's work.
 pub(crate) fn piece(
     batch: &Batch,
     at: usize,
     carries: Carries,
-) -> Result<(Work, Option<JobDigest>), String> {
+) -> Result<Assignment<'static>, String> {
     match carries {
         Carries::Jobs => batch
             .job(at)
-            .map(|one| (Work::Job(one.job), one.digest))
+            .map(|one| Assignment {
+                work: Cow::Owned(Work::Job(one.job)),
+                digest: one.digest,
+            })
             .map_err(|error| cause::chain(&error)),
-        Carries::Rechecks => follow_up(batch.single(at)).map(|work| (work, None)),
+        Carries::Rechecks => follow_up(batch.single(at)).map(Assignment::from),
     }
 }
 
 /// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
-pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Assigned, String> {
+pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Payload, String> {
     match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
-        Some(batch) => sample(&batch, Carries::Rechecks).map(|_| Assigned::Many(batch)),
-        None => follow_up(object).map(Assigned::One),
+        Some(batch) => sample(&batch, Carries::Rechecks).map(|_| Payload::Batch(batch)),
+        None => follow_up(object).map(|work| Payload::Single(work.into())),
     }
 }
 
@@ -287,12 +337,16 @@ mod tests {
         )
     }
 
+    fn single(examined: &Examined) -> Option<&Work> {
+        examined.work.as_ref().ok()?.single()
+    }
+
     const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
 
     #[test]
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
         let examined = examined(JOB, Carries::Jobs, Some(&["sync"]));
-        assert!(matches!(examined.work, Ok(Assigned::One(Work::Job(_)))));
+        assert!(matches!(single(&examined), Some(Work::Job(_))));
         let note = Note {
             id: "m1".to_owned(),
             free: 3,
@@ -417,8 +471,7 @@ mod tests {
             );
         }
         let is_carry = |examined: &Examined| {
-            matches!(examined.work, Ok(Assigned::One(Work::Job(Job::Carry(_)))))
-                && examined.op == CARRY
+            matches!(single(examined), Some(Work::Job(Job::Carry(_)))) && examined.op == CARRY
         };
         assert!(is_carry(&examined(&own, Carries::Jobs, Some(&["carry"]))));
         assert!(
@@ -430,10 +483,7 @@ mod tests {
     #[test]
     fn a_recheck_queue_carries_the_syncs_that_its_queue_does_not() {
         let examined = examined(JOB, Carries::Rechecks, Some(&["put"]));
-        assert!(matches!(
-            examined.work,
-            Ok(Assigned::One(Work::Job(Job::Sync(_))))
-        ));
+        assert!(matches!(single(&examined), Some(Work::Job(Job::Sync(_)))));
         assert_eq!(examined.op, "sync");
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::decide::{Ran, describe};
 use super::deliver::{Concluded, Times, is_awaited};
 use super::delivery::DeliveryFacts;
-use super::examine::{Assigned, Examined};
+use super::examine::Examined;
 use super::keys::EndedKeys;
 use super::settle::SettleOutcome;
 use super::walked::walked;
@@ -135,10 +135,7 @@ pub struct Delivered {
 }
 
 fn one(examined: &Examined) -> Option<&Work> {
-    match &examined.work {
-        Ok(Assigned::One(work)) => Some(work),
-        Ok(Assigned::Many(_)) | Err(_) => None,
-    }
+    examined.work.as_ref().ok()?.single()
 }
 
 /// The report of an ended delivery to an observer, with its outcome in metrics.

@@ -1,13 +1,16 @@
-//! One run: waiting for its turn, noting that it begins, and its time.
+//! The runs of one delivery: waiting for their turns, noting that they begin, and their time. A single job is a batch of one.
 //!
 //! ```text
-//!   suspect? ── yes ──▶ alone among suspects
-//!     │                   │
-//!   turn ── folded into another run ────────────────────────────▶ end
-//!     │
-//!     └─ leads ──▶ an earlier delivery unaccounted for? ── no ──▶ run, noted by its first renewal
-//!                                  └─ yes ──▶ note ──▶ run
+//!   message   suspect? ── yes ──▶ alone among suspects
+//!               │                   │
+//!   each job  turn ── folded into another run ───────────────────────▶ end
+//!               │
+//!   message     └─ the first that leads ──▶ an earlier delivery unaccounted for? ── yes ──▶ note
+//!                                                        │ no: noted by its first renewal    │
+//!   each job                                            run ◀────────────────────────────────┘
 //! ```
+//!
+//! The message notes its runs when the first of its jobs has its turn: a crash while all of them wait costs no attempt.
 //!
 //! A job that acts once and has waited begins under a lease that was confirmed since: the work that its message asks for may have been
 //! done elsewhere meanwhile. `sync` may run at any time.
@@ -15,55 +18,126 @@
 //! `job_timeout` counts the run's own time: neither its turn nor its waits in this process.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::stream::{self, StreamExt as _};
 use tokio::time::sleep;
 
+use super::batch::{JobEnd, Tries};
 use super::count;
-use super::decide::{End, Interruption, Ran};
-use super::delivery::{DeliveryFacts, OpenDelivery};
+use super::decide::{End, Interruption, Ran, Rejection};
+use super::delivery::{DeliveryFacts, OpenDelivery, is_throttled};
+use super::examine::{Assignment, Payload, STEP};
 use super::lease::{Confirmation, LeaseOutcome, Traced};
+use super::observer::CHANGES;
+use super::poison::Reason;
 use super::schedule::Folding;
+use super::shown::Shown;
 use super::turns::{Lead, QueuePosition, Turn};
 use evenkeel_engine::{Summary, Waits, Work};
 use evenkeel_model::cause;
-use evenkeel_model::job::JobDigest;
 
-/// The work that one job of a message asks for.
-pub(crate) struct Assignment<'a> {
-    pub(crate) work: &'a Work,
-    /// Digest common to all messages of its job.
-    pub(crate) digest: Option<&'a JobDigest>,
+/// Jobs of one message that run at once: as many rows as an entity group transaction has.
+const AT_ONCE: usize = 100;
+
+/// When the jobs of a delivery may begin: after the note in their message.
+struct Start(Shown<StartPhase>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum StartPhase {
+    /// No job has its turn.
+    Waiting,
+    /// One does, and waits for the note.
+    Ready,
+    /// The message has its note.
+    Noted,
 }
 
-/// Runs the work under its lease, or shares a run.
-pub(super) async fn run(delivery: &mut OpenDelivery<'_>, assignment: &Assignment<'_>) -> End {
-    // Before the turn of its key, which others may hold while they wait here.
-    if let Err(end) = delivery.alone().await {
-        return end;
+impl Start {
+    const fn new() -> Self {
+        Self(Shown::new(StartPhase::Waiting))
     }
-    let confirmation = delivery.lease.confirmation();
-    let facts = &delivery.facts;
-    let lead = match held(
-        delivery
-            .lease
-            .hold(facts.turn(assignment, &confirmation))
-            .await,
-    ) {
-        Ok(Ok(lead)) => lead,
-        Ok(Err(end)) | Err(end) => return end,
+
+    fn reach(&self, phase: StartPhase) {
+        self.0.change(|now| {
+            let further = phase > *now;
+            *now = phase.max(*now);
+            further
+        });
+    }
+
+    async fn reached(&self, phase: StartPhase) {
+        self.0.until(|now| *now >= phase).await;
+    }
+}
+
+impl OpenDelivery<'_> {
+    /// Runs the first jobs of the message under its lease, each in its turn: their ends; or the end of the whole.
+    pub(super) async fn run(
+        &mut self,
+        payload: &Payload,
+        tries: Tries,
+    ) -> Result<Vec<JobEnd>, End> {
+        if let Tries::UsedUp(runs) = tries {
+            return Ok(vec![JobEnd {
+                at: 0,
+                end: End::Exhausted(runs),
+            }]);
+        }
+        // Before the turns of their keys, which others may hold while they wait here.
+        self.alone().await?;
+        let confirmation = &self.lease.confirmation();
+        let (facts, start) = (self.facts, &Start::new());
+        let DeliveryFacts { context, .. } = facts;
+        let until = context.now() + context.settings.job_timeout / 2;
+        let may_begin = |_: &usize| context.now() < until && !context.stop.receiving.is_cancelled();
+        let begun = stream::iter((0..tries.jobs(payload.len())).take_while(may_begin));
+        let facts = &facts;
+        let running = begun.map(|at| facts.run_one(payload, at, start, confirmation));
+        let mut running = pin!(running.buffer_unordered(AT_ONCE));
+        let mut ends = Vec::new();
+        let first_turn = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    end = running.next() => match end {
+                        Some(end) => ends.push(end),
+                        None => return false,
+                    },
+                    () = start.reached(StartPhase::Ready) => return true,
+                }
+            }
+        };
+        if held(self.lease.hold(first_turn).await)? {
+            self.note().await?;
+            start.reach(StartPhase::Noted);
+            let rest = async {
+                while let Some(end) = running.next().await {
+                    ends.push(end);
+                }
+            };
+            held(self.lease.hold(rest).await)?;
+        }
+        Ok(ends)
+    }
+}
+
+/// The end of a job of a batch as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have
+/// had all.
+fn shortened(end: End, most: usize) -> End {
+    let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
+        return end;
     };
-    if let Err(end) = delivery.note().await {
-        return end;
-    }
-    let facts = &delivery.facts;
-    held(delivery.lease.hold(facts.execute(assignment, lead)).await).unwrap_or_else(|end| end)
+    let mut ran = ran.clone();
+    ran.summary_mut().shorten(most);
+    End::Ran(Arc::new(ran))
 }
 
 /// The result of work under a lease.
-pub(super) fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
+fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
     match hold {
         LeaseOutcome::Finished(finished) => Ok(finished),
         LeaseOutcome::Lost => Err(End::LeaseLost),
@@ -72,13 +146,58 @@ pub(super) fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-    pub(super) async fn turn(
+    async fn run_one(
         &self,
-        assignment: &Assignment<'_>,
+        payload: &Payload,
+        at: usize,
+        start: &Start,
         confirmation: &Confirmation,
-    ) -> Result<Lead, End> {
-        let job_folds = if let Work::Job(job) = assignment.work {
+    ) -> JobEnd {
+        // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
+        let end = match payload {
+            Payload::Single(_) => Box::pin(self.run_job(payload, at, start, confirmation)).await,
+            Payload::Batch(batch) => {
+                let slots = &self.source.of_batches;
+                let _slot = slots.one().await;
+                let end = Box::pin(self.run_job(payload, at, start, confirmation)).await;
+                slots.ended(is_throttled(&end));
+                shortened(end, (CHANGES / batch.len()).max(1))
+            }
+        };
+        JobEnd { at, end }
+    }
+
+    async fn run_job(
+        &self,
+        payload: &Payload,
+        at: usize,
+        start: &Start,
+        confirmation: &Confirmation,
+    ) -> End {
+        // A batch of which no job can be decoded would else be one step for the runtime.
+        tokio::task::consume_budget().await;
+        let assignment = match payload.job(at, self.source.carries) {
+            Ok(assignment) => assignment,
+            Err(error) => {
+                return End::Rejected(Rejection {
+                    reason: Reason::Permanent,
+                    step: STEP,
+                    error,
+                });
+            }
+        };
+        let lead = match self.turn(&assignment.work, confirmation).await {
+            Ok(lead) => lead,
+            Err(end) => return end,
+        };
+        start.reach(StartPhase::Ready);
+        start.reached(StartPhase::Noted).await;
+        self.execute(&assignment, lead).await
+    }
+
+    /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
+    async fn turn(&self, work: &Work, confirmation: &Confirmation) -> Result<Lead, End> {
+        let job_folds = if let Work::Job(job) = work {
             Some(job.operation().folds())
         } else {
             None
@@ -88,7 +207,7 @@ impl DeliveryFacts<'_> {
         } else {
             Folding::Alone
         };
-        let lead = self.lead(assignment.work, folding).await?;
+        let lead = self.lead(work, folding).await?;
         if job_folds == Some(false) {
             tokio::select! {
                 biased;
@@ -138,7 +257,7 @@ impl DeliveryFacts<'_> {
     }
 
     /// Runs the work, for all that were folded into it.
-    pub(super) async fn execute(&self, assignment: &Assignment<'_>, lead: Lead) -> End {
+    async fn execute(&self, assignment: &Assignment<'_>, lead: Lead) -> End {
         let Self {
             context,
             source,
@@ -148,14 +267,14 @@ impl DeliveryFacts<'_> {
         // Requests sent for any of them may be on their way still.
         let delivery = evenkeel_engine::Delivery {
             dequeue_count: lead.dequeue_count(),
-            ..source.delivery(message, assignment.digest.cloned())
+            ..source.delivery(message, assignment.digest.clone())
         };
         let limit = context.settings.job_timeout;
         let waits = Waits::new(Arc::clone(&context.clock));
         let ended = tokio::select! {
             biased;
             () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
-            ran = waits.of(AssertUnwindSafe(context.execute.execute(assignment.work, &delivery)).catch_unwind()) => {
+            ran = waits.of(AssertUnwindSafe(context.execute.execute(&assignment.work, &delivery)).catch_unwind()) => {
                 ran.map_err(|payload| End::Panicked(cause::panic(&*payload)))
             }
             () = time_up(limit, &waits) => Err(End::TimedOut(limit)),
@@ -194,7 +313,7 @@ impl DeliveryFacts<'_> {
 
 impl OpenDelivery<'_> {
     /// Waits until no other message runs that may take the process down, where this one may.
-    pub(super) async fn alone(&mut self) -> Result<(), End> {
+    async fn alone(&mut self) -> Result<(), End> {
         let DeliveryFacts {
             context,
             source,
@@ -218,7 +337,7 @@ impl OpenDelivery<'_> {
     }
 
     /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-    pub(super) async fn note(&mut self) -> Result<(), End> {
+    async fn note(&mut self) -> Result<(), End> {
         let DeliveryFacts {
             context, examined, ..
         } = self.facts;

@@ -12,10 +12,9 @@ use tokio::time::sleep;
 
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::{Assigned, piece};
+use super::examine::{Assignment, piece};
 use super::lease::LeaseOutcome;
 use super::poison::{self, PoisonMessage, Reason};
-use super::running::Assignment;
 use super::stuck::StuckOne;
 use super::{count, note};
 use evenkeel_engine::FailureClass;
@@ -253,25 +252,13 @@ impl OpenDelivery<'_> {
 impl DeliveryFacts<'_> {
     /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
-        match &self.examined.work {
-            Ok(Assigned::One(work)) => {
-                let digest = self.examined.digest.as_ref();
-                self.give_up_one(&Assignment { work, digest }, verdict)
-                    .await
-            }
-            // At once: their rechecks share messages.
-            Ok(Assigned::Many(batch)) => {
-                let jobs =
-                    (0..batch.len()).filter_map(|at| piece(batch, at, self.source.carries).ok());
-                let given_up = jobs.map(|(work, digest)| async move {
-                    let (work, digest) = (&work, digest.as_ref());
-                    self.give_up_one(&Assignment { work, digest }, verdict)
-                        .await
-                });
-                join_all(given_up).await.into_iter().all(|may_go| may_go)
-            }
-            Err(_) => true,
-        }
+        let Ok(payload) = &self.examined.work else {
+            return true;
+        };
+        // At once: their rechecks share messages.
+        let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.source.carries).ok());
+        let given_up = jobs.map(|job| async move { self.give_up_one(&job, verdict).await });
+        join_all(given_up).await.into_iter().all(|may_go| may_go)
     }
 
     async fn give_up_one(&self, assignment: &Assignment<'_>, verdict: &PoisonVerdict) -> bool {
@@ -284,8 +271,8 @@ impl DeliveryFacts<'_> {
             message,
             ..
         } = self;
-        let delivery = source.delivery(message, assignment.digest.cloned());
-        let given_up = AssertUnwindSafe(context.execute.give_up(assignment.work, &delivery))
+        let delivery = source.delivery(message, assignment.digest.clone());
+        let given_up = AssertUnwindSafe(context.execute.give_up(&assignment.work, &delivery))
             .catch_unwind()
             .await;
         let (error, may_go) = match given_up {
@@ -321,14 +308,10 @@ impl DeliveryFacts<'_> {
         at: usize,
         verdict: &PoisonVerdict,
     ) -> bool {
-        if let Ok((work, digest)) = piece(batch, at, self.source.carries) {
-            let (work, digest) = (&work, digest.as_ref());
-            if !self
-                .give_up_one(&Assignment { work, digest }, verdict)
-                .await
-            {
-                return false;
-            }
+        if let Ok(job) = piece(batch, at, self.source.carries)
+            && !self.give_up_one(&job, verdict).await
+        {
+            return false;
         }
         let body = Value::Object(batch.single(at)).to_string();
         let Some(mut message) = self.sealed(self.poison_message(verdict, body)).await else {

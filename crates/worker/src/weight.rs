@@ -1,6 +1,6 @@
 //! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
 
-use super::examine::Assigned;
+use super::examine::Payload;
 use evenkeel_engine::Work;
 use evenkeel_model::body::Extent;
 use evenkeel_model::job::BATCH_KEYS;
@@ -31,16 +31,17 @@ fn read(message: &Message, extent: Extent) -> u64 {
 }
 
 /// Memory that a message holds from then on, out of the memory that it took to examine.
-pub(crate) fn kept(message: &Message, work: Option<&Assigned>, extent: Extent) -> u64 {
-    match work {
-        // Its entity has as many properties as the text had.
-        Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => {
-            read(message, extent)
-        }
-        Some(Assigned::One(Work::Recheck(_))) => read(message, extent),
+pub(crate) fn kept(message: &Message, payload: Option<&Payload>, extent: Extent) -> u64 {
+    match payload {
         // Each job of many is decoded once more, and each may fail.
-        Some(Assigned::Many(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
-        Some(Assigned::One(Work::Job(_))) | None => received(message),
+        Some(Payload::Batch(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
+        Some(Payload::Single(assignment)) => match &*assignment.work {
+            // Its entity has as many properties as the text had.
+            Work::Job(job) if job.operation().holds_entity() => read(message, extent),
+            Work::Recheck(_) => read(message, extent),
+            Work::Job(_) => received(message),
+        },
+        None => received(message),
     }
 }
 
@@ -70,7 +71,7 @@ mod tests {
         };
         let (examined, many) = (
             examining(&message, extent),
-            kept(&message, Some(&Assigned::Many(batch)), extent),
+            kept(&message, Some(&Payload::Batch(batch)), extent),
         );
         let errors = many - read(&message, extent);
         assert!(

@@ -22,15 +22,15 @@ use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::quoted::Quoted;
 
-/// The end of one job of a batch.
+/// The end of one job of a message.
 #[derive(Debug, Clone)]
 pub(crate) struct JobEnd {
-    /// Its place in the batch.
+    /// Its place in the message.
     pub(crate) at: usize,
     pub(crate) end: End,
 }
 
-/// How many jobs of a batch a delivery may run.
+/// How many jobs of a message a delivery may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tries {
     /// All of them.
@@ -42,7 +42,7 @@ pub(crate) enum Tries {
 }
 
 impl Tries {
-    /// Of a batch of so many jobs.
+    /// Of a message of so many jobs.
     pub(crate) fn of(jobs: usize, deliveries: &Deliveries, most: u32) -> Self {
         let base = deliveries
             .at_once()
@@ -50,7 +50,7 @@ impl Tries {
             .max(1);
         let halvings = usize::BITS - (base - 1).leading_zeros();
         let attempts = deliveries.attempts();
-        if attempts > most + halvings {
+        if deliveries.are_exhausted(most + halvings) {
             return Self::UsedUp(attempts.saturating_sub(1));
         }
         let width = base

@@ -247,6 +247,11 @@ async fn a_job_that_only_waits_is_done_after_any_number_of_crashes() {
     only_waits(&put("a")).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_only_waits_is_done_after_any_number_of_crashes() {
+    only_waits(r#"{"op":"sync","table":"Employees","pk":"p","rks":["a"]}"#).await;
+}
+
 async fn only_waits(text: &str) {
     let world = World::new();
     for _ in 0..4 {
