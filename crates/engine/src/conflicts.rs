@@ -12,8 +12,10 @@ use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
 use super::look::Look;
+use super::nesting::Nesting;
 use super::observation::Observation;
 use super::scope::{Reasons, Scope, Wanted};
+use super::stage::Child;
 use super::steps::{KeyConflict, Plan};
 use evenkeel_model::catalog::{Catalog, Form, TableRef, TargetRef, ViewStatus};
 use evenkeel_model::item::{self, Owner};
@@ -189,14 +191,6 @@ enum Enlisted {
     Lost,
 }
 
-/// The holder of a key that a pass wants, and no longer derives it.
-pub(super) struct Holder {
-    pub(super) primary: Primary,
-    /// Its item at that key. Brought back by a late insert, it is not in its footprint until the recheck of that: it is looked at
-    /// nevertheless.
-    pub(super) met: ItemAddress,
-}
-
 /// What the key conflicts of a plan ask for.
 pub(super) enum Resolution {
     /// Nothing: those that there are stay.
@@ -204,7 +198,7 @@ pub(super) enum Resolution {
     /// Another round.
     Again,
     /// Passes over these, and then another round.
-    Holders(Vec<Holder>),
+    Holders(Vec<Child>),
 }
 
 /// Resolves key conflicts: an owner that no longer wants its key is brought in step first, and then the round begins
@@ -213,6 +207,7 @@ pub(super) async fn resolve(
     scope: &Scope<'_>,
     met: &mut KeysMet,
     plan: &Plan,
+    nesting: &Nesting,
 ) -> Result<Resolution, Failure> {
     let (mut holders, mut again) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
@@ -223,9 +218,7 @@ pub(super) async fn resolve(
         }
         let theirs = address.met(&owner.view);
         let asked = (address.clone(), owner.primary.clone());
-        if scope
-            .outer
-            .is_none_or(|outer| outer.may_free(&owner.primary))
+        if nesting.may_free(&owner.primary)
             && met
                 .asked
                 .get(&asked)
@@ -234,9 +227,9 @@ pub(super) async fn resolve(
         {
             *met.asked.entry(asked).or_default() += 1;
             met.touched.insert(address.clone());
-            holders.push(Holder {
+            holders.push(Child {
                 primary: owner.primary.clone(),
-                met: theirs,
+                item: theirs,
             });
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
@@ -264,7 +257,7 @@ pub(super) async fn resolve(
 /// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.
 /// A row that a late insert has brought back is worth another time.
 const fn times_asked(scope: &Scope<'_>) -> u8 {
-    if scope.outer.is_some() { 1 } else { 2 }
+    if scope.nested { 1 } else { 2 }
 }
 
 /// Adds a contender of an item to the footprint of its owner.
@@ -434,7 +427,7 @@ pub(super) fn left_over(
 
 /// The digest of the keys for whose holders a pass is about to fail its job. A nested pass fails nobody.
 pub(super) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
-    let fails = scope.outer.is_none() && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_what_was_taken();
     fails
         .then(|| failure(scope, plan, wanted))
         .as_ref()

@@ -1,26 +1,20 @@
 //! The jobs: each operation's run, by passes over its primaries.
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 
-use super::conflicts::{self, Holder};
+use super::conflicts;
 use super::dated;
 use super::document::ArchiveDocument;
-use super::engine::{Engine, LONGEST_CHAIN, Unknown};
-use super::execute::{
-    Delivery, Execute, Failure, FailureClass, Outcome, SealBodies, Summary, Work,
-};
-use super::failure::{first_of, permanent};
+use super::engine::Engine;
+use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, SealBodies, Work};
 use super::memory::MemoryShare;
-use super::nesting::{Followed, Follower, Nesting, Ring};
 use super::queueing::look_again;
 use super::reconciler::{PassOptions, Reconciler};
 use super::report::{PlanReport, report};
-use super::scope::Scope;
 use super::second_look;
+use evenkeel_model::Job;
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{ItemAddress, Job};
 
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -193,81 +187,5 @@ impl Engine {
             delivery,
             options,
         ))
-    }
-
-    /// Brings the holder of a key in step. Whatever fails there for good is its own job's matter, but for a ring: nobody else may follow
-    /// what a ring has written on its first.
-    pub(super) async fn free(&self, scope: &Scope<'_>, holder: Holder) -> Result<(), Failure> {
-        let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
-        let Holder { primary, met } = holder;
-        match self
-            .nested(&primary, Some(met), scope.delivery, &nesting)
-            .await
-        {
-            Err(failure) if failure.class != FailureClass::Permanent || Ring::is_all(&failure) => {
-                Err(failure)
-            }
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Brings the followers of a pass in step. One that fails for good holds up no other.
-    pub(super) async fn follow(
-        &self,
-        scope: &Scope<'_>,
-        followers: Vec<Follower>,
-    ) -> Result<Followed, Failure> {
-        let nesting = Nesting::new(&scope.primary, scope.outer);
-        let (mut failed, mut failure, mut ring) = (Vec::new(), None, None);
-        for Follower { primary, item } in followers {
-            match self.nested(&primary, None, scope.delivery, &nesting).await {
-                // All but the first of them are in step.
-                Err(error) if Ring::is_all(&error) => ring = Some(error),
-                Err(error) if error.class == FailureClass::Permanent => {
-                    failed.push(item);
-                    failure = Some(first_of(failure, error));
-                }
-                ended => drop(ended?),
-            }
-        }
-        Ok(Followed {
-            failed,
-            failure: failure.or(ring),
-        })
-    }
-
-    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and that its footprint may
-    /// not list. Where its own pass is open there, that is a failure for good.
-    pub(super) fn nested<'a>(
-        &'a self,
-        primary: &'a Primary,
-        met: Option<ItemAddress>,
-        delivery: Option<&'a Delivery>,
-        outer: &'a Nesting<'a>,
-    ) -> BoxFuture<'a, Result<Summary, Failure>> {
-        Box::pin(async move {
-            let source = self.table(&primary.table)?;
-            let primary = Primary {
-                table: source.table.clone(),
-                key: primary.key.clone(),
-            };
-            if let Some(ring) = outer.ring(&primary) {
-                return Err(permanent(format!("reconciling {primary}"), ring));
-            }
-            if outer.depth() > LONGEST_CHAIN {
-                return Err(permanent(
-                    "reconciling a chain of views",
-                    Unknown::Chain(primary),
-                ));
-            }
-            let options = PassOptions {
-                met: met.into_iter().collect(),
-                outer: Some(outer),
-                ..PassOptions::default()
-            };
-            Reconciler::new(self, source, primary, delivery, options)
-                .reconcile()
-                .await
-        })
     }
 }

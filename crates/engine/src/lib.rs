@@ -73,6 +73,7 @@ mod relocation;
 mod report;
 mod restore;
 pub mod retention;
+mod rounds;
 mod row_memory;
 #[cfg(feature = "samples")]
 mod sample_touch;
@@ -84,6 +85,7 @@ mod sent_at;
 mod shared;
 mod since;
 mod situation;
+mod stage;
 mod staging;
 mod steps;
 mod sweep;

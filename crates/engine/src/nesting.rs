@@ -11,34 +11,22 @@
 //! No pass is nested in another one over its primary: it would take the announcement of that one, which waits for it, for a stranger's.
 //! So entities that set properties on each other end their job: C sets some on A, whose pass is open.
 
-use std::iter::successors;
-
+use super::engine::{LONGEST_CHAIN, Unknown};
 use super::execute::Failure;
-use evenkeel_model::ItemAddress;
+use super::failure::permanent;
 use evenkeel_model::job::Primary;
 
-/// A pass that others are nested in.
-pub(super) struct Nesting<'a> {
-    primary: &'a Primary,
-    outer: Option<&'a Nesting<'a>>,
-    /// It is nested there to free a key that another primary wants.
-    frees: bool,
+/// Why a pass was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// For its own sake, or to follow what was written on its primary.
+    Follows,
+    /// To free a key that the pass below wants.
+    Frees,
 }
 
-/// A primary that a pass has written on, or that an item of it is: it is brought in step before that pass closes.
-pub(super) struct Follower {
-    pub(super) primary: Primary,
-    /// The item of the pass.
-    pub(super) item: ItemAddress,
-}
-
-/// How the followers of a pass were brought in step.
-pub(super) struct Followed {
-    /// Those that failed for good, as items of the pass.
-    pub(super) failed: Vec<ItemAddress>,
-    /// Why.
-    pub(super) failure: Option<Failure>,
-}
+/// The passes that are open: each is nested in the one below, and the one on top works.
+pub(super) struct Nesting(Vec<(Primary, Role)>);
 
 /// Entities each of which has written on the next, the last one on the first.
 #[derive(Debug, thiserror::Error)]
@@ -62,58 +50,50 @@ impl Ring {
     }
 }
 
-impl<'a> Nesting<'a> {
-    /// The pass over a primary, which is nested in `outer` itself.
-    pub(super) const fn new(primary: &'a Primary, outer: Option<&'a Nesting<'a>>) -> Self {
-        Self {
-            primary,
-            outer,
-            frees: false,
+impl Nesting {
+    /// The pass of a run, alone.
+    pub(super) fn of(primary: Primary) -> Self {
+        Self(vec![(primary, Role::Follows)])
+    }
+
+    /// Opens another one on top, unless one over its primary is open, or too many are.
+    pub(super) fn open(&mut self, primary: &Primary, role: Role) -> Result<(), Failure> {
+        if let Some(ring) = self.ring(primary, role) {
+            return Err(permanent(format!("reconciling {primary}"), ring));
         }
-    }
-
-    /// The same, around a pass over the holder of a key.
-    pub(super) const fn freeing(self) -> Self {
-        Self {
-            frees: true,
-            ..self
+        if self.0.len() > LONGEST_CHAIN {
+            let chain = Unknown::Chain(primary.clone());
+            return Err(permanent("reconciling a chain of views", chain));
         }
+        self.0.push((primary.clone(), role));
+        Ok(())
     }
 
-    /// This one, the one that it is nested in, and so on.
-    fn outwards(&self) -> impl Iterator<Item = &Nesting<'a>> {
-        successors(Some(self), |nesting| nesting.outer)
+    /// The one on top has ended.
+    pub(super) fn close(&mut self) {
+        self.0.pop();
     }
 
-    /// Whether a pass in it may bring the holder of a key in step: no pass over a holder does, nor is one begun over a primary with an
-    /// open one.
+    /// Whether the one on top may bring the holder of a key in step: no pass over a holder does, nor any above, nor is one begun over a
+    /// primary with an open one.
     pub(super) fn may_free(&self, holder: &Primary) -> bool {
-        self.outwards()
-            .all(|nesting| !nesting.frees && nesting.primary != holder)
-    }
-
-    /// How many passes a pass in it is nested in.
-    pub(super) fn depth(&self) -> usize {
-        self.outwards().count()
+        let below = self.0.len().saturating_sub(1);
+        self.0.iter().all(|(_, role)| *role != Role::Frees)
+            && self.0.iter().take(below).all(|(open, _)| open != holder)
     }
 
     /// The way from an open pass over a primary back to it, where there is one.
-    pub(super) fn ring(&self, primary: &Primary) -> Option<Ring> {
-        let open = self
-            .outwards()
-            .position(|nesting| nesting.primary == primary)?;
-        let way = || self.outwards().take(open + 1);
-        let ring = way()
-            .map(|nesting| nesting.primary)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .chain([primary])
-            .cloned()
-            .collect();
+    fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
+        let first = self.0.iter().rposition(|(open, _)| open == primary)?;
+        let way = || self.0.iter().skip(first);
         Some(Ring {
-            ring,
-            through_a_holder: way().any(|nesting| nesting.frees),
+            ring: way()
+                .map(|(open, _)| open)
+                .chain([primary])
+                .cloned()
+                .collect(),
+            through_a_holder: role == Role::Frees
+                || way().skip(1).any(|(_, role)| *role == Role::Frees),
         })
     }
 }
@@ -122,15 +102,6 @@ impl<'a> Nesting<'a> {
 mod tests {
     use super::*;
     use evenkeel_model::{EntityKey, TableName};
-
-    /// Why a pass was begun.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Role {
-        /// For its own sake, or to follow what was written on its primary.
-        Follows,
-        /// To free a key that the pass below wants.
-        Frees,
-    }
 
     use Role::{Follows, Frees};
 
@@ -141,53 +112,22 @@ mod tests {
         }
     }
 
-    /// Asks the innermost of these passes, of which a further one is about to be begun as `child`.
-    fn inside<R>(
-        stack: &[(Primary, Role)],
-        child: Role,
-        outer: Option<&Nesting<'_>>,
-        ask: &dyn Fn(Option<&Nesting<'_>>) -> R,
-    ) -> R {
-        let [(primary, _), above @ ..] = stack else {
-            return ask(outer);
-        };
-        let next = above.first().map_or(child, |(_, role)| *role);
-        let nesting = Nesting::new(primary, outer);
-        let nesting = if next == Frees {
-            nesting.freeing()
-        } else {
-            nesting
-        };
-        inside(above, child, Some(&nesting), ask)
-    }
-
-    fn stack(passes: &[(&str, Role)]) -> Vec<(Primary, Role)> {
-        passes
-            .iter()
-            .map(|(name, role)| (primary(name), *role))
-            .collect()
+    fn stack(passes: &[(&str, Role)]) -> Nesting {
+        let open = passes.iter().map(|(name, role)| (primary(name), *role));
+        Nesting(open.collect())
     }
 
     /// Whether the pass on top may bring a holder in step.
     fn may_free(passes: &[(&str, Role)], holder: &str) -> bool {
-        let passes = stack(passes);
-        let (top, below) = passes.split_last().unwrap();
-        inside(below, top.1, None, &|outer| {
-            outer.is_none_or(|outer| outer.may_free(&primary(holder)))
-        })
+        stack(passes).may_free(&primary(holder))
     }
 
     /// The ring that a further pass would close: its names, and whether its failure leaves nothing undone but the pass that was open.
     fn ring(passes: &[(&str, Role)], child: (&str, Role)) -> Option<(String, bool)> {
-        inside(&stack(passes), child.1, None, &|outer| {
-            let ring = outer.unwrap().ring(&primary(child.0))?;
-            let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
-            let names = names.collect::<Vec<_>>().join(" ");
-            Some((
-                names,
-                Ring::is_all(&super::super::failure::permanent("", ring)),
-            ))
-        })
+        let ring = stack(passes).ring(&primary(child.0), child.1)?;
+        let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
+        let names = names.collect::<Vec<_>>().join(" ");
+        Some((names, Ring::is_all(&permanent("", ring))))
     }
 
     #[test]
@@ -261,9 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn the_depth_of_a_pass_is_how_many_are_open_below() {
-        let passes = stack(&[("a", Follows), ("h", Frees), ("c", Follows)]);
-        let depth = inside(&passes, Follows, None, &|outer| outer.unwrap().depth());
-        assert_eq!(depth, 3);
+    fn nine_passes_may_be_open() {
+        let mut nesting = Nesting::of(primary("0"));
+        for open in 1..=9 {
+            let opened = nesting.open(&primary(&open.to_string()), Follows);
+            assert_eq!(opened.is_ok(), open < 9, "{open}");
+        }
+        nesting.close();
+        assert!(nesting.open(&primary("another"), Frees).is_ok());
     }
 }

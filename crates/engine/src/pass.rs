@@ -1,4 +1,5 @@
-//! One pass over one primary: see, decide, announce, write, close. `reconciler` begins another where a race was lost.
+//! One pass over one primary: see, decide, announce, write, close. Each round goes through its stages (`stage`), and one that lost a race begins
+//! anew (`rounds`).
 //!
 //! ```text
 //!   observe   footprint → looks → primary        always in this order
@@ -15,6 +16,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::carries::{ToldRange, told_by};
 use super::change::{Advance, Change, Commit};
@@ -22,19 +24,24 @@ use super::commit::{self, PreparedChange, RunState};
 use super::confirm;
 use super::conflicts::{self, KeysMet, Resolution};
 use super::doubt::Doubt;
-use super::execute::{Failure, FailureClass, Summary};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::items::{self, ItemOperation, WriteContext};
-use super::nesting::{Followed, Follower};
+use super::nesting::{Nesting, Role};
 use super::observation::Observation;
 use super::plan::{self, Decision};
 use super::queueing::queue_recheck;
+use super::reconciler::PassOptions;
+use super::rounds::Sight;
 use super::scope::{Scope, Wanted};
 use super::sent_at::SentAt;
 use super::situation::{OutdatedCatalog, Presence, Situation};
+use super::stage::{Applied, Child, Children, Followed, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::RunValues;
 use super::{carries, footprints, record};
-use evenkeel_model::job::Looks;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
 
@@ -48,28 +55,15 @@ pub(super) struct Pass<'e> {
     /// Which items are looked at besides those that it has met.
     pub(super) looks: Looks,
     pub(super) summary: Summary,
-}
-
-/// What a round rests on.
-struct Round<'r> {
-    seen: &'r Observation,
-    wanted: &'r Wanted,
-    plan: &'r Plan,
-}
-
-/// A plan that was carried out.
-struct Applied {
-    /// The primary's state.
-    state: Presence,
-    /// The items written, each with its ETag or token.
-    written: BTreeMap<ItemAddress, ETag>,
-    /// What is to follow before the footprint is closed.
-    followers: Vec<Follower>,
+    pub(super) rounds: u32,
+    /// When its last round began (monotonic).
+    pub(super) began: Duration,
 }
 
 /// How it ended to carry a plan out.
 enum Applying {
-    Done(Applied),
+    /// It is carried out.
+    Done,
     /// The primary is written, where it changes; the rest lost a race.
     Lost,
     /// The primary is not written.
@@ -77,26 +71,81 @@ enum Applying {
 }
 
 impl<'e> Pass<'e> {
-    pub(super) fn new(scope: Scope<'e>, looks: Looks, met: BTreeSet<ItemAddress>) -> Self {
+    pub(super) fn new(
+        engine: &'e Engine,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+        mut options: PassOptions<'e>,
+    ) -> Self {
+        let (looks, met) = (options.looks, std::mem::take(&mut options.met));
         Self {
-            scope,
+            scope: Scope::with(engine, source, primary, delivery, options),
             values: RunValues::default(),
             doubt: Doubt::default(),
             met: KeysMet::of(met),
             looks,
             summary: Summary::default(),
+            rounds: 0,
+            began: Duration::ZERO,
         }
     }
 
-    /// One round: from an observation, and a change of the primary where there is one, to a closed footprint.
-    pub(super) async fn advance(
+    /// One stage of a round, which leads from an observation, and a change of the primary where there is one, to a closed footprint.
+    pub(super) async fn step<'r>(
         &mut self,
-        seen: &Observation,
-        change: Option<&Change>,
-    ) -> Result<Advance, Failure> {
-        let lost = Ok(Advance::Ended(Commit::Lost));
+        stage: Stage<'r>,
+        change: Option<&'r Change>,
+        nesting: &Nesting,
+    ) -> Result<Step<'r>, Failure> {
+        let ended = |end| Step::Ended(Advance::Ended(end));
+        match stage {
+            Stage::Fresh if !self.scope.has_views() && !self.scope.receives() => {
+                Ok(ended(Commit::Closed))
+            }
+            Stage::Fresh => Ok(match self.see().await? {
+                Sight::Whole(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
+                Sight::Alone => ended(Commit::Closed),
+                Sight::Lost => Step::Go(Stage::Fresh),
+            }),
+            Stage::Seen(seen) => self.carry_out(seen, change, nesting).await,
+            Stage::Holders(mut holders) => Ok(match holders.next() {
+                Some(holder) => Step::Open(Stage::Holders(holders), holder),
+                None => ended(Commit::Lost),
+            }),
+            Stage::Applied(applied, mut followers) => {
+                if let Some(follower) = followers.next() {
+                    return Ok(Step::Open(Stage::Applied(applied, followers), follower));
+                }
+                let closed = self.close(&applied, followers.followed()).await;
+                if !matches!(closed, Ok(true)) {
+                    self.met.look_again_at(&applied.plan);
+                }
+                Ok(ended(self.end(applied.change, closed?)))
+            }
+        }
+    }
+
+    /// How a round ends that has carried its plan out.
+    fn end(&self, change: Option<&Change>, closed: bool) -> Commit {
+        match change {
+            Some(change) if closed => commit::closed(&self.scope, change),
+            Some(_) => Commit::Committed,
+            None if closed => Commit::Closed,
+            None => Commit::Lost,
+        }
+    }
+
+    /// Plans, announces and applies.
+    async fn carry_out<'r>(
+        &mut self,
+        seen: Seen<'r>,
+        change: Option<&'r Change>,
+        nesting: &Nesting,
+    ) -> Result<Step<'r>, Failure> {
+        let ended = |end| Ok(Step::Ended(Advance::Ended(end)));
         let prepared = change
-            .map(|change| PreparedChange::of(&self.scope, seen, change))
+            .map(|change| PreparedChange::of(&self.scope, &seen, change))
             .transpose()?;
         let (entity, state) = match change {
             Some(change) => (
@@ -105,62 +154,56 @@ impl<'e> Pass<'e> {
                     .result()
                     .map_or(Presence::Absent, |_| Presence::Present(None)),
             ),
-            None => (seen.row.as_ref().map(|row| &row.entity), Presence::of(seen)),
+            None => (
+                seen.row.as_ref().map(|row| &row.entity),
+                Presence::of(&seen),
+            ),
         };
         let wanted = self.scope.derive(entity)?;
-        let plan = match self.decide(seen, &wanted, state.clone(), change.is_some())? {
+        let plan = match self.decide(&seen, &wanted, state.clone(), change.is_some())? {
             Decision::Settled => {
-                return self
-                    .settled(seen, &wanted)
-                    .await
-                    .map(|()| Advance::Ended(Commit::Closed));
+                self.settled(&seen, &wanted).await?;
+                return ended(Commit::Closed);
             }
             Decision::LookFirst(items) => {
                 self.met.look_first_at(items);
-                return lost;
+                return ended(Commit::Lost);
             }
             Decision::Do(plan) => plan,
         };
-        match conflicts::resolve(&self.scope, &mut self.met, &plan).await? {
+        match conflicts::resolve(&self.scope, &mut self.met, &plan, nesting).await? {
             Resolution::Clear => {}
-            Resolution::Again => return lost,
+            Resolution::Again => return ended(Commit::Lost),
             Resolution::Holders(holders) => {
-                for holder in holders {
-                    self.scope.engine.free(&self.scope, holder).await?;
-                }
-                return lost;
+                let holders = Children::of(Role::Frees, holders);
+                return Ok(Step::Go(Stage::Holders(holders)));
             }
         }
         if change.is_some()
-            && let Some(end) = commit::hindered(&self.scope, seen, &plan, &wanted)?
+            && let Some(end) = commit::hindered(&self.scope, &seen, &plan, &wanted)?
         {
-            return Ok(end);
+            return Ok(Step::Ended(end));
         }
-        let Some(etag) = self.announce(seen, &plan).await? else {
-            return lost;
+        let Some(etag) = self.announce(&seen, &plan).await? else {
+            return ended(Commit::Lost);
         };
-        let round = Round {
+        let mut applied = Box::new(Applied {
             seen,
-            wanted: &wanted,
-            plan: &plan,
-        };
-        let closed = match self.apply(&round, state, prepared).await? {
-            Applying::Ended(end) => return Ok(Advance::Ended(end)),
-            Applying::Lost => false,
-            Applying::Done(applied) => {
-                let closed = self.follow_and_close(&round, etag, applied).await;
-                if !matches!(closed, Ok(true)) {
-                    self.met.look_again_at(&plan);
-                }
-                closed?
+            wanted,
+            plan,
+            change,
+            state,
+            etag,
+            written: BTreeMap::new(),
+        });
+        match self.apply(&mut applied, prepared).await? {
+            Applying::Done => {
+                let followers = Children::of(Role::Follows, self.followers(&applied.plan));
+                Ok(Step::Go(Stage::Applied(applied, followers)))
             }
-        };
-        Ok(Advance::Ended(match change {
-            Some(change) if closed => commit::closed(&self.scope, change),
-            Some(_) => Commit::Committed,
-            None if closed => Commit::Closed,
-            None => Commit::Lost,
-        }))
+            Applying::Lost => ended(self.end(change, false)),
+            Applying::Ended(end) => ended(end),
+        }
     }
 
     /// What to do after an observation. The ranges that are to be told have their marks in the announcement.
@@ -289,27 +332,25 @@ impl<'e> Pass<'e> {
     /// Carries an announced plan out: the primary, where it changes, then a look at items that stay on entities of others, then the items.
     async fn apply(
         &mut self,
-        round: &Round<'_>,
-        state: Presence,
+        applied: &mut Applied<'_>,
         change: Option<PreparedChange<'_>>,
     ) -> Result<Applying, Failure> {
-        let Round { seen, wanted, plan } = *round;
-        let (mut state, mut written, mut rest) = (state, BTreeMap::new(), Cow::Borrowed(plan));
+        let (plan, mut written) = (&*applied.plan, BTreeMap::new());
+        let mut rest = Cow::Borrowed(plan);
         if let Some(change) = change {
             let (scope, values, run) = self.run();
             match commit::write(scope, values, run, change, plan).await? {
                 Ok(committed) => {
-                    (state, written, rest) = (
-                        committed.state,
-                        committed.written,
-                        Cow::Owned(committed.rest),
-                    );
+                    applied.state = committed.state;
+                    written = committed.written;
+                    rest = Cow::Owned(committed.rest);
                 }
                 Err(end) => return Ok(Applying::Ended(end)),
             }
         }
-        let stays =
-            confirm::confirmed(&self.scope, &mut self.met.touched, seen, plan, wanted).await?;
+        let touched = &mut self.met.touched;
+        let (seen, wanted) = (&applied.seen, &applied.wanted);
+        let stays = confirm::confirmed(&self.scope, touched, seen, plan, wanted).await?;
         let ended = if stays {
             self.write_items(&rest, written).await
         } else {
@@ -322,13 +363,13 @@ impl<'e> Pass<'e> {
         if !matches!(ended, Ok(Some(_))) {
             self.met.look_again_at(plan);
         }
-        Ok(ended?.map_or(Applying::Lost, |written| {
-            Applying::Done(Applied {
-                state,
-                written,
-                followers: self.followers(plan),
-            })
-        }))
+        Ok(match ended? {
+            Some(written) => {
+                applied.written = written;
+                Applying::Done
+            }
+            None => Applying::Lost,
+        })
     }
 
     /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
@@ -373,11 +414,11 @@ impl<'e> Pass<'e> {
     }
 
     /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
-    fn followers(&self, plan: &Plan) -> Vec<Follower> {
+    fn followers(&self, plan: &Plan) -> Vec<Child> {
         let changed = plan.changed().filter(|_| !planted(Bug::NoSyncOn));
         let followers = changed.filter_map(|item| {
             let primary = self.scope.derived_primary(item)?;
-            Some(Follower {
+            Some(Child {
                 primary,
                 item: item.clone(),
             })
@@ -385,27 +426,17 @@ impl<'e> Pass<'e> {
         followers.collect()
     }
 
-    async fn follow_and_close(
-        &mut self,
-        round: &Round<'_>,
-        etag: Option<ETag>,
-        mut applied: Applied,
-    ) -> Result<bool, Failure> {
-        let followers = std::mem::take(&mut applied.followers);
-        let followed = self.scope.engine.follow(&self.scope, followers).await?;
-        self.close(round, etag, applied, followed).await
-    }
-
     /// Queues what follows, and closes the footprint, once everything has followed that was written on; whether nothing is left to do.
-    async fn close(
-        &mut self,
-        round: &Round<'_>,
-        etag: Option<ETag>,
-        applied: Applied,
-        followed: Followed,
-    ) -> Result<bool, Failure> {
-        let Round { seen, wanted, plan } = *round;
-        let Applied { state, written, .. } = applied;
+    async fn close(&mut self, applied: &Applied<'_>, followed: Followed) -> Result<bool, Failure> {
+        let Applied {
+            seen,
+            wanted,
+            plan,
+            state,
+            etag,
+            written,
+            ..
+        } = applied;
         let scope = &self.scope;
         // Before the footprint is closed: until then the next pass does so again.
         let again = self.looks == Looks::Everything;
@@ -418,9 +449,10 @@ impl<'e> Pass<'e> {
         )
         .await?;
         // With primaries left to sync it is no tombstone.
-        let absent = state == Presence::Absent && followed.failed.is_empty();
-        let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
-        let mut close = record::close(&situation, plan, &written);
+        let absent = *state == Presence::Absent && followed.failed.is_empty();
+        let run = (&self.values, &self.doubt);
+        let situation = Situation::of(scope, run, seen, wanted, state.clone());
+        let mut close = record::close(&situation, plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of

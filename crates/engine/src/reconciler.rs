@@ -1,32 +1,38 @@
-//! Passes over one primary, until one closes: a race that was lost begins another, a few times.
+//! A run over one primary: its own pass, which begins a round after each race that was lost, and the passes over others that this one
+//! waits for.
+//!
+//! ```text
+//!   pass over C   observe, plan, announce, apply      on top: works
+//!   pass over B   applied; follower 1 of 2: C         its announcement is open
+//!   pass over A   applied; follower 1 of 1: B         the run's own; its announcement is open
+//! ```
+//!
+//! A pass is opened above another to free a key that this one wants, before the announcement (a *holder*), or to follow what it has
+//! written, before the close (a *follower*). It ends, and the one below goes on with its next child. A failure for good is told to the
+//! one below; any other ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::change::{Advance, Change, Commit};
 use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
-use super::failure::{ROUNDS, lost_race};
 use super::footprint::Footprint;
 use super::freshness::found_after;
-use super::nesting::Nesting;
-use super::observation::{self, Observation};
+use super::nesting::{Nesting, Role};
+use super::observation::Observation;
 use super::pass::Pass;
-use super::queueing::queue_recheck;
+use super::rounds::Sight;
 use super::scope::{ClaimReading, Scope, Wanted};
-
+use super::stage::{Child, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::{Staged, ValueOrigin};
 use super::waiting::note_untold;
-use super::{commit, footprints, receive, record};
-use evenkeel_model::catalog::{TableRef, ViewStatus};
+use super::{commit, footprints};
+use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Entity, ItemAddress};
-
-/// The longest wait between two rounds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is asked of a pass, beside its primary.
 #[derive(Default)]
@@ -41,16 +47,13 @@ pub(super) struct PassOptions<'e> {
     pub(super) chained: u32,
     /// The document in place of the primary's row, where it is an archived one.
     pub(super) document: Option<ArchiveDocument<'e>>,
-    /// The passes that it is nested in.
-    pub(super) outer: Option<&'e Nesting<'e>>,
+    /// It is nested in another one.
+    pub(super) nested: bool,
 }
 
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
     pass: Pass<'e>,
-    rounds: u32,
-    /// When its last round began (monotonic).
-    began: Duration,
     /// This run writes the primary: how soon that is found says nothing of others' writes.
     writes: bool,
 }
@@ -61,14 +64,10 @@ impl<'e> Reconciler<'e> {
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
-        mut options: PassOptions<'e>,
+        options: PassOptions<'e>,
     ) -> Self {
-        let (looks, met) = (options.looks, std::mem::take(&mut options.met));
-        let scope = Scope::with(engine, source, primary, delivery, options);
         Self {
-            pass: Pass::new(scope, looks, met),
-            rounds: 0,
-            began: Duration::ZERO,
+            pass: Pass::new(engine, source, primary, delivery, options),
             writes: false,
         }
     }
@@ -200,21 +199,14 @@ impl<'e> Reconciler<'e> {
             return Ok(());
         }
         loop {
-            self.next_round().await?;
-            let mut seen = self.observe().await?;
-            if !self.receive(&mut seen).await? {
-                continue;
-            }
-            if !self.pass.scope.has_views() {
-                let Pass { scope, doubt, .. } = &self.pass;
-                return if doubt.rechecks_the_primary() {
-                    queue_recheck(scope, &[], None).await
-                } else {
-                    Ok(())
-                };
-            }
-            if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
-                return Ok(());
+            match self.pass.see().await? {
+                Sight::Lost => {}
+                Sight::Alone => return Ok(()),
+                Sight::Whole(seen) => {
+                    if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
@@ -227,93 +219,94 @@ impl<'e> Reconciler<'e> {
         if done { Ok(()) } else { self.settle().await }
     }
 
-    /// Counts a round. After a race that was lost it waits: passes that begin at once interrupt each other, and none comes to its end.
+    /// Counts a round. After a race that was lost it waits.
     pub(super) async fn next_round(&mut self) -> Result<(), Failure> {
-        let lost = self.rounds;
-        if lost == ROUNDS {
-            self.leave_on_record().await;
-            return Err(lost_race(
-                format!("reconciling {}", self.pass.scope.primary),
-                ROUNDS,
-            ));
-        }
-        let Engine { clock, chance, .. } = self.pass.scope.engine;
-        if lost > 0 && !self.pass.met.lost_no_race {
-            let wait = pause(
-                lost,
-                clock.monotonic().saturating_sub(self.began),
-                chance.unit(),
-            );
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
-            }
-        }
-        self.began = clock.monotonic();
-        self.rounds += 1;
-        self.pass.summary.extra_rounds = lost;
-        Ok(())
-    }
-
-    /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
-    /// best effort: otherwise they wait for the recheck.
-    async fn leave_on_record(&mut self) {
-        let Pass {
-            scope,
-            doubt,
-            met,
-            summary,
-            ..
-        } = &mut self.pass;
-        if !summary.has_created() {
-            return;
-        }
-        scope.disown(&mut met.touched);
-        met.touched
-            .retain(|address| scope.status(address, 0) != ViewStatus::Newer);
-        for _ in 0..ROUNDS {
-            let Ok(read) = scope.read_footprint().await else {
-                return;
-            };
-            let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
-            let footprint = footprint.unwrap_or_default();
-            let doubted = record::doubted(&scope.engine.catalog, footprint.clone(), &met.touched);
-            let is_known = doubted == footprint;
-            if is_known
-                || !matches!(
-                    footprints::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in")
-                        .await,
-                    Ok(None)
-                )
-            {
-                return;
-            }
-        }
+        self.pass.next_round().await
     }
 
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
-        observation::observe(
-            &self.pass.scope,
-            self.pass.looks,
-            &mut self.pass.met.touched,
-            self.pass.doubt.reads_leftovers(),
-        )
-        .await
+        self.pass.observe().await
     }
 
     /// Applies the claims of others to the primary. `false` where a race was lost.
     pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
-        let changes = receive::receive(&self.pass.scope, seen).await?;
-        let received = changes.is_some();
-        self.pass
-            .summary
-            .changes
-            .extend(changes.into_iter().flatten());
-        Ok(received)
+        self.pass.receive(seen).await
+    }
+
+    /// One round of the run's own pass, with all that it needs of others: each pass that is open waits for the one above it, down to
+    /// this one.
+    async fn round(
+        &mut self,
+        seen: &Observation,
+        change: Option<&Change>,
+    ) -> Result<Advance, Failure> {
+        let mut own = Stage::Seen(Seen::Given(seen));
+        let ended = self.run_from(&mut own, change).await;
+        if let (Err(_), Stage::Applied(applied, _)) = (&ended, &own) {
+            self.pass.met.look_again_at(&applied.plan);
+        }
+        ended
+    }
+
+    async fn run_from<'r>(
+        &mut self,
+        own: &mut Stage<'r>,
+        change: Option<&'r Change>,
+    ) -> Result<Advance, Failure> {
+        let mut nesting = Nesting::of(self.pass.scope.primary.clone());
+        let mut above: Vec<Nested<'e, 'r>> = Vec::new();
+        loop {
+            let change = change.filter(|_| above.is_empty());
+            let Scope {
+                engine, delivery, ..
+            } = self.pass.scope;
+            let (top, stage) = match above.last_mut() {
+                Some(nested) => (&mut nested.pass, &mut nested.stage),
+                None => (&mut self.pass, &mut *own),
+            };
+            let step = Box::pin(top.step(std::mem::take(stage), change, &nesting)).await;
+            let ended = match step {
+                Ok(Step::Go(next)) => {
+                    *stage = next;
+                    continue;
+                }
+                Ok(Step::Open(next, Child { primary, item })) => {
+                    let role = next.role();
+                    *stage = next;
+                    match Nested::open(engine, delivery, &mut nesting, role, &primary, &item) {
+                        Ok(pass) => {
+                            above.push(Nested {
+                                pass,
+                                stage: Stage::Fresh,
+                                item,
+                            });
+                            continue;
+                        }
+                        // The one that asked for it goes on, or fails itself.
+                        Err(failure) => match stage.child_ended(item, Err(failure)) {
+                            Ok(()) => continue,
+                            failed => failed,
+                        },
+                    }
+                }
+                Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
+                Ok(Step::Ended(Advance::Ended(Commit::Closed))) => Ok(()),
+                Ok(Step::Ended(Advance::Refused(failure))) => Err(failure),
+                Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => {
+                    if !planted(Bug::LostRaceIsDone) {
+                        continue;
+                    }
+                    Ok(())
+                }
+                Err(failure) => Err(failure),
+            };
+            hand_down(ended, &mut above, own, &mut nesting)?;
+        }
     }
 
     /// Goes from an observation to a closed footprint; whether it got there.
     pub(super) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
-        match self.pass.advance(seen, None).await? {
+        match self.round(seen, None).await? {
             Advance::Ended(end) => {
                 let closed = end == Commit::Closed;
                 if closed && !self.writes {
@@ -336,7 +329,7 @@ impl<'e> Reconciler<'e> {
         if !self.pass.scope.has_views() {
             return self.write_alone(seen, change).await;
         }
-        match self.pass.advance(seen, Some(change)).await {
+        match self.round(seen, Some(change)).await {
             Ok(Advance::Ended(end)) => Ok(end),
             // The announcement for the refused state is withdrawn.
             Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
@@ -357,33 +350,65 @@ impl<'e> Reconciler<'e> {
 impl Drop for Reconciler<'_> {
     /// The items of a pass that failed, or was dropped half-way, are changed all the same.
     fn drop(&mut self) {
-        if self.pass.scope.outer.is_none() {
-            note_untold(self.take_summary().changes);
+        note_untold(self.take_summary().changes);
+    }
+}
+
+/// A pass above the run's own.
+struct Nested<'e, 'r> {
+    pass: Pass<'e>,
+    stage: Stage<'r>,
+    /// What it is to the pass below.
+    item: ItemAddress,
+}
+
+impl<'e> Nested<'e, '_> {
+    /// A pass over another primary. It inherits the delivery alone. What is derived has a key that its view has checked, and is in no
+    /// archive.
+    fn open(
+        engine: &'e Engine,
+        delivery: Option<&'e Delivery>,
+        nesting: &mut Nesting,
+        role: Role,
+        primary: &Primary,
+        item: &ItemAddress,
+    ) -> Result<Pass<'e>, Failure> {
+        let source = engine.table(&primary.table)?;
+        let primary = Primary {
+            table: source.table.clone(),
+            key: primary.key.clone(),
+        };
+        nesting.open(&primary, role)?;
+        let met = (role == Role::Frees).then(|| item.clone());
+        let options = PassOptions {
+            met: met.into_iter().collect(),
+            nested: true,
+            ..PassOptions::default()
+        };
+        Ok(Pass::new(engine, source, primary, delivery, options))
+    }
+}
+
+/// The pass on top has ended: the one below goes on, or has failed with it, and so on. An error ends the run, and every announcement
+/// stays open.
+fn hand_down<'r>(
+    mut ended: Result<(), Failure>,
+    above: &mut Vec<Nested<'_, 'r>>,
+    own: &mut Stage<'r>,
+    nesting: &mut Nesting,
+) -> Result<(), Failure> {
+    while let Some(top) = above.pop() {
+        if let Err(failure) = &ended
+            && failure.class != FailureClass::Permanent
+        {
+            break;
+        }
+        nesting.close();
+        let below = above.last_mut().map_or(&mut *own, |below| &mut below.stage);
+        ended = below.child_ended(top.item, ended);
+        if ended.is_ok() {
+            break;
         }
     }
-}
-
-/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
-fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
-    took.saturating_mul(2_u32.saturating_pow(lost))
-        .min(LONGEST_PAUSE)
-        .mul_f64(unit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
-        let took = Duration::from_millis(50);
-        assert_eq!(
-            (1..=4)
-                .map(|lost| pause(lost, took, 0.5).as_millis())
-                .collect::<Vec<_>>(),
-            [50, 100, 200, 400]
-        );
-        assert_eq!(pause(4, Duration::from_secs(3), 1.0), LONGEST_PAUSE);
-        assert_eq!(pause(1, Duration::ZERO, 1.0), Duration::ZERO);
-    }
+    ended
 }

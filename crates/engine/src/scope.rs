@@ -7,7 +7,6 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint::{self, Footprint};
-use super::nesting::Nesting;
 use super::reconciler::PassOptions;
 use super::row_memory::RowMemory;
 use evenkeel_model::catalog::{TableRef, ViewStatus};
@@ -45,8 +44,8 @@ pub(super) struct Scope<'e> {
     /// Where its large values lie.
     pub(super) folder: ValueFolder,
     pub(super) said: ClaimReading,
-    /// The passes that this one is nested in.
-    pub(super) outer: Option<&'e Nesting<'e>>,
+    /// Its pass is nested in another one.
+    pub(super) nested: bool,
     /// Memory for its row.
     pub(super) memory: RowMemory,
 }
@@ -139,7 +138,7 @@ impl<'e> Scope<'e> {
             document: options.document,
             folder,
             said: options.said,
-            outer: options.outer,
+            nested: options.nested,
             memory: RowMemory::default(),
         }
     }
