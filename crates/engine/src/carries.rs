@@ -153,7 +153,7 @@ pub(super) fn claim_of(address: &ItemAddress) -> Option<Claim> {
         .site
         .row()
         .is_some_and(|(table, _)| *table == claim::table());
-    Claim::of(member).filter(|_| is_claim)
+    is_claim.then(|| Claim::of(member).ok()).flatten()
 }
 
 /// The range that an item tells something to: that of a claim.

@@ -16,7 +16,7 @@ const BYTES: usize = 8;
 
 /// Digest of an entity's own content: without evenkeel's properties, and those that views have set.
 fn digest(entity: &Entity) -> String {
-    let (mut own, _) = shared::disowned(entity.clone());
+    let mut own = shared::own(entity.clone());
     own.properties.retain(|name, _| !name.starts_with("ek_"));
     hex::encode(&odata::digest(&own.properties)[..BYTES])
 }
@@ -40,7 +40,7 @@ pub(super) fn is_as_left(entity: &Entity) -> bool {
 
 /// Whether two entities have the same content of their own. Large values are compared by their pointers, which have a hash of them.
 pub(super) fn is_same(one: &Entity, other: &Entity) -> bool {
-    let own = |entity: &Entity| shared::disowned(entity.clone()).0.to_user_properties();
+    let own = |entity: &Entity| shared::own(entity.clone()).to_user_properties();
     odata::same_properties(&own(one), &own(other))
 }
 
@@ -71,7 +71,7 @@ mod tests {
         let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else {
             unreachable!()
         };
-        let owner = r#"{"source":["Departments","Sales","d"],"token":"t","set":["Department"],"by_claim":true}"#;
+        let owner = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"d"},"token":"t","set":["Department"],"by_claim":true}"#;
         let set = left
             .clone()
             .with("Department", "Sales")

@@ -570,7 +570,9 @@ fn failed(step: String, error: DataKeyError) -> Failure {
             source: VaultError::Away { .. },
             ..
         } => Failure::new(FailureClass::Transient { retry_after: None }, step, error),
-        DataKeyError::Vault { .. } | DataKeyError::Malformed { .. } => permanent(step, error),
+        DataKeyError::Vault { .. } | DataKeyError::Version(_) | DataKeyError::Malformed { .. } => {
+            permanent(step, error)
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl<'e> EntityLine<'e> {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
                     return Err(permanent(
                         self.doing("reading the record of"),
-                        record::UnreadableRecord("Blob"),
+                        record::UnreadableRecord::Property("Blob"),
                     ));
                 }
                 self.open = open.map(|blob| Open {

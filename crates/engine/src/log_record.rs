@@ -1,15 +1,19 @@
 //! The record of a line, written before it is appended.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use evenkeel_model::item::{SOURCE_ETAG, source_text};
 use evenkeel_model::job::{Primary, Stamp};
+use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limits};
 
 /// The property that names the logged version. It stays when the record is taken back.
 pub(super) const LOGGED: &str = "Logged";
-/// The property that lists the earlier places, as JSON: position, length, hash and version of each.
+/// The property that lists the earlier places, as JSON.
 const FORMER: &str = "Former";
+/// The version of a record, and of the places in it.
+const VERSION: u32 = 1;
 
 /// Where a line lies, or was to lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +27,9 @@ pub(super) struct Record {
     pub(super) former: Vec<LinePlace>,
 }
 
-/// One line of a blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One line of a blob. In a record it is a JSON object of these fields.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LinePlace {
     /// Where it begins.
     pub(super) position: u64,
@@ -36,13 +41,16 @@ pub(super) struct LinePlace {
     pub(super) version: String,
 }
 
-/// A place in the property [`FORMER`].
-type WirePlace = (u64, u64, String, String);
-
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
-pub(super) struct UnreadableRecord(pub(super) &'static str);
+pub(super) enum UnreadableRecord {
+    /// A property.
+    #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
+    Property(&'static str),
+    /// Its version.
+    #[error(transparent)]
+    Version(FormatError),
+}
 
 /// Which of an hour's blobs an entity's lines go to.
 pub(super) fn lane(primary: &Primary, spread: u32) -> u32 {
@@ -97,6 +105,7 @@ impl Record {
     pub(super) fn encode(&self, key: &EntityKey, primary: &Primary, stamp: &Stamp) -> Entity {
         let number = |number: u64| number.cast_signed();
         let mut entity = Entity::new(key.clone())
+            .with(VERSION_PROPERTY, VERSION.cast_signed())
             .with("Primary", source_text(primary))
             .with("Blob", self.blob.as_str())
             .with("Start", number(self.start))
@@ -106,47 +115,46 @@ impl Record {
             .with(LOGGED, self.line.version.as_str())
             .with(SOURCE_ETAG, self.line.version.as_str());
         if !self.former.is_empty() {
-            let former: Vec<WirePlace> = self
-                .former
-                .iter()
-                .cloned()
-                .map(LinePlace::into_wire)
-                .collect();
             // Strings and numbers always serialise.
-            entity = entity.with(FORMER, serde_json::to_string(&former).unwrap_or_default());
+            let former = serde_json::to_string(&self.former).unwrap_or_default();
+            entity = entity.with(FORMER, former);
         }
         stamp.on(entity)
     }
 
     /// Reads the row.
     pub(super) fn decode(entity: &Entity) -> Result<Self, UnreadableRecord> {
+        let thing = || format!("the record {:?}", entity.key);
+        stored::check(entity, VERSION, thing).map_err(|error| {
+            if error.is_of_version() {
+                UnreadableRecord::Version(error)
+            } else {
+                UnreadableRecord::Property(VERSION_PROPERTY)
+            }
+        })?;
         let number = |name: &'static str| match entity.get(name) {
             Some(EdmValue::Int64(number)) => Ok(number.cast_unsigned()),
-            _ => Err(UnreadableRecord(name)),
+            _ => Err(UnreadableRecord::Property(name)),
         };
         let former = entity
             .text(FORMER)
-            .map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
+            .map_or(Ok(Vec::new()), serde_json::from_str);
         let record = Self {
             blob: entity
                 .text("Blob")
                 .and_then(|name| BlobName::new(name).ok())
-                .ok_or(UnreadableRecord("Blob"))?,
+                .ok_or(UnreadableRecord::Property("Blob"))?,
             start: number("Start")?,
             line: LinePlace {
                 position: number("Position")?,
                 length: number("Length")?,
                 sha256: entity
                     .text("Sha256")
-                    .ok_or(UnreadableRecord("Sha256"))?
+                    .ok_or(UnreadableRecord::Property("Sha256"))?
                     .to_owned(),
                 version: entity.text(LOGGED).unwrap_or_default().to_owned(),
             },
-            former: former
-                .map_err(|_| UnreadableRecord(FORMER))?
-                .into_iter()
-                .map(LinePlace::from_wire)
-                .collect(),
+            former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
         // Nothing longer was ever appended, nor is it read.
         let may_be = |place: &LinePlace| {
@@ -156,22 +164,7 @@ impl Record {
         if record.places().all(may_be) {
             Ok(record)
         } else {
-            Err(UnreadableRecord("Length"))
-        }
-    }
-}
-
-impl LinePlace {
-    fn into_wire(self) -> WirePlace {
-        (self.position, self.length, self.sha256, self.version)
-    }
-
-    fn from_wire((position, length, sha256, version): WirePlace) -> Self {
-        Self {
-            position,
-            length,
-            sha256,
-            version,
+            Err(UnreadableRecord::Property("Length"))
         }
     }
 }
@@ -221,6 +214,21 @@ mod tests {
         assert_eq!(
             Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
             again
+        );
+        let (row, listed) = (
+            again.encode(&key, &primary, &stamp),
+            r#"[{"position":20,"length":5,"sha256":"00","version":"W/\"1\""}]"#,
+        );
+        assert_eq!(row.get("Version"), Some(&EdmValue::Int32(1)));
+        assert_eq!(row.text(FORMER), Some(listed));
+        let newer = Record::decode(&row.with("Version", 2))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            newer.contains("the record (\"~log~events~0")
+                && newer.contains("version 2 of its format")
+                && newer.contains("update this program"),
+            "{newer}"
         );
         let mut broken = entity;
         broken.properties.remove("Start");

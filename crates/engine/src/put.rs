@@ -250,13 +250,9 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
         return Err(PutEnd::Mine);
     }
-    let never = |error| {
-        PutEnd::Never(permanent(
-            format!("putting {}{}", put.table, put.entity.key),
-            error,
-        ))
-    };
-    if let Some(reason) = unmet(put, stored).map_err(never)? {
+    let doing = || format!("putting {}{}", put.table, put.entity.key);
+    let unmet = unmet(put, stored).map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+    if let Some(reason) = unmet {
         return Err(PutEnd::Skip(reason));
     }
     let entity = stamp.on(put.entity.clone());
@@ -264,7 +260,9 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
         (None, _) => Change::Insert(entity),
         // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
-            Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
+            let kept = shared::carried_over(&row.entity, entity)
+                .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+            Change::Replace(kept, row.etag.clone())
         }
         (Some(row), _) => {
             let merged = row.entity.clone().merged(&entity);

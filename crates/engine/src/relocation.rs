@@ -356,7 +356,7 @@ impl<'e> Relocation<'e> {
     /// another (to a `restore` that had read that one it would come back as the newer), where it has been changed, and in a log. Whether
     /// nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
-        let own = |entity: &Entity| shared::disowned(entity.clone()).0;
+        let own = |entity: &Entity| shared::own(entity.clone());
         let sent = self
             .inserted
             .as_ref()
@@ -585,7 +585,9 @@ impl<'e> Relocation<'e> {
         let source = match &self.target {
             EntityPlace::Moved(target) => {
                 let to = (target.scope().source, &self.to);
-                let (own, _) = shared::disowned(row.entity.clone());
+                let (own, _) = shared::disowned(row.entity.clone()).map_err(|error| {
+                    permanent(format!("moving {}", self.source.scope().primary), error)
+                })?;
                 let sealed = self
                     .engine
                     .sealed_anew((self.source.scope().source, &row.entity), to, own)

@@ -110,7 +110,9 @@ impl RunJob for RestoreJob {
             let Some(row) = &found.row else { continue };
             refuse_derived(&seen, &source.scope().primary)?;
             refuse_derived(&found, kept.primary().unwrap_or(&source.scope().primary))?;
-            let (own, mut owners) = shared::disowned(row.entity.clone());
+            let (own, mut owners) = shared::disowned(row.entity.clone()).map_err(|error| {
+                permanent(format!("restoring {}", source.scope().primary), error)
+            })?;
             owners.retain(|owner| engine.catalog.table(&owner.table).is_some());
             let mut entity = delivery
                 .stamp

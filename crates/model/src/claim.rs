@@ -2,14 +2,20 @@
 //!
 //! A claim is a member of a list: all claims of a view on one partition lie in one row of the table [`CLAIMS`], so that
 //! an entity of the partition finds them by one point read. A claim is complete, so that it changes exactly when its
-//! properties or its range do.
+//! properties or its range do:
+//!
+//! ```text
+//! {"v":1, "of":{"pk":…,"rk":…}, "range":{"account":…,"table":…,"pk":…,"from":…,"before":…}, "set":{PROPERTY:VALUE, …}}
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::stored::{self, FormatError, FormatVersion};
 use super::{
     AccountName, Comparison, EdmValue, EntityKey, Filter, Key, Member, TableName, ViewName, odata,
 };
@@ -43,6 +49,32 @@ pub struct Claim {
     pub reach: Reach,
     /// The properties to set, at least one.
     pub values: BTreeMap<String, EdmValue>,
+}
+
+/// The version of a claim as text.
+const VERSION: u32 = 1;
+
+/// A claim as text. Claims are compared by it, so that the fields are always in this order, and the properties in that of their names.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireClaim {
+    v: FormatVersion<VERSION>,
+    of: EntityKey,
+    range: WireReach,
+    set: BTreeMap<String, Value>,
+}
+
+/// A range as text.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireReach {
+    account: AccountName,
+    table: TableName,
+    pk: Key,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<Key>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<Key>,
 }
 
 /// The name of the table of claims.
@@ -107,51 +139,57 @@ impl Claim {
         self.reach.covers(key) && !itself
     }
 
-    /// The member that it is.
+    /// The member that it is: one text, the same for the same claim.
     pub fn member(&self) -> Member {
-        let before = self.reach.before.as_ref().map_or("", Key::as_str);
-        let texts = [
-            self.one.pk.as_str(),
-            self.one.rk.as_str(),
-            self.reach.account.as_str(),
-            self.reach.table.as_str(),
-            self.reach.pk.as_str(),
-            self.reach.from.as_str(),
+        let Reach {
+            account,
+            table,
+            pk,
+            from,
             before,
-        ];
-        let values = Value::Object(odata::encode_properties(&self.values)).to_string();
-        Member(
-            texts
-                .map(str::to_owned)
-                .into_iter()
-                .chain([values])
-                .collect(),
-        )
+        } = self.reach.clone();
+        let wire = WireClaim {
+            v: FormatVersion,
+            of: self.one.clone(),
+            range: WireReach {
+                account,
+                table,
+                pk,
+                from: Some(from).filter(|from| !from.as_str().is_empty()),
+                before,
+            },
+            set: odata::encode_properties(&self.values).into_iter().collect(),
+        };
+        // Texts and numbers always serialise.
+        Member(vec![serde_json::to_string(&wire).unwrap_or_default()])
     }
 
-    /// Reads a member; `None` where it is no claim.
-    pub fn of(member: &Member) -> Option<Self> {
-        let [one_pk, one_rk, account, table, pk, from, before, values] = member.0.as_slice() else {
-            return None;
+    /// Reads a member.
+    pub fn of(member: &Member) -> Result<Self, FormatError> {
+        let thing = || format!("the claim {member}");
+        let malformed = |problem: String| FormatError::Malformed {
+            thing: thing(),
+            problem,
         };
-        let reach = Reach {
-            account: AccountName::new(account.as_str()).ok()?,
-            table: TableName::new(table.as_str()).ok()?,
-            pk: Key::new(pk.as_str()).ok()?,
-            from: Key::new(from.as_str()).ok()?,
-            before: if before.is_empty() {
-                None
-            } else {
-                Some(Key::new(before.as_str()).ok()?)
+        let [text] = member.0.as_slice() else {
+            return Err(malformed(format!(
+                "a claim is one text, and these are {}",
+                member.0.len()
+            )));
+        };
+        let WireClaim { of, range, set, .. } = stored::read(text, VERSION, thing)?;
+        let first = || Key::new("").map_err(|error| malformed(error.to_string()));
+        let values = odata::decode_properties(set.into_iter().collect())
+            .map_err(|error| malformed(error.to_string()))?;
+        Ok(Self {
+            one: of,
+            reach: Reach {
+                account: range.account,
+                table: range.table,
+                pk: range.pk,
+                from: range.from.map_or_else(first, Ok)?,
+                before: range.before,
             },
-        };
-        let Value::Object(values) = serde_json::from_str(values).ok()? else {
-            return None;
-        };
-        let values = odata::decode_properties(values).ok()?;
-        Some(Self {
-            one: EntityKey::new(one_pk.as_str(), one_rk.as_str()).ok()?,
-            reach,
             values,
         })
     }
@@ -243,6 +281,46 @@ mod tests {
         assert_eq!(table().as_str(), CLAIMS);
     }
 
+    #[test]
+    fn a_claim_is_one_text_with_its_version_and_a_newer_one_is_refused() {
+        let values = [
+            ("Floor", EdmValue::Int32(2)),
+            ("Budget", EdmValue::Int64(7)),
+        ];
+        let mut claim = Claim {
+            one: EntityKey::new("Sales", "department").unwrap(),
+            reach: reach("Sales", "", None),
+            values: values.map(|(name, value)| (name.to_owned(), value)).into(),
+        };
+        let written = r#"{"v":1,"of":{"pk":"Sales","rk":"department"},"range":{"account":"main","table":"Employees","pk":"Sales"},"set":{"Budget":"7","Budget@odata.type":"Edm.Int64","Floor":2}}"#;
+        assert_eq!(claim.member(), Member(vec![written.to_owned()]));
+        claim.reach = reach("Sales", "a", Some("c"));
+        assert_eq!(
+            claim.member().0[0],
+            written.replacen(
+                r#""pk":"Sales"},"set""#,
+                r#""pk":"Sales","from":"a","before":"c"},"set""#,
+                1
+            )
+        );
+        let newer = Member(vec![written.replacen(r#""v":1"#, r#""v":2"#, 1)]);
+        let error = Claim::of(&newer).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the claim [")
+                && error.contains("version 2")
+                && error.contains("update this program"),
+            "{error}"
+        );
+        for broken in [
+            vec![],
+            vec![written.to_owned(), String::new()],
+            vec![written.replace("\"of\"", "\"by\"")],
+        ] {
+            let error = Claim::of(&Member(broken)).unwrap_err();
+            assert!(matches!(error, FormatError::Malformed { .. }), "{error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_claim_survives_as_a_member(
@@ -252,7 +330,7 @@ mod tests {
             let before = (!open && !before.is_empty()).then_some(before.as_str());
             let values = BTreeMap::from([("A".to_owned(), EdmValue::Int64(number)), ("B".to_owned(), EdmValue::String(text))]);
             let claim = Claim { one: EntityKey::new(pk.as_str(), rk.as_str()).unwrap(), reach: reach(pk, from, before), values };
-            prop_assert_eq!(Claim::of(&claim.member()), Some(claim));
+            prop_assert_eq!(Claim::of(&claim.member()), Ok(claim));
         }
     }
 }

@@ -55,6 +55,7 @@ mod shard;
 pub mod shared;
 pub mod sink;
 mod stamp;
+pub mod stored;
 pub mod sweep;
 pub mod template;
 pub mod units;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use base64::Engine as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::archives;
 use evenkeel_account::company::{base, located};
+use evenkeel_model::claim::CLAIMS;
 use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey};
 use evenkeel_storage::Blob;
 
@@ -170,18 +171,16 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
             .as_str()
             .and_then(|owner| serde_json::from_str(owner).ok())
             .ok_or_else(wrong)?;
-        let texts = |name: &str| {
-            serde_json::from_value::<Vec<String>>(owner[name].clone()).map_err(|_| wrong())
-        };
-        let (source, names) = (texts("source")?, texts("set")?);
+        let names: Vec<String> =
+            serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
         if owner["by_claim"] == true {
             // The claim is the item, wherever it is carried to.
             continue;
         }
-        let [source, pk, rk] = source.as_slice() else {
-            return Err(wrong());
-        };
-        let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
+        let source = &owner["source"];
+        let of = source["table"].as_str().ok_or_else(wrong)?;
+        let key = serde_json::from_value(json!({"pk": source["pk"], "rk": source["rk"]}))
+            .map_err(|_| wrong())?;
         let says: Option<Properties> = names
             .iter()
             .map(|name| Some((name.clone(), row.get(name)?.clone())))
@@ -192,7 +191,7 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
         );
         held.push(HeldItem {
             item,
-            owner: (source.clone(), key),
+            owner: (of.to_owned(), key),
             says: says.ok_or_else(wrong)?,
         });
         known.extend(names);
@@ -266,15 +265,18 @@ pub(super) fn members_of(
     (source, pk): (&str, &str),
     members: &[Texts],
 ) -> Result<Vec<HeldItem>, String> {
+    let is_claims = matches!(place, ItemPlace::Row(table, _) if base(table) == CLAIMS);
     let held = members.iter().map(|texts| {
-        // In the primaries' own partition the list need not tell it.
-        let (pk, rk) = match texts.as_slice() {
-            [rk] => (pk, rk),
-            [pk, rk, ..] => (pk.as_str(), rk),
-            [] => return Err(format!("{place} has a member that says nothing")),
+        let key = match texts.as_slice() {
+            [claim] if is_claims => serde_json::from_str::<Value>(claim)
+                .ok()
+                .and_then(|claim| serde_json::from_value(claim["of"].clone()).ok()),
+            // In the primaries' own partition the list need not tell it.
+            [rk] => EntityKey::new(pk, rk.as_str()).ok(),
+            [pk, rk, ..] => EntityKey::new(pk.as_str(), rk.as_str()).ok(),
+            [] => None,
         };
-        let key = EntityKey::new(pk, rk.as_str())
-            .map_err(|_| format!("{place} has a member without a key: {texts:?}"))?;
+        let key = key.ok_or_else(|| format!("{place} has a member without a key: {texts:?}"))?;
         Ok(HeldItem {
             item: (place.clone(), member(texts)),
             owner: (source.to_owned(), key),

@@ -211,26 +211,8 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"body": "{\"op\":\"nope\"}", "message_id": "x".repeat(5_000)}),
     ]);
     let claims = select(vec![
-        json!([[
-            "Sales",
-            "department",
-            "main",
-            "Rooms",
-            "Sales",
-            "",
-            "",
-            "{\"Floor\":9}"
-        ]]),
-        json!([[
-            "Sales",
-            "department",
-            "main",
-            "Payroll",
-            "Sales",
-            "",
-            "",
-            "{\"Salary\":0}"
-        ]]),
+        json!([[claim("Rooms", json!({"Floor": 9}))]]),
+        json!([[claim("Payroll", json!({"Salary": 0}))]]),
         json!([["Sales", "x"]]),
         json!("no list"),
     ]);
@@ -336,12 +318,19 @@ fn lines() -> impl Strategy<Value = Entity> {
     let former = select(vec![
         json!([]),
         json!("no list"),
-        json!([[0, 3, "00", "1"]]),
-        json!([[u64::MAX, u64::MAX, "00", "1"]]),
+        json!([{"position": 0, "length": 3, "sha256": "00", "version": "1"}]),
+        json!([{"position": u64::MAX, "length": u64::MAX, "sha256": "00", "version": "1"}]),
     ]);
     (blobs, number(), number(), number(), former).prop_map(
         |(blob, start, position, length, former)| line(blob, start, position, length, &former),
     )
+}
+
+/// What the department says to every row of a table, as a list of claims has it.
+fn claim(table: &str, set: Value) -> String {
+    let range = json!({"account": "main", "table": table, "pk": "Sales"});
+    let of = json!({"pk": "Sales", "rk": "department"});
+    json!({"v": 1, "of": of, "range": range, "set": set}).to_string()
 }
 
 fn pointer(of: &str, name: &str) -> String {

@@ -37,6 +37,7 @@ pub(crate) fn number(generation: i64) -> Entity {
 pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &Value) -> Entity {
     let hash = hex::encode(Sha256::digest("Sales\x007"));
     Entity::new(key("~log~trail~00", &hash))
+        .with("Version", 1)
         .with("Blob", blob)
         .with("Start", start)
         .with("Position", position)

@@ -307,7 +307,7 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
 /// A view or a client writes on the archived row, and a client on the entity that is back, between any two requests of the restore.
 #[tokio::test]
 async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_meanwhile() {
-    const OWNER: &str = r#"{"source":["Departments","Sales","other"],"token":"t","set":["Note"]}"#;
+    const OWNER: &str = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"other"},"token":"t","set":["Note"]}"#;
     let restore = on("former", "restore", "Sales");
     let nothing: Change = |_| Box::pin(async {});
     let note = || entity("1").with("Note", "Addie");

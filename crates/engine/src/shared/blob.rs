@@ -63,7 +63,7 @@ impl ListBlob<'_> {
             container: self.container.clone(),
             name: self.name.clone(),
         };
-        permanent(self.step("reading"), Nonsense { site, problem })
+        permanent(self.step("reading"), Nonsense::Edited { site, problem })
     }
 
     async fn get(&self, bytes: u64) -> Result<Option<Blob>, Failure> {

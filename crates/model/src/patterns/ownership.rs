@@ -151,7 +151,7 @@ impl Claimant<'_> {
         address: &ItemAddress,
         member: &Member,
     ) -> bool {
-        let (Some((table, key)), Some(claim)) = (address.site.row(), Claim::of(member)) else {
+        let (Some((table, key)), Ok(claim)) = (address.site.row(), Claim::of(member)) else {
             return false;
         };
         let placed = *table == claim::table()
@@ -207,6 +207,9 @@ impl Claimant<'_> {
         match (&address.site, &address.part) {
             (Site::File { .. }, _) => false,
             (Site::Document { key: document, .. }, _) => *document == sink::key(self.primary),
+            (Site::Row { table, .. }, Some(Part::Member(member))) if *table == claim::table() => {
+                Claim::of(member).is_ok_and(|claim| claim.one == *key)
+            }
             (site, Some(Part::Member(member))) => {
                 let says = |key: &str| member.0.iter().any(|text| text == key);
                 says(key.rk.as_str()) && (says(key.pk.as_str()) || self.is_beside(site))

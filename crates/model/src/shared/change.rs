@@ -214,7 +214,7 @@ fn written(
     let description = Description::for_list(catalog, site, view, entity)?;
     let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
     let Some(base) = entity.cloned().or_else(fresh) else {
-        return Err(Nonsense {
+        return Err(Nonsense::Edited {
             site: site.clone(),
             problem: "it is no row".to_owned(),
         });
@@ -250,7 +250,7 @@ fn change_properties(
                     .is_none_or(|there| said.may_replace(&there.primary)) =>
         {
             if let Some(there) = &there {
-                there.remove(entity, view);
+                there.remove(site, entity, view)?;
             }
             let names = said.values.keys().cloned().collect();
             Owned {
@@ -269,7 +269,7 @@ fn change_properties(
                         .as_ref()
                         .is_none_or(|said| said.may_replace(&owned.primary)) =>
             {
-                owned.remove(entity, view);
+                owned.remove(site, entity, view)?;
                 Ok(ChangeEnd::Done)
             }
             Some(_) => Ok(ChangeEnd::Lost),
@@ -820,7 +820,7 @@ mod tests {
         for owner in [
             "{}",
             "Ada",
-            r#"{"source":["Employees","Sales","7"],"token":"x","set":["ek_view"]}"#,
+            r#"{"v":1,"source":{"table":"Employees","pk":"Sales","rk":"7"},"token":"x","set":["ek_view"]}"#,
         ] {
             let row = Entity::new(key()).with("ek_owner_manager", owner);
             assert!(find(&owned("manager"), Some(&row)).is_err(), "{owner}");
@@ -851,7 +851,8 @@ mod tests {
             Entity::new(key())
                 .with("Name", "Sales and more")
                 .with("ManagerName", "nobody"),
-        );
+        )
+        .unwrap();
         assert_eq!(
             (new.text("Name"), new.text("ManagerName")),
             (Some("Sales and more"), Some("Ada"))

@@ -22,12 +22,7 @@ pub struct Received {
 
 /// The claims that are listed there.
 pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
-    let read = |member| {
-        Claim::of(member).ok_or_else(|| Nonsense {
-            site: site.clone(),
-            problem: format!("the member {member} is no claim"),
-        })
-    };
+    let read = |member| Claim::of(member).map_err(|error| Nonsense::of(site.clone(), &error));
     members.iter().map(read).collect()
 }
 
@@ -50,7 +45,8 @@ pub fn receive(
         .as_ref()
         .filter(|had| had.by_claim && had.primary.table == source.table);
     let holds = |claim: &&&Claim| holder.is_some_and(|had| had.primary.key == claim.one);
-    let chosen = mine.iter().find(holds).or_else(|| mine.first()).copied();
+    let first = || mine.iter().min_by_key(|claim| &claim.one);
+    let chosen = mine.iter().find(holds).or_else(first).copied();
     let mut others: Vec<EntityKey> = mine.iter().map(|claim| claim.one.clone()).collect();
     others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
     let mut becomes = entity.clone();
@@ -58,7 +54,7 @@ pub fn receive(
         // Properties that an earlier declaration of the view keeps there for another reason are not removed here.
         let gone = had.filter(|had| had.by_claim);
         if let Some(had) = &gone {
-            had.remove(&mut becomes, view);
+            had.remove(site, &mut becomes, view)?;
         }
         return Ok(Received {
             entity: becomes,
@@ -77,7 +73,7 @@ pub fn receive(
             || !odata::same_properties(&had.said(entity), &claim.values)
     });
     if let Some(had) = &had {
-        had.remove(&mut becomes, view);
+        had.remove(site, &mut becomes, view)?;
     }
     let names = claim.values.keys().cloned().collect();
     Owned {

@@ -104,7 +104,7 @@ impl Description {
     ) -> Result<Self, Nonsense> {
         let declared = catalog.view_at(view, site).and_then(|view| Self::of(view));
         let description = declared.or_else(|| entity.and_then(Self::read));
-        description.ok_or_else(|| Nonsense {
+        description.ok_or_else(|| Nonsense::Edited {
             site: site.clone(),
             problem: format!("nothing says what view {view} lists"),
         })
@@ -132,7 +132,7 @@ impl Description {
 impl List {
     /// Reads the list that an entity holds.
     pub fn read(site: &Site, entity: &Entity) -> Result<Self, Nonsense> {
-        Self::parse(entity).map_err(|problem| Nonsense {
+        Self::parse(entity).map_err(|problem| Nonsense::Edited {
             site: site.clone(),
             problem,
         })

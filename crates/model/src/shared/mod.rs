@@ -26,23 +26,48 @@ pub use blob_list::BlobList;
 pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, is_behind};
 pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of, list_view, members};
-pub use properties::{Owned, carried_over, disowned, owner_property};
+pub use properties::{Owned, carried_over, disowned, own, owner_property};
 
 use crate::catalog::{Catalog, Form};
 use crate::job::Primary;
+use crate::stored::FormatError;
 use crate::{ETag, Site, ViewName};
 
-/// A document that differs from evenkeel's own writes.
+/// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; {}, and send a thorough sync for each primary that belongs there (`evenkeel backfill` does)",
-    remedy(.site)
-)]
-pub struct Nonsense {
-    /// Where it lies.
-    pub site: Site,
-    /// The problem.
-    pub problem: String,
+pub enum Nonsense {
+    /// It differs from evenkeel's own writes.
+    #[error(
+        "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; {}, and send a thorough sync for each primary that belongs there (`evenkeel backfill` does)",
+        remedy(.site)
+    )]
+    Edited {
+        /// Where it lies.
+        site: Site,
+        /// The problem.
+        problem: String,
+    },
+    /// A part has another version of its format.
+    #[error(
+        "{site} was written by another version of this program: {problem}. It is left as it is"
+    )]
+    Version {
+        /// Where it lies.
+        site: Site,
+        /// What has which version, and what to do.
+        problem: String,
+    },
+}
+
+impl Nonsense {
+    /// Of a part that cannot be read.
+    fn of(site: Site, error: &FormatError) -> Self {
+        let problem = error.to_string();
+        match error {
+            FormatError::Version { .. } => Self::Version { site, problem },
+            FormatError::Malformed { .. } => Self::Edited { site, problem },
+        }
+    }
 }
 
 const fn remedy(site: &Site) -> &'static str {

@@ -1,7 +1,7 @@
 //! Properties that a view keeps on another owner's entity, and their owner.
 //!
-//! `ek_owner_<view>` = `{"source": [table, pk, rk], "token": …, "set": [names]}`. It names the properties that were set, so that they can
-//! be taken away again under any later declaration of the view.
+//! `ek_owner_<view>` = `{"v": 1, "source": {"table": …, "pk": …, "rk": …}, "token": …, "set": [names]}`. It names the properties that were
+//! set, so that they can be taken away again under any later declaration of the view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use super::Nonsense;
 use crate::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::item::OWNER_PREFIX;
 use crate::job::Primary;
-use crate::{ETag, EdmValue, Entity, EntityKey, Site, TableName, ViewName};
+use crate::stored::{self, FormatError, FormatVersion};
+use crate::{ETag, EdmValue, Entity, EntityKey, Key, Site, TableName, ViewName};
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +27,38 @@ pub struct Owned {
     pub by_claim: bool,
 }
 
+/// The version of an owner property.
+const VERSION: u32 = 1;
+
+/// An owner property as text.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wire {
-    source: (TableName, String, String),
+    v: FormatVersion<VERSION>,
+    source: WireSource,
     token: ETag,
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     by_claim: bool,
+}
+
+/// The primary that properties come from.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireSource {
+    table: TableName,
+    pk: Key,
+    rk: Key,
+}
+
+impl WireSource {
+    fn primary(self) -> Primary {
+        let Self { table, pk, rk } = self;
+        Primary {
+            table,
+            key: EntityKey { pk, rk },
+        }
+    }
 }
 
 /// The owner property: names the owner of the properties that a view keeps on an entity.
@@ -44,7 +70,7 @@ impl Owned {
     /// The properties that a view has set on an entity; `None` where it has set none.
     pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
         let name = owner_property(view);
-        let wrong = |problem: String| Nonsense {
+        let wrong = |problem: String| Nonsense::Edited {
             site: site.clone(),
             problem: format!("{name} {problem}"),
         };
@@ -53,8 +79,7 @@ impl Owned {
             Some(EdmValue::String(text)) => text,
             Some(other) => return Err(wrong(format!("is an {}", other.type_name()))),
         };
-        let wire: Wire = serde_json::from_str(text)
-            .map_err(|error| wrong(format!("does not say whose it is: {error}")))?;
+        let wire = owner(&name, text).map_err(|error| Nonsense::of(site.clone(), &error))?;
         if let Some(name) = wire
             .set
             .iter()
@@ -62,10 +87,8 @@ impl Owned {
         {
             return Err(wrong(format!("names the property {name:?}")));
         }
-        let (table, pk, rk) = wire.source;
-        let key = EntityKey::new(pk, rk).map_err(|error| wrong(error.to_string()))?;
         Ok(Some(Self {
-            primary: Primary { table, key },
+            primary: wire.source.primary(),
             token: wire.token,
             names: wire.set,
             by_claim: wire.by_claim,
@@ -93,13 +116,13 @@ impl Owned {
             names,
             by_claim,
         } = self;
-        let source = (
-            primary.table,
-            primary.key.pk.as_str().to_owned(),
-            primary.key.rk.as_str().to_owned(),
-        );
+        let Primary {
+            table,
+            key: EntityKey { pk, rk },
+        } = primary;
         let wire = Wire {
-            source,
+            v: FormatVersion,
+            source: WireSource { table, pk, rk },
             token,
             set: names,
             by_claim,
@@ -117,82 +140,95 @@ impl Owned {
     }
 
     /// Takes them away, but for those that another view has set too: a property may pass from one view to another.
-    pub(super) fn remove(&self, entity: &mut Entity, view: &ViewName) {
+    pub(super) fn remove(
+        &self,
+        site: &Site,
+        entity: &mut Entity,
+        view: &ViewName,
+    ) -> Result<(), Nonsense> {
+        let others = owners(entity).filter(|(name, _)| *name != owner_property(view));
+        let of_others: BTreeSet<String> = others
+            .map(|(_, read)| read.map(|wire| wire.set))
+            .filter(|read| !matches!(read, Err(FormatError::Malformed { .. })))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Nonsense::of(site.clone(), &error))?
+            .into_iter()
+            .flatten()
+            .collect();
         entity.properties.remove(&owner_property(view));
-        let of_others: BTreeSet<String> = wires(entity).flat_map(|(_, wire)| wire.set).collect();
         for name in self.names.iter().filter(|name| !of_others.contains(*name)) {
             entity.properties.remove(name);
         }
+        Ok(())
     }
 }
 
-/// The owner properties of an entity, as far as they can be read.
-fn wires(entity: &Entity) -> impl Iterator<Item = (&str, Wire)> {
+/// Reads an owner property.
+fn owner(name: &str, text: &str) -> Result<Wire, FormatError> {
+    stored::read(text, VERSION, || name.to_owned())
+}
+
+/// The owner properties of an entity.
+fn owners(entity: &Entity) -> impl Iterator<Item = (&str, Result<Wire, FormatError>)> {
     let owned = entity
         .properties
         .iter()
         .filter(|(name, _)| name.starts_with(OWNER_PREFIX));
-    owned.filter_map(|(name, value)| {
-        Some((
-            name.as_str(),
-            serde_json::from_str::<Wire>(value.as_str()?).ok()?,
-        ))
+    owned.map(|(name, value)| {
+        let text = value.as_str().unwrap_or_default();
+        (name.as_str(), owner(name, text))
     })
+}
+
+/// Refuses an entity with an owner property of another version: which properties that one names is not known here. One that was edited
+/// into nonsense names none.
+fn known_owners(entity: &Entity) -> Result<(), FormatError> {
+    match owners(entity).find_map(|(_, read)| read.err().filter(FormatError::is_of_version)) {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
 }
 
 /// An entity on its way to a place, without the properties of others, and the primaries whose syncs set them anew.
 /// (Claims need none: they are read at the place.)
+pub fn disowned(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
+    known_owners(&entity)?;
+    Ok(split(entity))
+}
+
+/// An entity without the properties of others, as far as they can be told: to compare it.
 #[must_use]
-pub fn disowned(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
-    let owned: Vec<(String, Wire)> = wires(&entity)
-        .map(|(name, wire)| (name.to_owned(), wire))
+pub fn own(entity: Entity) -> Entity {
+    split(entity).0
+}
+
+fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
+    let owned: Vec<(String, Wire)> = owners(&entity)
+        .filter_map(|(name, read)| Some((name.to_owned(), read.ok()?)))
         .collect();
-    let mut owners = BTreeSet::new();
-    for (
-        owner,
-        Wire {
-            source: (table, pk, rk),
-            set,
-            by_claim,
-            ..
-        },
-    ) in owned
-    {
+    let mut primaries = BTreeSet::new();
+    for (owner, wire) in owned {
         entity
             .properties
-            .retain(|name, _| *name != owner && !set.contains(name));
-        owners.extend(
-            EntityKey::new(pk, rk)
-                .ok()
-                .filter(|_| !by_claim)
-                .map(|key| Primary { table, key }),
-        );
+            .retain(|name, _| *name != owner && !wire.set.contains(name));
+        primaries.extend((!wire.by_claim).then(|| wire.source.primary()));
     }
-    (entity, owners)
+    (entity, primaries)
 }
 
 /// Keeps properties that views have set on the stored entity, in the one that replaces it: they belong to the views,
 /// and not to the writer.
-#[must_use]
-pub fn carried_over(stored: &Entity, mut entity: Entity) -> Entity {
-    for (name, value) in stored
-        .properties
-        .iter()
-        .filter(|(name, _)| name.starts_with(OWNER_PREFIX))
-    {
-        let set = value
-            .as_str()
-            .and_then(|text| serde_json::from_str::<Wire>(text).ok())
-            .map(|wire| wire.set)
-            .unwrap_or_default();
-        entity.properties.insert(name.clone(), value.clone());
-        for name in set {
+pub fn carried_over(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
+    known_owners(stored)?;
+    for (owner, read) in owners(stored) {
+        let set = read.map(|wire| wire.set).unwrap_or_default();
+        for name in set.into_iter().chain([owner.to_owned()]) {
             if let Some(value) = stored.get(&name) {
                 entity.properties.insert(name, value.clone());
             }
         }
     }
-    entity
+    Ok(entity)
 }
 
 #[cfg(test)]
@@ -224,10 +260,72 @@ mod tests {
         )
     }
 
+    fn department() -> (Entity, Site) {
+        let key = EntityKey::new("Sales", "department").unwrap();
+        let site = Site::Row {
+            table: TableName::new("Departments").unwrap(),
+            key: key.clone(),
+        };
+        (Entity::new(key).with("Name", "Sales"), site)
+    }
+
+    const WRITTEN: &str = r#"{"v":1,"source":{"table":"Employees","pk":"Sales","rk":"7"},"token":"1","set":["ManagerName"]}"#;
+
+    #[test]
+    fn an_owner_is_read_as_it_was_written() {
+        let (mut entity, site) = department();
+        let (mut owned, values) = owned(&["ManagerName"]);
+        owned.token = ETag::new("1").unwrap();
+        owned.clone().write(&mut entity, &view("manager"), &values);
+        assert_eq!(entity.text("ek_owner_manager"), Some(WRITTEN));
+        assert_eq!(
+            Owned::read(&site, &entity, &view("manager")),
+            Ok(Some(owned))
+        );
+    }
+
+    /// Who takes the properties of others away, or keeps them, must know which they are.
+    #[test]
+    fn an_owner_of_a_newer_version_is_refused_and_one_that_is_nonsense_owns_nothing() {
+        let (entity, site) = department();
+        let with = |text: &str| {
+            entity
+                .clone()
+                .with("ManagerName", "Ada")
+                .with("ek_owner_manager", text)
+        };
+        let newer = with(&WRITTEN.replacen(r#""v":1"#, r#""v":2"#, 1));
+        let mut cleared = newer.clone();
+        let (of_other, _) = owned(&["ManagerName"]);
+        let errors = [
+            Owned::read(&site, &newer, &view("manager"))
+                .unwrap_err()
+                .to_string(),
+            of_other
+                .remove(&site, &mut cleared, &view("other"))
+                .unwrap_err()
+                .to_string(),
+            disowned(newer.clone()).unwrap_err().to_string(),
+            carried_over(&newer, entity.clone())
+                .unwrap_err()
+                .to_string(),
+        ];
+        for error in errors {
+            assert!(
+                error.contains("ek_owner_manager has version 2 of its format")
+                    && error.contains("update this program"),
+                "{error}"
+            );
+        }
+        assert_eq!(cleared, newer);
+        let nonsense = with("?");
+        assert!(Owned::read(&site, &nonsense, &view("manager")).is_err());
+        assert_eq!(disowned(nonsense.clone()), Ok((nonsense, BTreeSet::new())));
+    }
+
     #[test]
     fn a_property_that_another_view_has_set_too_goes_with_the_last_of_them() {
-        let department =
-            Entity::new(EntityKey::new("Sales", "department").unwrap()).with("Name", "Sales");
+        let (department, site) = department();
         for (first, second) in [("former", "later"), ("later", "former")] {
             let mut entity = department.clone();
             let both = [
@@ -238,13 +336,13 @@ mod tests {
                 one.clone().write(&mut entity, &view(name), values);
             }
             let [(_, (of_first, _)), (_, (of_second, _))] = both;
-            of_first.remove(&mut entity, &view(first));
+            of_first.remove(&site, &mut entity, &view(first)).unwrap();
             assert_eq!(
                 (entity.text("ManagerName"), entity.get("ManagerPhone")),
                 (Some("Ada"), None),
                 "{first}"
             );
-            of_second.remove(&mut entity, &view(second));
+            of_second.remove(&site, &mut entity, &view(second)).unwrap();
             assert_eq!(entity, department, "{second}");
         }
     }

@@ -242,25 +242,17 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
         let before = if shape.together {
             String::new()
         } else {
-            behind(&prefix)
+            format!(",\"before\":\"{}\"", behind(&prefix))
         };
-        let says = format!("{{\"Team\":\"{name}\"}}");
-        let claim = [
-            pk.as_str(),
-            rk.as_str(),
-            "main",
-            "Employees",
-            pk.as_str(),
-            prefix.as_str(),
-            before.as_str(),
-            says.as_str(),
-        ];
+        let claim = format!(
+            "{{\"v\":1,\"of\":{{\"pk\":\"{pk}\",\"rk\":\"{rk}\"}},\"range\":{{\"account\":\"main\",\"table\":\"Employees\",\"pk\":\"{pk}\",\"from\":\"{prefix}\"{before}}},\"set\":{{\"Team\":\"{name}\"}}}}"
+        );
         let place = row(
             "EvenkeelClaims",
             &format!("team_name~Employees~{pk}"),
             "claims",
         );
-        items.extend(place.map(|place| (place, member(&claim.map(str::to_owned)))));
+        items.extend(place.map(|place| (place, member(&[claim]))));
     }
     items
 }

@@ -13,11 +13,14 @@ use crate::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore
 use evenkeel_model::job::Primary;
 use evenkeel_model::names::KEYS;
 use evenkeel_model::settled::footprint_key;
+use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, Row, TableName};
 
 const OWNER: &str = "Owner";
 const KEY: &str = "WrappedKey";
 const KEY_ID: &str = "KeyId";
+/// The version of a row.
+const VERSION: u32 = 1;
 /// Times that a row may change while it is renewed.
 const RENEWALS: u32 = 5;
 
@@ -36,6 +39,9 @@ pub enum DataKeyError {
         #[source]
         source: VaultError,
     },
+    /// A row of another version.
+    #[error(transparent)]
+    Version(FormatError),
     /// A row that no worker wrote.
     #[error("the row of {owner} in {KEYS} is not as a worker wrote it")]
     Malformed {
@@ -207,9 +213,7 @@ impl DataKeys<'_> {
 
     /// The data key in a row. Another row in its place has another owner, which is authenticated.
     async fn unwrapped(&self, row: &Row, owner: String) -> Result<DataKey, DataKeyError> {
-        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed {
-            owner: owner.clone(),
-        })?;
+        let wrapped = wrapped(&row.entity, &owner)?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
         key.map(DataKey::new)
             .map_err(|source| DataKeyError::Vault { owner, source })
@@ -291,9 +295,7 @@ impl DataKeys<'_> {
     /// written or deleted meanwhile is left to the next time.
     pub async fn rewrap(&self, row: &Row) -> Result<bool, DataKeyError> {
         let owner = row.entity.text(OWNER).unwrap_or_default().to_owned();
-        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed {
-            owner: owner.clone(),
-        })?;
+        let wrapped = wrapped(&row.entity, &owner)?;
         if wrapped.key_id == self.vault.current() {
             return Ok(false);
         }
@@ -328,14 +330,28 @@ impl DataKeys<'_> {
 }
 
 fn written(row: Entity, wrapped: &WrappedKey) -> Entity {
-    row.with(KEY, BASE64.encode(&wrapped.bytes))
+    row.with(VERSION_PROPERTY, VERSION.cast_signed())
+        .with(KEY, BASE64.encode(&wrapped.bytes))
         .with(KEY_ID, wrapped.key_id.as_str())
 }
 
-fn wrapped(row: &Entity) -> Option<WrappedKey> {
-    Some(WrappedKey {
-        key_id: row.text(KEY_ID)?.to_owned(),
-        bytes: BASE64.decode(row.text(KEY)?).ok()?,
+/// Reads the row of an owner.
+fn wrapped(row: &Entity, owner: &str) -> Result<WrappedKey, DataKeyError> {
+    let malformed = || DataKeyError::Malformed {
+        owner: owner.to_owned(),
+    };
+    let thing = || format!("the data key of {owner}");
+    stored::check(row, VERSION, thing).map_err(|error| {
+        if error.is_of_version() {
+            DataKeyError::Version(error)
+        } else {
+            malformed()
+        }
+    })?;
+    let key = || BASE64.decode(row.text(KEY)?).ok();
+    Ok(WrappedKey {
+        key_id: row.text(KEY_ID).ok_or_else(malformed)?.to_owned(),
+        bytes: key().ok_or_else(malformed)?,
     })
 }
 
@@ -347,6 +363,38 @@ pub fn key_id(row: &Row) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written_and_a_newer_one_is_refused() {
+        let (key, owner) = (EntityKey::new("employees~Sales", "7").unwrap(), "[]");
+        let bytes = vec![1, 2, 3];
+        let row = written(
+            Entity::new(key.clone()),
+            &WrappedKey {
+                key_id: "k1".to_owned(),
+                bytes: bytes.clone(),
+            },
+        );
+        let literal = Entity::new(key)
+            .with("Version", 1)
+            .with("KeyId", "k1")
+            .with("WrappedKey", "AQID");
+        assert_eq!(row, literal);
+        assert_eq!(wrapped(&row, owner).unwrap().bytes, bytes);
+        let newer = wrapped(&row.clone().with("Version", 2), owner)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            newer,
+            "the data key of [] has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
+        for broken in ["Version", "KeyId", "WrappedKey"] {
+            let mut row = row.clone();
+            row.properties.remove(broken);
+            let error = wrapped(&row, owner).unwrap_err();
+            assert!(matches!(error, DataKeyError::Malformed { .. }), "{error}");
+        }
+    }
 
     #[test]
     fn an_entity_has_one_data_key_however_its_table_is_spelled() {

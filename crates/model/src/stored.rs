@@ -1,0 +1,155 @@
+//! Stored formats: each says its version, and a program reads no other.
+//!
+//! As JSON the version is the field `v`, the first one; on an entity it is the property [`VERSION_PROPERTY`]. Something of another version
+//! is refused and left as it is: a newer program wrote it, and knows what it means.
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{EdmValue, Entity};
+
+/// The property with the version of what an entity holds.
+pub const VERSION_PROPERTY: &str = "Version";
+
+/// The version of a stored format as JSON. It is written as its number, and any other number is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct FormatVersion<const NUMBER: u32>;
+
+/// A stored thing that this program cannot read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// Of another version.
+    #[error(
+        "{thing} has version {found} of its format, and this program reads version {known}: update this program, or let the one that wrote it read it"
+    )]
+    Version {
+        /// The thing.
+        thing: String,
+        /// Its version.
+        found: i64,
+        /// The version that is read.
+        known: u32,
+    },
+    /// Not as any version has it.
+    #[error("{thing} is not as evenkeel writes it: {problem}")]
+    Malformed {
+        /// The thing.
+        thing: String,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl FormatError {
+    /// Whether it is about the version.
+    pub const fn is_of_version(&self) -> bool {
+        matches!(self, Self::Version { .. })
+    }
+}
+
+/// The version alone of a text.
+#[derive(Deserialize)]
+struct Tag {
+    v: i64,
+}
+
+/// Reads a stored JSON text with the field `v`: a [`FormatVersion`] of this number. `thing` is what it is, for the error.
+pub fn read<T: DeserializeOwned>(
+    text: &str,
+    known: u32,
+    thing: impl Fn() -> String,
+) -> Result<T, FormatError> {
+    serde_json::from_str(text).map_err(|error| match serde_json::from_str(text) {
+        Ok(Tag { v: found }) if found != i64::from(known) => FormatError::Version {
+            thing: thing(),
+            found,
+            known,
+        },
+        _ => FormatError::Malformed {
+            thing: thing(),
+            problem: error.to_string(),
+        },
+    })
+}
+
+/// Checks the version that an entity says. `thing` is what it is, for the error.
+pub fn check(entity: &Entity, known: u32, thing: impl Fn() -> String) -> Result<(), FormatError> {
+    match entity.get(VERSION_PROPERTY) {
+        Some(EdmValue::Int32(found)) if i64::from(*found) == i64::from(known) => Ok(()),
+        Some(EdmValue::Int32(found)) => Err(FormatError::Version {
+            thing: thing(),
+            found: i64::from(*found),
+            known,
+        }),
+        other => Err(FormatError::Malformed {
+            thing: thing(),
+            problem: match other {
+                None => format!("{VERSION_PROPERTY} is missing"),
+                Some(value) => format!("{VERSION_PROPERTY} is an {}", value.type_name()),
+            },
+        }),
+    }
+}
+
+impl<const NUMBER: u32> Serialize for FormatVersion<NUMBER> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(NUMBER)
+    }
+}
+
+impl<'de, const NUMBER: u32> Deserialize<'de> for FormatVersion<NUMBER> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u32::deserialize(deserializer)? {
+            found if found == NUMBER => Ok(Self),
+            found => Err(D::Error::custom(format_args!("v is {found}, not {NUMBER}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EntityKey;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Note {
+        v: FormatVersion<1>,
+        text: String,
+    }
+
+    fn note(text: &str) -> Result<Note, FormatError> {
+        read(text, 1, || "the note".to_owned())
+    }
+
+    #[test]
+    fn a_text_of_another_version_is_told_from_one_that_is_broken() {
+        let written = r#"{"v":1,"text":"a"}"#;
+        let read = note(written).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), written);
+        assert_eq!(
+            note(r#"{"v":2,"texts":["a"]}"#).unwrap_err().to_string(),
+            "the note has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
+        for broken in [r#"{"v":1,"texts":["a"]}"#, r#"{"text":"a"}"#, "7", ""] {
+            let error = note(broken).unwrap_err();
+            assert!(matches!(error, FormatError::Malformed { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_entity_of_another_version_is_told_from_one_without() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        let of = |entity: Entity| check(&entity, 1, || "the row".to_owned());
+        assert_eq!(of(entity.clone().with(VERSION_PROPERTY, 1)), Ok(()));
+        let other = of(entity.clone().with(VERSION_PROPERTY, 2)).unwrap_err();
+        assert!(
+            matches!(other, FormatError::Version { found: 2, .. }),
+            "{other}"
+        );
+        for wrong in [entity.clone(), entity.with(VERSION_PROPERTY, "1")] {
+            let error = of(wrong).unwrap_err();
+            assert!(matches!(error, FormatError::Malformed { .. }), "{error}");
+        }
+    }
+}
