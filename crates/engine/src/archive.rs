@@ -1,10 +1,10 @@
 //! `archive`: relocates a primary to its archive, under the same key: a table, a container or a shared folder.
 
 use super::engine::Engine;
-use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
 use super::relocation::Relocation;
+use super::target;
 use evenkeel_model::job::{ArchiveJob, Primary};
 
 impl RunJob for ArchiveJob {
@@ -17,7 +17,7 @@ impl RunJob for ArchiveJob {
             },
             delivery,
         )?;
-        let kept = EntityPlace::in_archive(engine, archive, &self.key, delivery)?;
+        let kept = target::in_archive(engine, archive, &self.key, delivery)?;
         let when =
             engine.condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
         Relocation::new(engine, delivery, source, kept, self.key.clone())

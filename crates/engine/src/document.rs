@@ -196,7 +196,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     /// Counts a round.
-    pub(super) fn next_round(&mut self) -> Result<(), Failure> {
+    pub(super) fn count_round(&mut self) -> Result<(), Failure> {
         self.rounds += 1;
         if self.rounds > ROUNDS {
             Err(lost_race(
@@ -284,7 +284,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     /// Writes or deletes the document, where nothing is derived from it.
-    pub(super) async fn commit(&self, change: &Change) -> Result<Commit, Failure> {
+    pub(super) async fn write_or_delete(&self, change: &Change) -> Result<Commit, Failure> {
         Ok(match self.carry_out(change).await? {
             Filed::Done(_) => Commit::Closed,
             Filed::Lost => Commit::Lost,

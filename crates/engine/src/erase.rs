@@ -18,18 +18,17 @@ use jiff::{SignedDuration, Timestamp};
 use super::change::{Change, Commit};
 use super::document::is_anothers;
 use super::engine::Engine;
-use super::entity_place::EntityPlace;
 use super::execute::{Action, Delivery, Failure, Outcome, Summary};
 use super::failure::storage;
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::queueing;
-use super::reconciler::PassOptions;
 use super::scope::Scope;
 use super::since::is_written_since;
+use super::target::{self, Kept};
 use super::waiting::RunSummary;
 use evenkeel_model::catalog::{ArchiveTarget, Shelf, TableRef};
-use evenkeel_model::job::{EraseJob, Looks, Primary};
+use evenkeel_model::job::{EraseJob, Primary};
 use evenkeel_model::{AccountName, ViewName};
 use evenkeel_storage::{ErrorClass, Missing, all_blobs};
 
@@ -151,7 +150,7 @@ impl Engine {
                     erasure,
                     &mut changes,
                     &source.account,
-                    self.row(&home, delivery)?,
+                    target::primary(self, &home, delivery)?.as_mut(),
                     &home,
                     delivery,
                 )
@@ -175,10 +174,18 @@ impl Engine {
                     ArchiveTarget::Blob(target) => &target.account,
                     ArchiveTarget::File(_) => &archive.source.account,
                 };
-                if erasure.skipped.is_none() {
-                    let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
+                if erasure.skipped.is_none()
+                    && let Some(mut kept) = target::kept_in(self, archive, &home.key, delivery)?
+                {
                     match self
-                        .take_out(erasure, &mut changes, account, kept, &home, delivery)
+                        .take_out(
+                            erasure,
+                            &mut changes,
+                            account,
+                            kept.as_mut(),
+                            &home,
+                            delivery,
+                        )
                         .await
                     {
                         Err(failure) if is_anothers(&failure) => {
@@ -193,7 +200,7 @@ impl Engine {
             erasure,
             &mut changes,
             &source.account,
-            self.row(&home, delivery)?,
+            target::primary(self, &home, delivery)?.as_mut(),
             &home,
             delivery,
         )
@@ -231,7 +238,10 @@ impl Engine {
     }
 
     /// Large values that stay although their primary is gone, and by when they go.
-    async fn values_left(&self, scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
+    pub(super) async fn values_left(
+        &self,
+        scope: &Scope<'_>,
+    ) -> Result<Option<ValuesLeft>, Failure> {
         let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else {
             return Ok(None);
         };
@@ -283,27 +293,13 @@ impl Engine {
         Ok((values != Some(0)).then_some(ValuesLeft { until: due, values }))
     }
 
-    fn row<'e>(
-        &'e self,
-        primary: &Primary,
-        delivery: &'e Delivery,
-    ) -> Result<EntityPlace<'e>, Failure> {
-        self.table(&primary.table)?;
-        let options = PassOptions {
-            looks: Looks::Everything,
-            ..PassOptions::default()
-        };
-        self.pass_with(primary, Some(delivery), options)
-            .map(EntityPlace::Row)
-    }
-
     /// Deletes an entity where it is kept, and the items derived from it there.
     async fn take_out(
         &self,
         erasure: &mut Erasure,
         changes: &mut RunSummary,
         account: &AccountName,
-        mut kept: EntityPlace<'_>,
+        kept: &mut dyn Kept,
         home: &Primary,
         delivery: &Delivery,
     ) -> Result<(), Failure> {
@@ -311,33 +307,31 @@ impl Engine {
             return Ok(());
         }
         let mut ended = self
-            .delete_kept(erasure, account, &mut kept, home, delivery)
+            .delete_kept(erasure, account, kept, home, delivery)
             .await;
         if ended.is_ok()
             && erasure.skipped.is_none()
-            && let EntityPlace::Row(reconciler) = &kept
+            && let Some(primary) = kept.primary()
         {
-            let scope = reconciler.scope();
-            match self.values_left(scope).await {
-                Ok(Some(left)) => drop(erasure.left.insert(scope.primary.clone(), left)),
-                Ok(None) => drop(erasure.left.remove(&scope.primary)),
+            match kept.values_left().await {
+                Ok(Some(left)) => drop(erasure.left.insert(primary.clone(), left)),
+                Ok(None) => drop(erasure.left.remove(primary)),
                 Err(failure) => ended = Err(failure),
             }
         }
-        if let Some(summary) = kept.into_summary() {
-            for change in summary
-                .changes
-                .iter()
-                .filter(|change| change.action == Action::Delete)
-            {
-                erasure
-                    .removed
-                    .entry(change.account.clone())
-                    .or_default()
-                    .items += 1;
-            }
-            changes.0.add(summary);
+        let summary = kept.take_summary();
+        for change in summary
+            .changes
+            .iter()
+            .filter(|change| change.action == Action::Delete)
+        {
+            erasure
+                .removed
+                .entry(change.account.clone())
+                .or_default()
+                .items += 1;
         }
+        changes.0.add(summary);
         ended
     }
 
@@ -345,7 +339,7 @@ impl Engine {
         &self,
         erasure: &mut Erasure,
         account: &AccountName,
-        kept: &mut EntityPlace<'_>,
+        kept: &mut dyn Kept,
         home: &Primary,
         delivery: &Delivery,
     ) -> Result<(), Failure> {

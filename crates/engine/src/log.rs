@@ -102,14 +102,14 @@ impl<'e> EntityLine<'e> {
     }
 
     /// Sets this version of the source as the next to copy.
-    pub(super) fn copies(&mut self, row: &Row) {
+    pub(super) fn set_source(&mut self, row: &Row) {
         self.written = row
             .timestamp
             .map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
     }
 
     /// Reads the record, and whether its line is there.
-    pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
+    pub(super) async fn find(&mut self) -> Result<Observation, Failure> {
         (self.open, self.recorded) = (None, None);
         let Some(mut row) = self.read_record().await? else {
             return Ok(Observation::blank());
@@ -199,7 +199,7 @@ impl<'e> EntityLine<'e> {
     }
 
     /// Appends the line.
-    pub(super) async fn commit(&mut self, change: &Change) -> Result<Commit, Failure> {
+    pub(super) async fn append(&mut self, change: &Change) -> Result<Commit, Failure> {
         let (entity, over) = match change {
             Change::Insert(entity) => (entity, None),
             Change::Replace(entity, etag)
@@ -254,7 +254,7 @@ impl<'e> EntityLine<'e> {
     }
 
     /// Takes back the word that this version is all there is, so that the next delivery appends another one.
-    pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
+    pub(super) async fn reopen_record(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else {
             return Ok(());
         };
@@ -268,7 +268,7 @@ impl<'e> EntityLine<'e> {
     }
 
     /// The source is gone: its record has served.
-    pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
+    pub(super) async fn forget_record(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else {
             return Ok(());
         };

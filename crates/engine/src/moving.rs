@@ -4,10 +4,10 @@
 //! address) passes from the one to the other, and is never wanted by both.
 
 use super::engine::Engine;
-use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
 use super::relocation::Relocation;
+use super::target;
 use evenkeel_model::job::MoveJob;
 
 impl RunJob for MoveJob {
@@ -15,15 +15,9 @@ impl RunJob for MoveJob {
         engine.refuse_view_tables(&self.primary.table)?;
         engine.refuse_view_tables(&self.to.table)?;
         let source = engine.pass(&self.primary, delivery)?;
-        let target = engine.pass(&self.to, delivery)?;
-        Relocation::new(
-            engine,
-            delivery,
-            source,
-            EntityPlace::Moved(target),
-            self.to.key.clone(),
-        )
-        .run(None)
-        .await
+        let target = target::moved(engine, &self.to, delivery)?;
+        Relocation::new(engine, delivery, source, target, self.to.key.clone())
+            .run(None)
+            .await
     }
 }

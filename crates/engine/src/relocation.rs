@@ -10,21 +10,18 @@
 //! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
 //! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
 
-use std::collections::BTreeMap;
-
 use super::change::{Change, Commit};
 use super::content::{is_as_left, vouched};
 use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archived};
 use super::delete::unsatisfied;
 use super::engine::Engine;
-use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
-use super::log::EntityLine;
 use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::since::is_written_since;
+use super::target::{EntityStore, RelocationTarget};
 use super::value::origin;
 use super::{marks, primary};
 use evenkeel_model::condition::Condition;
@@ -33,8 +30,7 @@ use evenkeel_model::item::{
 };
 use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared;
-use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName};
+use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, shared};
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::wide::Rows;
 
@@ -56,35 +52,138 @@ struct NoWayBack {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
+/// How far a run has come with the source.
+enum Progress {
+    /// No version of it is copied.
+    Reading,
+    /// One is copied.
+    Copied(HeldCopy),
+    /// The run has asked to delete the version that is copied, and has not heard of the outcome.
+    Unanswered(HeldCopy),
+}
+
+/// The copy that a run deletes by.
+struct HeldCopy {
+    /// The version of the source that it is of.
+    version: ETag,
+    by: CopiedBy,
+}
+
+/// Who wrote a copy.
+enum CopiedBy {
+    /// This run, which has heard that it is there.
+    ThisRun {
+        /// The copy as it was sent, where nothing was there before.
+        inserted: Option<Box<Entity>>,
+    },
+    /// Another delivery, which may have gone on to delete.
+    AnotherDelivery,
+}
+
+impl Progress {
+    /// The copy that is there.
+    const fn held(&self) -> Option<&HeldCopy> {
+        match self {
+            Self::Reading => None,
+            Self::Copied(held) | Self::Unanswered(held) => Some(held),
+        }
+    }
+
+    /// Whether the copy that is there is this run's, of this version.
+    fn is_own_at(&self, version: &ETag) -> bool {
+        self.held()
+            .is_some_and(|held| held.version == *version && held.is_own())
+    }
+
+    /// This version is copied now: by whom, or by whom it was before, where that is known. A request to delete stays unanswered.
+    fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
+        let before = |held: HeldCopy| (held.version == version).then_some(held.by);
+        let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
+            Self::Reading => (None, false),
+            Self::Copied(held) => (before(held), false),
+            Self::Unanswered(held) => (before(held), true),
+        };
+        let by = by.or(before).unwrap_or(CopiedBy::AnotherDelivery);
+        let held = HeldCopy { version, by };
+        *self = if is_unanswered {
+            Self::Unanswered(held)
+        } else {
+            Self::Copied(held)
+        };
+    }
+
+    /// The copy that was held is written over, and the items of the new one are not in step yet.
+    fn written_over(&mut self) {
+        if let Self::Copied(_) = self {
+            *self = Self::Reading;
+        }
+    }
+
+    /// A request to delete the version that is copied has no answer. It keeps that state: whether it was executed is never known.
+    fn asked(&mut self) {
+        *self = match std::mem::replace(self, Self::Reading) {
+            Self::Reading => Self::Reading,
+            Self::Copied(held) | Self::Unanswered(held) => Self::Unanswered(held),
+        };
+    }
+
+    /// The copy that this run has sent to where nothing was, is now this.
+    fn inserted_is(&mut self, copy: &Entity) {
+        if let Self::Copied(held) | Self::Unanswered(held) = self
+            && let CopiedBy::ThisRun {
+                inserted: Some(inserted),
+            } = &mut held.by
+        {
+            **inserted = copy.clone();
+        }
+    }
+}
+
+impl HeldCopy {
+    const fn is_own(&self) -> bool {
+        matches!(self.by, CopiedBy::ThisRun { .. })
+    }
+
+    /// The copy as this run has sent it to where nothing was.
+    fn inserted(&self) -> Option<&Entity> {
+        match &self.by {
+            CopiedBy::ThisRun { inserted } => inserted.as_deref(),
+            CopiedBy::AnotherDelivery => None,
+        }
+    }
+}
+
+/// What a job demands of the source that it is to take along.
+struct Demands<'j> {
+    /// The version.
+    if_match: Option<&'j ETag>,
+    /// Why it does not satisfy the condition.
+    unsatisfied: Option<String>,
+}
+
 /// One run of a job that relocates an entity.
 pub(super) struct Relocation<'e> {
     engine: &'e Engine,
     delivery: &'e Delivery,
     source: Reconciler<'e>,
-    target: EntityPlace<'e>,
+    target: Box<dyn RelocationTarget + 'e>,
     /// The key that the copy has.
     to: EntityKey,
     /// Condition that the source satisfies when it is copied first.
     when: Option<Condition>,
-    /// The version of the source of which this run has sent a copy and heard that it is there.
-    sent: Option<ETag>,
-    /// The version of the source that is copied, by this run or as it found it.
-    copied: Option<ETag>,
-    /// The copy that this run has sent to where nothing was.
-    inserted: Option<Entity>,
-    /// The version that this run has asked to delete without hearing of the outcome.
-    asked: Option<ETag>,
+    /// How far it has come.
+    progress: Progress,
     /// The data key by which the copy that was made last is sealed, where it is sealed anew.
     first_key: Option<FirstKey>,
 }
 
 impl<'e> Relocation<'e> {
     /// From a source to where it is to be kept, under this key.
-    pub(super) const fn new(
+    pub(super) fn new(
         engine: &'e Engine,
         delivery: &'e Delivery,
         source: Reconciler<'e>,
-        target: EntityPlace<'e>,
+        target: Box<dyn RelocationTarget + 'e>,
         to: EntityKey,
     ) -> Self {
         Self {
@@ -94,10 +193,7 @@ impl<'e> Relocation<'e> {
             target,
             to,
             when: None,
-            sent: None,
-            copied: None,
-            inserted: None,
-            asked: None,
+            progress: Progress::Reading,
             first_key: None,
         }
     }
@@ -111,15 +207,15 @@ impl<'e> Relocation<'e> {
     pub(super) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.go(if_match).await;
         if ended.is_err() && self.surely_undeleted() {
-            // Best effort: without it the next delivery leaves an entity alone that has changed meanwhile.
-            drop(self.reopen().await);
+            // Best effort: without it the next delivery could not tell an entity that changed meanwhile from one created anew, and would leave it.
+            drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
             // An earlier delivery may have reopened the copy, with a request that is on its way still and finds it unchanged.
             self.target.look_again().await?;
         }
-        let summary = joined(self.source, self.target);
+        let summary = joined(self.source, self.target.as_mut());
         Ok(match skipped {
             None => Outcome::Done(summary),
             Some(reason) => Outcome::Skipped { reason, summary },
@@ -147,27 +243,26 @@ impl<'e> Relocation<'e> {
                         .as_ref()
                         .is_some_and(|row| self.delivery.stamp.is_on(&row.entity))
                 };
-                let mut done = self.copied.is_some() || is_own(&found);
+                let mut done = self.progress.held().is_some() || is_own(&found);
                 if !done && self.delivery.dequeue_count > 1 {
                     // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                if done && matches!(self.target, EntityPlace::Log(_)) {
+                // Anywhere else its items are in step by now.
+                if done && self.target.rules().has_every_version {
                     self.target.arrived().await?;
                 }
                 return Ok(
                     (!done).then(|| format!("{} does not exist", self.source.scope().primary))
                 );
             };
-            if let EntityPlace::Log(log) = &mut self.target {
-                log.copies(row);
-            }
-            let copy = self.decide(
-                row,
-                found.row.as_ref(),
-                (if_match, unsatisfied(row, self.when.as_ref())),
-            )?;
+            self.target.copies(row);
+            let demands = Demands {
+                if_match,
+                unsatisfied: unsatisfied(row, self.when.as_ref()),
+            };
+            let copy = self.decide(row, found.row.as_ref(), demands)?;
             if !matches!(copy, Copy::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
@@ -179,18 +274,15 @@ impl<'e> Relocation<'e> {
             let entity = self.copy_of(row).await?;
             let copied = copy == Copy::Copied;
             let change = match copy {
-                Copy::Insert => Some(self.fitted(self.vouched(Change::Insert(entity)), &found)?),
+                Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
                 Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row.as_ref()) => {
                     // An earlier delivery may have left the source half-way.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
                 Copy::Replace(etag) => {
-                    let change = self.vouched(Change::Replace(
-                        self.for_both(entity, found.row.as_ref()),
-                        etag,
-                    ));
-                    Some(self.fitted(change, &found)?)
+                    let entity = self.for_both(entity, found.row.as_ref());
+                    Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
                 Copy::Copied => self
                     .sealed_again(&entity, &found, &row.etag)
@@ -204,6 +296,7 @@ impl<'e> Relocation<'e> {
                 }
             };
             read_kept = true;
+            let mut by = None;
             if planted(Bug::DeletedBeforeCopied) {
                 self.source
                     .commit(
@@ -220,8 +313,11 @@ impl<'e> Relocation<'e> {
                         continue;
                     }
                     if !copied {
-                        self.inserted = change.result().filter(|_| found.row.is_none()).cloned();
-                        self.sent = Some(row.etag.clone());
+                        let inserted = change.result().filter(|_| found.row.is_none()).cloned();
+                        by = Some(CopiedBy::ThisRun {
+                            inserted: inserted.map(Box::new),
+                        });
+                        self.progress.written_over();
                     }
                     if ended == Commit::Committed {
                         self.target.settle().await?;
@@ -230,7 +326,7 @@ impl<'e> Relocation<'e> {
                 // Copied by a try that heard no answer, or crashed before the copy's own items were there.
                 None => self.target.keep_up(&found).await?,
             }
-            self.copied = Some(row.etag.clone());
+            self.progress.copied(row.etag.clone(), by);
             self.keep_readable(row).await?;
             match self
                 .source
@@ -244,40 +340,13 @@ impl<'e> Relocation<'e> {
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
                 Commit::Unanswered => {
-                    self.asked = Some(row.etag.clone());
+                    self.progress.asked();
                     continue;
                 }
             }
             self.target.arrived().await?;
             return Ok(None);
         }
-    }
-
-    /// A change with a stamp that vouches for the content, where clients may change that by themselves.
-    fn vouched(&self, change: Change) -> Change {
-        match self.target {
-            EntityPlace::Row(_) | EntityPlace::Moved(_) => vouched(change),
-            EntityPlace::Document(_) | EntityPlace::Log(_) => change,
-        }
-    }
-
-    /// Leaves out marks that do not fit into the target's row. Fails if the entity does not fit even so, or would not with the mark that a
-    /// redelivery may have to add.
-    fn fitted(&self, change: Change, found: &Observation) -> Result<Change, Failure> {
-        let (EntityPlace::Row(target) | EntityPlace::Moved(target)) = &self.target else {
-            return Ok(change);
-        };
-        let shared = BTreeMap::from([(SOURCE_SHARED.to_owned(), true.to_string())]);
-        let check = |change: &Change| {
-            primary::check(
-                target.scope(),
-                &found.rows,
-                &change.clone().with_texts(&shared),
-            )
-        };
-        let fitted = marks::fitted(change, &marks::OF_COPIES, |change| check(change).is_ok());
-        check(&fitted)?;
-        Ok(fitted)
     }
 
     /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
@@ -288,7 +357,7 @@ impl<'e> Relocation<'e> {
                 .text(SOURCE_ETAG)
                 .is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version))
         });
-        if is_the_same && !matches!(self.target, EntityPlace::Log(_)) {
+        if is_the_same && !self.target.rules().has_every_version {
             copy.with(SOURCE_SHARED, true)
         } else {
             copy
@@ -308,7 +377,7 @@ impl<'e> Relocation<'e> {
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
         // Another run may be about to delete by it.
-        let sealed = if self.sent.as_ref() == Some(version) {
+        let sealed = if self.progress.is_own_at(version) {
             sealed
         } else {
             sealed.with(SOURCE_SHARED, true)
@@ -316,7 +385,7 @@ impl<'e> Relocation<'e> {
         let change = Change::Replace(sealed, found.etag.clone());
         // A client's merge into it stays the client's.
         Some(if is_as_left(&found.entity) {
-            self.vouched(change)
+            vouched(change)
         } else {
             change
         })
@@ -345,8 +414,10 @@ impl<'e> Relocation<'e> {
                     return Ok(());
                 };
                 ended = self.target.commit(&found, &change).await?;
-                if matches!(ended, Commit::Closed | Commit::Committed) && self.inserted.is_some() {
-                    self.inserted = change.result().cloned();
+                if matches!(ended, Commit::Closed | Commit::Committed)
+                    && let Some(copy) = change.result()
+                {
+                    self.progress.inserted_is(copy);
                 }
             }
         }
@@ -357,10 +428,12 @@ impl<'e> Relocation<'e> {
     /// nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
+        let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
         let sent = self
-            .inserted
-            .as_ref()
-            .filter(|_| self.surely_undeleted() && !matches!(self.target, EntityPlace::Log(_)));
+            .progress
+            .held()
+            .and_then(HeldCopy::inserted)
+            .filter(|_| may_take_back);
         let Some(copy) = found
             .row
             .as_ref()
@@ -378,10 +451,10 @@ impl<'e> Relocation<'e> {
     /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no
     /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
     fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
-        let others = |copy: &&Row| self.sent.as_ref() != Some(version) && !is_shared(&copy.entity);
-        let copy = found
-            .filter(others)
-            .filter(|_| !matches!(self.target, EntityPlace::Log(_)))?;
+        if self.progress.is_own_at(version) || self.target.rules().has_every_version {
+            return None;
+        }
+        let copy = found.filter(|copy| !is_shared(&copy.entity))?;
         Some(Change::Replace(
             copy.entity.clone().with(SOURCE_SHARED, true),
             copy.etag.clone(),
@@ -391,7 +464,7 @@ impl<'e> Relocation<'e> {
     /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
     /// deleted then.
     fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
-        if !self.target.gives_back() {
+        if !self.target.rules().gives_back {
             return Ok(());
         }
         let scope = self.source.scope();
@@ -416,8 +489,7 @@ impl<'e> Relocation<'e> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
         let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
-        let is_log = matches!(self.target, EntityPlace::Log(_));
-        Ok(!is_log
+        Ok(!self.target.rules().has_every_version
             && may_have_acted
             && marks::may_lack(SOURCE_JOB, &row.entity, fits)
             && is_written_since(
@@ -434,20 +506,19 @@ impl<'e> Relocation<'e> {
             found,
             self.target
                 .primary()
-                .unwrap_or(&self.source.scope().primary),
+                .unwrap_or_else(|| &self.source.scope().primary),
         )
     }
 
-    /// Whether another entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
+    /// Whether another entity lies where a moved one is to go.
     fn is_occupied(&self, found: Option<&Row>) -> bool {
-        matches!(self.target, EntityPlace::Moved(_))
+        self.target.rules().bars_others
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
     /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
-        matches!(self.target, EntityPlace::Moved(_))
-            && found.is_some_and(|row| !is_as_left(&row.entity))
+        self.target.rules().bars_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
     /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
@@ -466,7 +537,7 @@ impl<'e> Relocation<'e> {
             ..self
                 .target
                 .primary()
-                .unwrap_or(&self.source.scope().primary)
+                .unwrap_or_else(|| &self.source.scope().primary)
                 .clone()
         };
         permanent(
@@ -478,8 +549,8 @@ impl<'e> Relocation<'e> {
     /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
     /// executed. (A copy that it found there was another delivery's, which may have gone on to delete. So may one that found this run's: it says so there.)
     fn surely_undeleted(&self) -> bool {
-        self.copied.is_some()
-            && self.copied == self.sent
+        self.progress.held().is_some_and(HeldCopy::is_own)
+            // A commit may fail after its delete was executed, which the progress has not heard of.
             && (!self.source.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
@@ -487,39 +558,33 @@ impl<'e> Relocation<'e> {
         &self,
         row: &Row,
         found: Option<&Row>,
-        (if_match, unsatisfied): (Option<&ETag>, Option<String>),
+        demands: Demands<'_>,
     ) -> Result<Copy, Failure> {
         // Of the version that goes, always: one that has changed since is not the one meant.
-        if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
+        if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
             return Ok(Copy::Skip(format!(
                 "if_match: the entity is at {}, not at {wanted}",
                 row.etag
             )));
         }
         let is_own = |found: &Row| self.delivery.stamp.is_on(&found.entity);
-        if let Some(reason) = unsatisfied
-            && self.copied.is_none()
+        if let Some(reason) = demands.unsatisfied
+            && self.progress.held().is_none()
             && !found.is_some_and(is_own)
         {
             return Ok(Copy::Skip(reason));
         }
         // No clock is needed to know that it was written after this run had read another version.
-        if self.asked.as_ref().is_some_and(|asked| *asked != row.etag) {
+        if let Progress::Unanswered(asked) = &self.progress
+            && asked.version != row.etag
+        {
             return Ok(Copy::Skip(
                 "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
                     .to_owned(),
             ));
         }
-        if let EntityPlace::Log(log) = &self.target {
-            if EntityLine::is_logged(row, found) {
-                return Ok(Copy::Copied);
-            }
-            if found.is_none() && log.may_be_anew(row)? {
-                return Ok(Copy::Skip(
-                    "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
-                        .to_owned(),
-                ));
-            }
+        if let Some(copy) = self.target.judge(row, found)? {
+            return Ok(copy);
         }
         if found.is_none() && self.may_be_back(row)? {
             return Ok(Copy::Skip(
@@ -536,7 +601,7 @@ impl<'e> Relocation<'e> {
         });
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // A row in the way of a move is not written over in any case.
-            (Copy::Replace(_), Some(kept)) if !matches!(self.target, EntityPlace::Moved(_)) && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
+            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
             ),
@@ -552,56 +617,13 @@ impl<'e> Relocation<'e> {
         settled
     }
 
-    /// Takes back the word that this very version was copied, before a run gives up that knows it has not deleted:
-    /// the next delivery could not tell an entity that changed from one created anew, and would leave it alone.
-    async fn reopen(&mut self) -> Result<(), Failure> {
-        if let EntityPlace::Log(log) = &mut self.target {
-            return log.reopen().await;
-        }
-        let found = self.target.observe().await?;
-        let Some(row) = found
-            .row
-            .as_ref()
-            .filter(|row| self.delivery.stamp.is_on(&row.entity) && !is_shared(&row.entity))
-        else {
-            return Ok(());
-        };
-        let mut entity = row.entity.clone();
-        entity.properties.remove(SOURCE_ETAG);
-        match self
-            .target
-            .commit(&found, &Change::Replace(entity, row.etag.clone()))
-            .await?
-        {
-            Commit::Closed => Ok(()),
-            // There may be no next delivery that sees to its items.
-            Commit::Committed | Commit::Lost | Commit::Unanswered => self.target.look_again().await,
-        }
-    }
-
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
-        // Properties that others set on it under its old key are none of its own; an archive keeps it as it was.
-        let source = match &self.target {
-            EntityPlace::Moved(target) => {
-                let to = (target.scope().source, &self.to);
-                let (own, _) = shared::disowned(row.entity.clone()).map_err(|error| {
-                    permanent(format!("moving {}", self.source.scope().primary), error)
-                })?;
-                let sealed = self
-                    .engine
-                    .sealed_anew((self.source.scope().source, &row.entity), to, own)
-                    .await?;
-                self.first_key = sealed.first;
-                sealed.entity
-            }
-            EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => {
-                row.entity.clone()
-            }
-        };
+        let taken = self.target.taken_from(self.source.scope(), row).await?;
+        self.first_key = taken.first_key;
         let mut entity = Entity {
             key: self.to.clone(),
-            properties: source.to_user_properties(),
+            properties: taken.entity.to_user_properties(),
         }
         .with(SOURCE_PROPERTY, source_text(&self.source.scope().primary))
         .with(SOURCE_ETAG, row.etag.as_str());
@@ -611,7 +633,7 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.target.gives_back() {
+        if self.target.rules().gives_back {
             // By these `restore` knows the properties of others.
             let owners = row
                 .entity
@@ -635,10 +657,8 @@ impl<'e> Relocation<'e> {
 }
 
 /// The summary of both sides.
-pub(super) fn joined(mut source: Reconciler<'_>, kept: EntityPlace<'_>) -> super::Summary {
+pub(super) fn joined(mut source: Reconciler<'_>, other: &mut dyn EntityStore) -> super::Summary {
     let mut summary = source.take_summary();
-    if let Some(kept) = kept.into_summary() {
-        summary.add(kept);
-    }
+    summary.add(other.take_summary());
     summary
 }

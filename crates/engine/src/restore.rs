@@ -21,7 +21,6 @@
 use super::change::{Change, Commit};
 use super::content::{is_as_left, is_proved, is_same, vouched};
 use super::engine::Engine;
-use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
@@ -32,8 +31,7 @@ use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::relocation::joined;
 use super::scope::Scope;
-use super::value::origin;
-use evenkeel_model::catalog::ArchiveTarget;
+use super::target;
 use evenkeel_model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
 use evenkeel_model::job::{Looks, Primary, RestoreJob, Stamp};
 use evenkeel_model::planted::{Bug, planted};
@@ -56,12 +54,12 @@ struct OneWay(ViewName);
 impl RunJob for RestoreJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         let archive = engine.archive(&self.archive)?;
-        if let ArchiveTarget::Log(_) = archive.target {
+        let Some(mut kept) = target::kept_in(engine, archive, &self.key, delivery)? else {
             return Err(permanent(
                 format!("restoring from archive {}", archive.name),
                 OneWay(archive.name.clone()),
             ));
-        }
+        };
         let mut source = engine.pass(
             &Primary {
                 table: archive.source.table.clone(),
@@ -69,7 +67,6 @@ impl RunJob for RestoreJob {
             },
             delivery,
         )?;
-        let mut kept = EntityPlace::in_archive(engine, archive, &self.key, delivery)?;
         // The version of the archived row that this run had read before it wrote the source.
         let mut restored: Option<ETag> = None;
         loop {
@@ -101,7 +98,7 @@ impl RunJob for RestoreJob {
                 let settled = source.settle_from(&seen).await;
                 kept.settle_from(&found).await?;
                 settled?;
-                let summary = joined(source, kept);
+                let summary = joined(source, kept.as_mut());
                 return Ok(match ended {
                     Ended::Done => Outcome::Done(summary),
                     Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
@@ -109,7 +106,10 @@ impl RunJob for RestoreJob {
             }
             let Some(row) = &found.row else { continue };
             refuse_derived(&seen, &source.scope().primary)?;
-            refuse_derived(&found, kept.primary().unwrap_or(&source.scope().primary))?;
+            refuse_derived(
+                &found,
+                kept.primary().unwrap_or_else(|| &source.scope().primary),
+            )?;
             let (own, mut owners) = shared::disowned(row.entity.clone()).map_err(|error| {
                 permanent(format!("restoring {}", source.scope().primary), error)
             })?;
@@ -121,21 +121,15 @@ impl RunJob for RestoreJob {
                     properties: own.to_user_properties(),
                 })
                 .with(SOURCE_ETAG, row.etag.as_str());
-            if let (EntityPlace::Row(_), Some(copied)) = (&kept, row.entity.text(SOURCE_ETAG)) {
+            if kept.is_written_on()
+                && let Some(copied) = row.entity.text(SOURCE_ETAG)
+            {
                 entity = entity.with(SOURCE_COPIED, copied);
             }
             if let Some(archived_by) = Stamp::of(&row.entity) {
                 entity = entity.with(SOURCE_JOB, archived_by.to_string());
             }
-            match &kept {
-                EntityPlace::Row(archived) => {
-                    entity = source
-                        .take_in(origin(archived.scope()).as_ref(), entity)
-                        .await?;
-                }
-                EntityPlace::Document(document) => document.refuse_values(&entity)?,
-                EntityPlace::Moved(_) | EntityPlace::Log(_) => {}
-            }
+            let entity = kept.bring_back(&mut source, entity).await?;
             let change = match source_change(source.scope(), &seen, &entity, row, restored.as_ref())
             {
                 SourceChange::Due(change) => {
@@ -195,7 +189,7 @@ impl RunJob for RestoreJob {
                 Commit::Lost | Commit::Unanswered => continue,
             }
             return match refused {
-                None => Ok(Outcome::Done(joined(source, kept))),
+                None => Ok(Outcome::Done(joined(source, kept.as_mut()))),
                 Some(failure) => Err(failure),
             };
         }
