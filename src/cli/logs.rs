@@ -9,7 +9,7 @@ use super::output::counted;
 use super::{Context, Exit, Output, UsageError, help};
 use evenkeel_model::catalog::{ArchiveTarget, LogTarget};
 use evenkeel_model::condition::Condition;
-use evenkeel_model::log::{Bounds, moment_of_line};
+use evenkeel_model::log::{Bounds, check_line, moment_of_line};
 use evenkeel_model::{BlobName, EdmDateTime, ViewName, odata};
 use evenkeel_storage::{BlobItem, BlobStore, all_blobs};
 
@@ -189,6 +189,7 @@ async fn print(
             let json: Value = serde_json::from_slice(line).with_context(|| {
                 format!("{}/{name} has a line that is no JSON", target.container)
             })?;
+            check_line(&json).with_context(|| format!("reading {}/{name}", target.container))?;
             if wanted.has(json) {
                 out.line(String::from_utf8_lossy(line))?;
                 printed += 1;

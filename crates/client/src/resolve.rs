@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Client, ClientError, lists};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
-use evenkeel_model::large::{Pointer, ValueFolder};
+use evenkeel_model::large::{self, Pointer, ValueFolder};
 use evenkeel_model::shared;
 use evenkeel_model::{AccountName, ContainerName, EdmValue, Entity, Row, Site};
 use evenkeel_storage::{BlobProperties, BlobStore, ErrorClass, StoreError};
@@ -63,6 +63,9 @@ pub(super) async fn resolve(
     table: &TableRef,
     row: &mut Row,
 ) -> Result<(), ClientError> {
+    large::known_pointers(&row.entity).map_err(|error| {
+        ClientError::Broken(format!("{}{}: {error}", table.table, row.entity.key))
+    })?;
     let pointers: Vec<(String, Pointer)> = row
         .entity
         .properties

@@ -184,6 +184,8 @@ impl<'e> ArchiveDocument<'e> {
 
     /// Refuses an entity with large values that would stay behind.
     pub(super) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
+        large::known_pointers(entity)
+            .map_err(|error| permanent(self.doing("bringing back"), error))?;
         match large::pointers(&self.folder(), entity).next() {
             Some((property, _)) => Err(permanent(
                 self.doing("bringing back"),

@@ -255,6 +255,7 @@ impl RunValues {
         mut entity: Entity,
     ) -> Result<Entity, Failure> {
         let Some(from) = from else { return Ok(entity) };
+        large::known_pointers(&entity).map_err(|error| permanent(writing(scope), error))?;
         let found: Vec<(String, Pointer)> = large::pointers(&from.folder, &entity)
             .map(|(name, pointer)| (name.to_owned(), pointer))
             .collect();

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::item::Owner;
 use super::job::Primary;
 use super::odata::{self, ODataError};
+use super::stored::{self, FORMAT_PROPERTY, FormatError};
 use super::template::{RenderError, Template, TemplateError, TemplatePart, escape};
 use super::{BlobName, EdmValue, Entity, EntityKey, Key, TableName, job, limits};
 
@@ -213,9 +214,14 @@ pub(super) fn fitted(segment: &str) -> String {
     )
 }
 
-/// The document of an entity: OData JSON, as messages carry it.
+/// The version of a document.
+const VERSION: u32 = 1;
+
+/// The document of an entity: OData JSON, as messages carry it, with the version of the format.
 pub fn encode(entity: &Entity) -> Bytes {
-    let mut text = serde_json::Value::Object(odata::encode(entity)).to_string();
+    let mut json = odata::encode(entity);
+    stored::tag(&mut json, VERSION);
+    let mut text = serde_json::Value::Object(json).to_string();
     text.push('\n');
     text.into()
 }
@@ -226,6 +232,9 @@ pub enum DocumentError {
     /// No JSON object.
     #[error("the document is no JSON object: {0}")]
     Json(String),
+    /// Of another version, or of none.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// No entity.
     #[error("the document is no entity")]
     Entity(#[from] ODataError),
@@ -251,8 +260,10 @@ pub enum DocumentError {
 
 /// Reads the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
-    let object = job::plain_object(content, limits::STAGED_KEYS)
+    let mut object = job::plain_object(content, limits::STAGED_KEYS)
         .map_err(|error| DocumentError::Json(error.to_string()))?;
+    stored::check_tag(&object, VERSION, || format!("the document of {key}"))?;
+    object.remove(FORMAT_PROPERTY);
     let entity = odata::decode_object(object)?;
     let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
     match &entity.key {
@@ -409,7 +420,30 @@ mod tests {
         let entity = Entity::new(key.clone())
             .with("Salary", 5_i64)
             .with("Name", "O'Brien");
+        let written = r#"{"Name":"O'Brien","PartitionKey":"Sales","RowKey":"한","Salary":"5","Salary@odata.type":"Edm.Int64","ek_format":1}"#;
+        assert_eq!(encode(&entity), format!("{written}\n"));
         assert_eq!(decode(&encode(&entity), &key), Ok(entity.clone()));
+        let newer = decode(
+            written
+                .replace("\"ek_format\":1", "\"ek_format\":2")
+                .as_bytes(),
+            &key,
+        );
+        let newer = newer.unwrap_err().to_string();
+        assert!(
+            newer.starts_with("the document of ")
+                && newer.contains("has version 2 of its format")
+                && newer.contains("update this program"),
+            "{newer}"
+        );
+        let theirs = decode(written.replace(",\"ek_format\":1", "").as_bytes(), &key);
+        assert!(
+            matches!(
+                theirs,
+                Err(DocumentError::Format(FormatError::Malformed { .. }))
+            ),
+            "{theirs:?}"
+        );
         let other = EntityKey::new("Sales", "8").unwrap();
         assert_eq!(
             decode(&encode(&entity), &other),

@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::document::segment;
 use super::job::Primary;
 use super::names::NameError;
+use super::stored::{self, FormatError, FormatVersion};
 use super::{BlobName, ContainerName, EdmValue, Entity};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
@@ -47,10 +48,14 @@ pub struct Pointer {
     pub content_type: Option<String>,
 }
 
+/// The version of a pointer.
+const VERSION: u32 = 1;
+
 /// A pointer as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
+    v: FormatVersion<VERSION>,
     #[serde(rename = "$blob", default, skip_serializing_if = "Option::is_none")]
     blob: Option<String>,
     #[serde(rename = "$file", default, skip_serializing_if = "Option::is_none")]
@@ -156,14 +161,18 @@ impl Pointer {
         })
     }
 
-    /// The pointer that a value is; `None` where it is a value of its own.
-    pub fn of(value: &EdmValue) -> Option<Self> {
+    /// The text of a value that may be a pointer.
+    fn text(value: &EdmValue) -> Option<&str> {
         let named = |text: &&str| text.contains("\"$blob\"") || text.contains("\"$file\"");
-        let text = value
+        value
             .as_str()
             .filter(|text| text.starts_with('{'))
-            .filter(named)?;
-        let wire: Wire = serde_json::from_str(text).ok()?;
+            .filter(named)
+    }
+
+    /// The pointer that a value is; `None` where it is a value of its own.
+    pub fn of(value: &EdmValue) -> Option<Self> {
+        let wire: Wire = serde_json::from_str(Self::text(value)?).ok()?;
         let (container, name) = match (wire.blob, wire.file) {
             (Some(blob), None) => place(&blob).map(|(container, name)| (Some(container), name))?,
             (None, Some(name)) => (None, name),
@@ -191,6 +200,7 @@ impl fmt::Display for Pointer {
             (self.bytes, self.sha256.clone(), self.content_type.clone());
         let wire = match &self.container {
             Some(container) => Wire {
+                v: FormatVersion,
                 blob: Some(format!("{container}/{}", self.name)),
                 file: None,
                 bytes,
@@ -198,6 +208,7 @@ impl fmt::Display for Pointer {
                 content_type,
             },
             None => Wire {
+                v: FormatVersion,
                 blob: None,
                 file: Some(self.name.clone()),
                 bytes,
@@ -208,6 +219,20 @@ impl fmt::Display for Pointer {
         // Texts and numbers always serialise.
         f.write_str(&serde_json::to_string(&wire).unwrap_or_default())
     }
+}
+
+/// Refuses an entity with a pointer of another version: taken for a value of its own, its blob would go.
+pub fn known_pointers(entity: &Entity) -> Result<(), FormatError> {
+    let unknown = |(name, value): (&String, &EdmValue)| {
+        let read = stored::read::<Wire>(Pointer::text(value)?, VERSION, || {
+            format!("the pointer in {name:?}")
+        });
+        read.err().filter(FormatError::is_of_version)
+    };
+    entity
+        .user_properties()
+        .find_map(unknown)
+        .map_or(Ok(()), Err)
 }
 
 /// The pointers of an entity to blobs of its own, by property.
@@ -265,7 +290,7 @@ mod tests {
         assert_eq!(
             pointer.to_string(),
             format!(
-                r#"{{"$blob":"large/employees/Sales/%ED%95%9C 7/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#
+                r#"{{"v":1,"$blob":"large/employees/Sales/%ED%95%9C 7/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#
             )
         );
         assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer));
@@ -278,7 +303,9 @@ mod tests {
         let sha = hash(b"abc");
         assert_eq!(
             pointer.to_string(),
-            format!(r#"{{"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#)
+            format!(
+                r#"{{"v":1,"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#
+            )
         );
         assert_eq!(
             Pointer::of(&pointer.to_string().into()),
@@ -325,13 +352,29 @@ mod tests {
         for text in [
             "x".to_owned(),
             "{\"$blob\":1}".to_owned(),
-            format!(r#"{{"$blob":"large/a","bytes":3,"sha256":"{sha}","more":1}}"#),
-            format!(r#"{{"$blob":"large","bytes":3,"sha256":"{sha}"}}"#),
-            format!(r#"{{"$blob":"large/a","bytes":-3,"sha256":"{sha}"}}"#),
-            r#"{"$blob":"large/a","bytes":3,"sha256":"abc"}"#.to_owned(),
+            format!(r#"{{"$blob":"large/a","bytes":3,"sha256":"{sha}"}}"#),
+            format!(r#"{{"v":1,"$blob":"large/a","bytes":3,"sha256":"{sha}","more":1}}"#),
+            format!(r#"{{"v":1,"$blob":"large","bytes":3,"sha256":"{sha}"}}"#),
+            format!(r#"{{"v":1,"$blob":"large/a","bytes":-3,"sha256":"{sha}"}}"#),
+            r#"{"v":1,"$blob":"large/a","bytes":3,"sha256":"abc"}"#.to_owned(),
         ] {
             assert_eq!(Pointer::of(&text.as_str().into()), None, "{text}");
+            let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("Photo", text);
+            assert_eq!(known_pointers(&entity), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_pointer_of_a_newer_version_is_refused_and_is_no_value() {
+        let pointer = pointer(&primary("Sales", "7"), "Photo").to_string();
+        let with =
+            |text: String| Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Photo", text);
+        assert_eq!(known_pointers(&with(pointer.clone())), Ok(()));
+        let newer = pointer.replacen("\"v\":1", "\"v\":2,\"zone\":\"b\"", 1);
+        assert_eq!(
+            known_pointers(&with(newer)).unwrap_err().to_string(),
+            "the pointer in \"Photo\" has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::odata;
+use super::stored::{self, FormatError};
 use super::{BlobName, EdmDateTime, EdmValue, Entity};
 
 /// The directives of a path, which distinguish one hour from all others.
@@ -139,9 +140,13 @@ fn logged(moment: Timestamp) -> Timestamp {
     moment.clamp(at(FIRST_SECOND), at(LAST_SECOND))
 }
 
-/// The line of an entity, with the time at which it was last written.
+/// The version of a line.
+const VERSION: u32 = 1;
+
+/// The line of an entity, with the time at which it was last written, and the version of the format.
 pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
     let mut json = odata::encode(entity);
+    stored::tag(&mut json, VERSION);
     json.insert(
         "Timestamp".to_owned(),
         Value::String(
@@ -152,6 +157,21 @@ pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
     let mut text = Value::Object(json).to_string();
     text.push('\n');
     text.into()
+}
+
+/// Refuses a line of another version, or of none: what is asked of it would be guessed.
+pub fn check_line(line: &Value) -> Result<(), FormatError> {
+    let none = Map::new();
+    let fields = line.as_object().unwrap_or(&none);
+    let text = |name: &str| line[name].as_str().unwrap_or_default();
+    let thing = || {
+        format!(
+            "the line of ({:?}, {:?})",
+            text("PartitionKey"),
+            text("RowKey")
+        )
+    };
+    stored::check_tag(fields, VERSION, thing)
 }
 
 /// When the entity of a line happened.
@@ -360,6 +380,25 @@ mod tests {
                 Some(at(expected)),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn a_line_is_as_this_version_writes_it_and_a_newer_one_is_refused() {
+        let entity = Entity::new(EntityKey::new("web1", "7").unwrap()).with("Text", "a");
+        let line = line(&entity, at("2026-11-20T16:00:00Z"));
+        let written = r#"{"PartitionKey":"web1","RowKey":"7","Text":"a","Timestamp":"2026-11-20T16:00:00Z","ek_format":1}"#;
+        assert_eq!(line, format!("{written}\n"));
+        let check = |text: &str| check_line(&serde_json::from_str(text).unwrap());
+        assert_eq!(check(written), Ok(()));
+        let newer = check(&written.replace("\"ek_format\":1", "\"ek_format\":2")).unwrap_err();
+        assert_eq!(
+            newer.to_string(),
+            "the line of (\"web1\", \"7\") has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
+        for theirs in [r#"{"RowKey":"7"}"#, "7"] {
+            let error = check(theirs).unwrap_err();
+            assert!(matches!(error, FormatError::Malformed { .. }), "{error}");
         }
     }
 

@@ -1,15 +1,20 @@
 //! Stored formats: each says its version, and a program reads no other.
 //!
-//! As JSON the version is the field `v`, the first one; on an entity it is the property [`VERSION_PROPERTY`]. Something of another version
+//! As JSON the version is the field `v`, the first one; on an entity it is the property [`VERSION_PROPERTY`], and in an entity as JSON the
+//! field [`FORMAT_PROPERTY`]. Something of another version
 //! is refused and left as it is: a newer program wrote it, and knows what it means.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use super::{EdmValue, Entity};
 
 /// The property with the version of what an entity holds.
 pub const VERSION_PROPERTY: &str = "Version";
+
+/// The field with the version of an entity as JSON: a document of an archive, a line of a log. It stands among properties.
+pub const FORMAT_PROPERTY: &str = "ek_format";
 
 /// The version of a stored format as JSON. It is written as its number, and any other number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -86,6 +91,35 @@ pub fn check(entity: &Entity, known: u32, thing: impl Fn() -> String) -> Result<
             problem: match other {
                 None => format!("{VERSION_PROPERTY} is missing"),
                 Some(value) => format!("{VERSION_PROPERTY} is an {}", value.type_name()),
+            },
+        }),
+    }
+}
+
+/// Says the version in an entity as JSON.
+pub fn tag(entity: &mut Map<String, Value>, version: u32) {
+    entity.insert(FORMAT_PROPERTY.to_owned(), version.into());
+}
+
+/// Checks the version that an entity says as JSON. `thing` is what it is, for the error.
+pub fn check_tag(
+    entity: &Map<String, Value>,
+    known: u32,
+    thing: impl Fn() -> String,
+) -> Result<(), FormatError> {
+    let found = entity.get(FORMAT_PROPERTY);
+    match found.map(Value::as_i64) {
+        Some(Some(found)) if found == i64::from(known) => Ok(()),
+        Some(Some(found)) => Err(FormatError::Version {
+            thing: thing(),
+            found,
+            known,
+        }),
+        other => Err(FormatError::Malformed {
+            thing: thing(),
+            problem: match other {
+                None => format!("{FORMAT_PROPERTY} is missing"),
+                Some(_) => format!("{FORMAT_PROPERTY} is no number"),
             },
         }),
     }

@@ -335,7 +335,7 @@ fn claim(table: &str, set: Value) -> String {
 
 fn pointer(of: &str, name: &str) -> String {
     let sha = "0".repeat(64);
-    json!({"$blob": format!("{of}/{name}-{sha}"), "bytes": 3, "sha256": sha}).to_string()
+    json!({"v": 1, "$blob": format!("{of}/{name}-{sha}"), "bytes": 3, "sha256": sha}).to_string()
 }
 
 impl Stage {

@@ -232,7 +232,7 @@ async fn forge(account: &Account) {
             (format!("long{number}"), 33 << 20),
         ] {
             let document = format!(
-                "{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"x\":[{}0]}}",
+                "{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"ek_format\":1,\"x\":[{}0]}}",
                 "0,".repeat(zeros)
             );
             blobs

@@ -157,7 +157,8 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
     );
     site.work(hire("ada@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
-    let spoilt = Bytes::from_static(b"{\"PartitionKey\":\"Sales\",\"RowKey\":\"8\"}");
+    let spoilt =
+        Bytes::from_static(b"{\"PartitionKey\":\"Sales\",\"RowKey\":\"8\",\"ek_format\":1}");
     site.account
         .blobs
         .put(&container, &name, spoilt, &BlobUpload::default())

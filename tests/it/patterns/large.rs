@@ -99,7 +99,7 @@ async fn holds(site: &Site, table: &str, container: &str, values: &[(&str, &str,
         );
         let row = site.row(table, pk, rk).await.expect("the entity");
         let pointer = format!(
-            r#"{{"$blob":"{}/{name}","bytes":{},"sha256":"{}"}}"#,
+            r#"{{"v":1,"$blob":"{}/{name}","bytes":{},"sha256":"{}"}}"#,
             site.name(container),
             content.len(),
             sha256(content)
@@ -594,7 +594,7 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
         )
     };
     let pointing = |container: &ContainerName, name: &str, bytes: usize, content: &str| {
-        json!({"$blob": format!("{container}/{name}"), "bytes": bytes, "sha256": sha256(content.as_bytes())}).to_string()
+        json!({"v": 1, "$blob": format!("{container}/{name}"), "bytes": bytes, "sha256": sha256(content.as_bytes())}).to_string()
     };
     let put_blob = async |container: &ContainerName, name: &str, content: String| {
         let upload = BlobUpload {
@@ -818,7 +818,7 @@ async fn filed(site: &Site, values: &[(&str, &[u8])]) {
         let name = format!("{DOCUMENT}%values/{property}-{}", sha256(content));
         let blob = site.name(&format!("papers-§/{name}"));
         let pointer = format!(
-            r#"{{"$blob":"{blob}","bytes":{},"sha256":"{}"}}"#,
+            r#"{{"v":1,"$blob":"{blob}","bytes":{},"sha256":"{}"}}"#,
             content.len(),
             sha256(content)
         );
@@ -924,7 +924,7 @@ pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_ba
     let read = |name: &str| std::fs::read(site.folder.path().join("share").join(name)).unwrap();
     assert!(read(&names[0]) == photo && read(&names[1]) == resume.as_bytes());
     let document: Value = serde_json::from_slice(&read(DOCUMENT)).unwrap();
-    let expected = json!({"$file": names[0], "bytes": photo.len(), "sha256": sha256(&photo), "type": "image/png"});
+    let expected = json!({"v": 1, "$file": names[0], "bytes": photo.len(), "sha256": sha256(&photo), "type": "image/png"});
     assert_eq!(
         serde_json::from_str::<Value>(document["Photo"].as_str().unwrap()).unwrap(),
         expected

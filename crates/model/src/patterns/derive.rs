@@ -16,6 +16,7 @@ use crate::entity::EntityError;
 use crate::job::Primary;
 use crate::large::{Pointer, ValueFolder};
 use crate::sink::{self, FieldError};
+use crate::stored::FormatError;
 use crate::template::{RenderError, Template};
 use crate::{
     AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site,
@@ -194,6 +195,15 @@ pub enum DeriveError {
         primary: Primary,
         /// How many.
         units: usize,
+    },
+    /// A pointer of another version.
+    #[error("the large values of {primary} cannot be told")]
+    Pointer {
+        /// The primary.
+        primary: Primary,
+        /// Which pointer.
+        #[source]
+        source: FormatError,
     },
     /// A claim over its limit.
     #[error(
@@ -415,7 +425,7 @@ impl Deriving<'_> {
                     account: large.account.clone(),
                     container: large.container.clone(),
                 };
-                large_entity::blobs(self)
+                large_entity::blobs(self)?
                     .into_iter()
                     .filter_map(|pointer| value(&shelf, pointer))
                     .collect()
@@ -681,7 +691,8 @@ pub fn values(
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let pointers = entity
-        .map(|entity| large_entity::owned(folder, entity))
+        .map(|entity| large_entity::owned(primary, folder, entity))
+        .transpose()?
         .unwrap_or_default();
     if pointers.len() > limits::ITEMS_PER_PRIMARY {
         return Err(Box::new(DeriveError::TooMany {

@@ -7,22 +7,31 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::derive::Deriving;
+use super::derive::{DeriveError, Deriving};
 use crate::catalog::LargeEntity;
+use crate::job::Primary;
 use crate::large::{self, Pointer, ValueFolder};
 use crate::{EdmValue, Entity, limits};
 
 /// The blobs of a primary, each once. Regardless of the view's present declaration: they are its own as long as it
 /// points to them.
-pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
-    owned(&ValueFolder::of(of.primary), of.entity)
+pub(super) fn blobs(of: &Deriving<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
+    owned(of.primary, &ValueFolder::of(of.primary), of.entity)
 }
 
 /// The blobs that an entity points to and that lie in its folder, each once.
-pub(super) fn owned(folder: &ValueFolder, entity: &Entity) -> BTreeSet<Pointer> {
-    large::pointers(folder, entity)
+pub(super) fn owned(
+    primary: &Primary,
+    folder: &ValueFolder,
+    entity: &Entity,
+) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
+    large::known_pointers(entity).map_err(|source| DeriveError::Pointer {
+        primary: primary.clone(),
+        source,
+    })?;
+    Ok(large::pointers(folder, entity)
         .map(|(_, pointer)| pointer)
-        .collect()
+        .collect())
 }
 
 /// The properties of an entity with values in blobs: those with a pointer in the row.
