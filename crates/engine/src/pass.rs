@@ -110,12 +110,13 @@ impl<'e> Pass<'e> {
             }),
             Stage::Seen(seen) => self.carry_out(seen, change, nesting).await,
             Stage::Holders(mut holders) => Ok(match holders.next() {
-                Some(holder) => Step::Open(Stage::Holders(holders), holder),
+                Some(holder) => Step::Open(Stage::Holders(holders), Box::new(holder)),
                 None => ended(Commit::Lost),
             }),
             Stage::Applied(applied, mut followers) => {
                 if let Some(follower) = followers.next() {
-                    return Ok(Step::Open(Stage::Applied(applied, followers), follower));
+                    let stage = Stage::Applied(applied, followers);
+                    return Ok(Step::Open(stage, Box::new(follower)));
                 }
                 let closed = self.close(&applied, followers.followed()).await;
                 if !matches!(closed, Ok(true)) {

@@ -270,7 +270,8 @@ impl<'e> Reconciler<'e> {
                     *stage = next;
                     continue;
                 }
-                Ok(Step::Open(next, Child { primary, item })) => {
+                Ok(Step::Open(next, child)) => {
+                    let Child { primary, item } = *child;
                     let role = next.role();
                     *stage = next;
                     match Nested::open(engine, delivery, &mut nesting, role, &primary, &item) {
@@ -291,14 +292,13 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(Advance::Ended(Commit::Closed))) => Ok(()),
-                Ok(Step::Ended(Advance::Refused(failure))) => Err(failure),
                 Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => {
                     if !planted(Bug::LostRaceIsDone) {
                         continue;
                     }
                     Ok(())
                 }
-                Err(failure) => Err(failure),
+                Ok(Step::Ended(Advance::Refused(failure))) | Err(failure) => Err(failure),
             };
             hand_down(ended, &mut above, own, &mut nesting)?;
         }

@@ -61,7 +61,7 @@ pub(super) enum Step<'r> {
     /// To go on from here.
     Go(Stage<'r>),
     /// A pass over another primary, before it goes on from here.
-    Open(Stage<'r>, Child),
+    Open(Stage<'r>, Box<Child>),
     /// Nothing: its round has ended.
     Ended(Advance),
 }

@@ -11,10 +11,6 @@ use evenkeel_model::{ETag, ItemAddress, Site, ViewName};
 
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each holds of a plan or not, whatever else does"
-)]
 pub(super) struct Plan {
     /// Every item is as it should be in this state.
     pub(super) in_step: bool,
