@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cli::api::Api;
+use crate::cli::pages::PAGES;
 
 /// Plays a scenario. It ends the browser that it starts.
 fn play(scenario: &str) {
@@ -21,6 +22,7 @@ fn play(scenario: &str) {
             "s3cret-token-of-tests",
         ])
         .args(std::env::var_os("EVENKEEL_TEST_SCREENSHOTS"))
+        .env("PAGES", PAGES.join(" "))
         .current_dir(&folder)
         .output()
         .unwrap();

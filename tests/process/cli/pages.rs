@@ -23,7 +23,8 @@ fn signed_in(api: &Api) -> String {
     format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())
 }
 
-const PAGES: [&str; 13] = [
+/// Every page, also for the browser. A page that another one links to must be among them.
+pub(crate) const PAGES: [&str; 13] = [
     "/",
     "/jobs",
     "/poison",
@@ -88,9 +89,17 @@ fn every_link_holds_below_any_path(api: &Api, page: &str) {
             .as_str()
             .strip_prefix("http://host/keel")
             .unwrap_or_else(|| panic!("{page}: {address} leads out of its path"));
-        let status = api.get(below.split('#').next().unwrap()).status;
+        let below = below.split('#').next().unwrap();
+        let answer = api.get(below);
+        let status = answer.status;
         let there = [200, 405].contains(&status) || *is_sent_to && status == 401;
         assert!(there, "{page}: {address} is answered with {status}");
+        let path = |address: &str| address.split('?').next().unwrap().to_owned();
+        assert!(
+            !answer.body.starts_with("<!doctype html>")
+                || PAGES.iter().any(|known| path(known) == path(below)),
+            "{below} is not in PAGES"
+        );
         assert!(
             !address.ends_with("#main") || led.as_str() == format!("{at}#main"),
             "{page}: {address} leaves the page"

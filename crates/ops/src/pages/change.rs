@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use super::poison::Meant;
 use crate::api::poison::{MessageAction, Selection, change};
 use crate::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
@@ -108,7 +108,7 @@ async fn handle(
         unknown: BTreeMap::new(),
     };
     match change(api, selection, what, actor).await {
-        Err(problem) => layout::problem("poison", &problem, context),
+        Err(problem) => layout::problem(Place::Poison, &problem, context),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
             let failed = report.failed.len() + usize::from(report.cut_short.is_some());
@@ -142,7 +142,7 @@ pub(super) async fn reconcile(
         Err(problem) => Err(problem),
     };
     match sent {
-        Err(problem) => layout::problem("entity", &problem, &context),
+        Err(problem) => layout::problem(Place::Entity, &problem, &context),
         Ok(sent) => {
             let fields = [
                 ("table", &table),
@@ -165,7 +165,7 @@ pub(super) async fn log(
     Form(Level { level }): Form<Level>,
 ) -> Response {
     match set_log(&api, &level, &actor) {
-        Err(problem) => layout::problem("system", &problem, &context),
+        Err(problem) => layout::problem(Place::System, &problem, &context),
         Ok(()) => Redirect::to("/system?log=1").into_response(),
     }
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, EntityReport, look};
 use crate::guard::Visitor;
 use crate::words;
@@ -51,7 +51,7 @@ pub(super) async fn page(
         None
     } else {
         match look(&api, &which.table, &which.pk, &which.rk, context.visitor).await {
-            Err(problem) => return layout::problem("entity", &problem, &context),
+            Err(problem) => return layout::problem(Place::Entity, &problem, &context),
             Ok(report) => Some(report),
         }
     };
@@ -65,7 +65,7 @@ pub(super) async fn page(
         .collect();
     layout::page(
         "Entity",
-        "entity",
+        Some(Place::Entity),
         &EntityPage {
             tables,
             which,

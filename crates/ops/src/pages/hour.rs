@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::chart::{Chart, Values};
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, Problem};
 use crate::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
 use crate::words::{self, Counted as _, Measure as _};
@@ -102,7 +102,7 @@ pub(super) async fn queue(
         queue: Some(queue.clone()),
     };
     match of.name(&api.board) {
-        Err(problem) => layout::problem("./", &problem, &context),
+        Err(problem) => layout::problem(Place::Overview, &problem, &context),
         Ok(name) => {
             let now = api
                 .board
@@ -112,7 +112,7 @@ pub(super) async fn queue(
             let title = format!("Queue {queue}");
             layout::page(
                 &title,
-                "queues",
+                None,
                 &QueuePage {
                     queue,
                     now,
@@ -266,7 +266,7 @@ pub(super) async fn table(
 ) -> Response {
     let queue = match of.name(&api.board) {
         Ok(queue) => queue,
-        Err(problem) => return layout::problem("./", &problem, &context),
+        Err(problem) => return layout::problem(Place::Overview, &problem, &context),
     };
     let title = format!(
         "Last hour of {}",
@@ -275,7 +275,7 @@ pub(super) async fn table(
     let slots = api.board.hour(queue.as_ref());
     layout::page(
         &title,
-        "hour",
+        None,
         &HourPage {
             title: &title,
             began: api.board.slot_began(),
@@ -306,7 +306,7 @@ pub(super) async fn storage(
         || sink && of.service == "search")
     {
         return layout::problem(
-            "storage",
+            Place::Storage,
             &Problem::unknown("nothing is stored in a service of this name"),
             &context,
         );
@@ -319,7 +319,7 @@ pub(super) async fn storage(
     let title = format!("Last hour of {} {}", of.account, of.service);
     layout::page(
         &title,
-        "storage",
+        Some(Place::Storage),
         &StorageHourPage {
             title: &title,
             began: api.board.slot_began(),

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::response::{Html, Response};
 use serde::Deserialize;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, Problem, ending, shown_jobs};
 use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
@@ -74,8 +74,8 @@ pub(super) async fn page(
     Extension(context): Extension<PageContext>,
 ) -> Response {
     match JobsPage::find(&api, search, context.visitor) {
-        Ok(body) => layout::page("Recent jobs", "jobs", &body, &context),
-        Err(problem) => layout::problem("jobs", &problem, &context),
+        Ok(body) => layout::page("Recent jobs", Some(Place::Jobs), &body, &context),
+        Err(problem) => layout::problem(Place::Jobs, &problem, &context),
     }
 }
 

@@ -15,16 +15,37 @@ use crate::api::Problem;
 use crate::guard::Visitor;
 use crate::paths::to_root;
 
-/// The pages that can be gone to from everywhere, relative to the root.
-const PLACES: [(&str, &str); 7] = [
-    ("./", "Overview"),
-    ("jobs", "Jobs"),
-    ("poison", "Poison"),
-    ("entity", "Entity"),
-    ("views", "Views"),
-    ("storage", "Storage"),
-    ("system", "System"),
-];
+/// Declares the entries of the navigation by their names, each with its path relative to the root.
+macro_rules! places {
+    ($($place:ident = $path:literal,)*) => {
+        /// An entry of the navigation. Every page names its own, or none.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Place {
+            $($place,)*
+        }
+
+        /// Path and name of every entry, in order.
+        const PLACES: &[(&str, &str)] = &[$(($path, stringify!($place)),)*];
+
+        impl Place {
+            const fn path(self) -> &'static str {
+                match self {
+                    $(Self::$place => $path,)*
+                }
+            }
+        }
+    };
+}
+
+places! {
+    Overview = "./",
+    Jobs = "jobs",
+    Poison = "poison",
+    Entity = "entity",
+    Views = "views",
+    Storage = "storage",
+    System = "system",
+}
 
 /// What a page says beside its own content: who asks, for which address, and which worker answers.
 #[derive(Debug, Clone)]
@@ -81,16 +102,16 @@ struct Framed<'a, T: Template> {
     context: &'a PageContext,
 }
 
-/// A page at a place of [`PLACES`].
+/// A page, with the entry of the navigation that it belongs to.
 pub(super) fn page(
     title: &str,
-    place: &str,
+    place: Option<Place>,
     body: &impl Template,
     context: &PageContext,
 ) -> Response {
     let page = Framed {
         title: self::title(title, context.worker.as_deref()),
-        place,
+        place: place.map_or("", Place::path),
         body,
         context,
     }
@@ -109,10 +130,18 @@ struct NotDone<'a> {
 }
 
 /// A page that says why there is none.
-pub(super) fn problem(place: &str, problem: &Problem, context: &PageContext) -> Response {
+pub(super) fn problem(place: Place, problem: &Problem, context: &PageContext) -> Response {
     (
         problem.status(),
-        page("Not done", place, &NotDone { problem, place }, context),
+        page(
+            "Not done",
+            Some(place),
+            &NotDone {
+                problem,
+                place: place.path(),
+            },
+            context,
+        ),
     )
         .into_response()
 }

@@ -26,7 +26,7 @@ pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response
     };
     layout::page(
         "Sign in",
-        "login",
+        None,
         &before,
         &PageContext::new(&uri, visitor, None),
     )

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::chart::Spark;
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use super::live::Live;
 use super::storage;
 use crate::api::{Status, status_of};
@@ -73,7 +73,7 @@ pub(super) async fn page(
     let status = status_of(&live.api.board, NAMES);
     layout::page(
         &status.headline.text,
-        "./",
+        Some(Place::Overview),
         &Overview::of(&live.api.board, &status, &live.charts()),
         &context,
     )

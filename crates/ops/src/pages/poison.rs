@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
 use crate::api::{Api, Problem};
 use crate::guard::Visitor;
@@ -126,11 +126,11 @@ pub(super) async fn page(
             news: api.board.poison_news(),
             visitor: context.visitor,
         };
-        off_the_runtime(move || layout::page("Poison", "poison", &body, &framed)).await
+        off_the_runtime(move || layout::page("Poison", Some(Place::Poison), &body, &framed)).await
     };
     drawn
         .await
-        .unwrap_or_else(|problem| layout::problem("poison", &problem, &context))
+        .unwrap_or_else(|problem| layout::problem(Place::Poison, &problem, &context))
 }
 
 impl Poisoned {
@@ -193,7 +193,7 @@ pub(super) async fn ask(
         "discard" => ("Discard", "danger", "poison/discard"),
         _ => {
             return layout::problem(
-                "poison",
+                Place::Poison,
                 &Problem::unusable("requeue or discard?"),
                 &context,
             );
@@ -207,7 +207,7 @@ pub(super) async fn ask(
     let title = format!("{verb}?");
     layout::page(
         &title,
-        "poison",
+        Some(Place::Poison),
         &Question {
             meant,
             verb,

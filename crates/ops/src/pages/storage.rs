@@ -7,7 +7,7 @@ use axum::response::{Html, Response};
 
 use super::chart::Chart;
 use super::hour::service_charts;
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, names};
 use crate::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
 use crate::words::{Counted as _, Measure as _};
@@ -56,7 +56,7 @@ pub(super) async fn page(
 ) -> Response {
     layout::page(
         "Storage",
-        "storage",
+        Some(Place::Storage),
         &StoragePage::of(&api.board, names(context.visitor)),
         &context,
     )

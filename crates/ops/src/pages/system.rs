@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, Status, names, status_of};
 use crate::guard::Visitor;
 use crate::words::{Counted as _, Measure as _};
@@ -51,5 +51,5 @@ pub(super) async fn page(
             .collect(),
         visitor: context.visitor,
     };
-    layout::page("System", "system", &body, &context)
+    layout::page("System", Some(Place::System), &body, &context)
 }

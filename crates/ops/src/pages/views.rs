@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::layout::{self, PageContext};
+use super::layout::{self, PageContext, Place};
 use crate::api::{Api, seen};
 use crate::board::ViewNow;
 use crate::words::{self, Counted as _, Measure as _};
@@ -54,5 +54,5 @@ pub(super) async fn page(
         views,
         last,
     };
-    layout::page("Views", "views", &body, &context)
+    layout::page("Views", Some(Place::Views), &body, &context)
 }
