@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
+use crate::cli::{self, Cli, Command, Context, Exit, Global, Output, Warnings, WorkerLogs};
 use evenkeel_azure::vault;
 use evenkeel_config::{Loaded, Request};
 use evenkeel_engine::{
@@ -88,7 +88,10 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let (mut out, only_shows) = (Output::standard(&cli.global), cli.command.only_shows());
+    let (mut out, only_shows) = (
+        Output::standard(&cli.global),
+        cli.command.manner().only_shows,
+    );
     let ended =
         start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
     ended
@@ -99,7 +102,7 @@ pub fn main() -> ExitCode {
 /// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
-    let told = (matches!(cli.command, Command::Demo(_)) || cli.command.certifies()) && verbose == 0;
+    let told = cli.command.manner().logs == WorkerLogs::IfVerbose && verbose == 0;
     Verbosity {
         verbose,
         quiet: if told { quiet.max(2) } else { quiet },
@@ -212,8 +215,9 @@ async fn dispatch(
             .await
         }
         (command, _) => {
-            let loaded = load(&cli.global, out, warns(&command))?;
-            if !command.creates_stores() {
+            let manner = command.manner();
+            let loaded = load(&cli.global, out, manner.warnings)?;
+            if !manner.creates_stores {
                 stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
             }
             let parts = AppParts::open(loaded, log)?;
@@ -223,7 +227,7 @@ async fn dispatch(
                 _ = interrupts.next() => {}
                 ended = &mut ended => return ended,
             }
-            if !command.ends_in_order() {
+            if !manner.ends_in_order {
                 return Ok(Exit::Interrupted);
             }
             // The command reports its own progress; a second signal ends it at once.
@@ -360,22 +364,6 @@ fn request(global: &Global) -> Request {
     Request {
         account_check: Some(stores::check),
         ..Request::of_process(folder, profile, global.set.clone())
-    }
-}
-
-/// Whether a command prints the warnings about the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Warnings {
-    Said,
-    Unsaid,
-}
-
-/// Those that put a catalog into force say it; one that looks something up would only repeat it.
-const fn warns(command: &Command) -> Warnings {
-    if matches!(command, Command::Migrate(_)) {
-        Warnings::Said
-    } else {
-        Warnings::Unsaid
     }
 }
 

@@ -294,8 +294,9 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
 /// Refuses embedded stores that do not exist, before opening would create them.
 pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
-        let AccountKind::Embedded { path } = kind else {
-            continue;
+        let path = match kind {
+            AccountKind::Embedded { path } => path,
+            AccountKind::Azure(_) => continue,
         };
         if path.exists() {
             continue;

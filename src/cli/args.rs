@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 #[cfg(feature = "certify")]
 use super::certify;
 use super::exit::EXIT_CODES;
-use super::migrate::{MigrateAction, MigrateArgs};
+use super::migrate::MigrateAction;
 use super::poison::PoisonAction;
 use super::{
     audit, backfill, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs,
@@ -131,53 +131,101 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
-impl Command {
-    /// Whether it is `certify`, which not every build has.
-    pub const fn certifies(&self) -> bool {
-        #[cfg(feature = "certify")]
-        if matches!(self, Self::Certify(_)) {
-            return true;
-        }
-        false
-    }
-
+/// How the program treats a command, beside running it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Manner {
     /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
-    pub(crate) const fn creates_stores(&self) -> bool {
-        matches!(
-            self,
-            Self::Run(_)
-                | Self::Demo(_)
-                | Self::Migrate(MigrateArgs {
-                    action: MigrateAction::Up(_)
-                })
-        )
-    }
-
+    pub(crate) creates_stores: bool,
     /// Whether it only shows something: a reader that wants no more of it leaves nothing undone, and nothing unjudged.
-    pub(crate) const fn only_shows(&self) -> bool {
-        matches!(
-            self,
-            Self::Get(_) | Self::Find(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_)
-        ) || matches!(
-            self,
-            Self::Schema(_) | Self::Completions(_) | Self::Docs(_) | Self::Sas(_)
-        ) || matches!(self, Self::Poison(args) if matches!(args.action, PoisonAction::List(_) | PoisonAction::Show(_)))
-            || matches!(self, Self::Migrate(args) if matches!(args.action, MigrateAction::Status))
-            || matches!(self, Self::Config(args) if matches!(args.action, config::ConfigAction::Show))
-            || matches!(self, Self::Keys(args) if matches!(args.action, keys::KeysAction::List))
-            || matches!(self, Self::Demo(args) if matches!(args.guide, Some(None)))
-            || matches!(self, Self::DeleteWhere(sweep::DeleteWhereArgs { which, .. }) if which.dry_run)
-            || matches!(self, Self::ArchiveWhere(sweep::ArchiveWhereArgs { which, .. }) if which.dry_run)
-            || matches!(self, Self::Retention(args) if args.dry_run)
-    }
-
+    pub(crate) only_shows: bool,
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
-    pub(crate) const fn ends_in_order(&self) -> bool {
-        matches!(
-            self,
-            Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Erase(_)
-        ) || matches!(self, Self::Stress(_))
-            || self.certifies()
+    pub(crate) ends_in_order: bool,
+    /// Whether the warnings about the configuration are printed before it.
+    pub(crate) warnings: Warnings,
+    /// Whether the log lines of its workers are shown.
+    pub(crate) logs: WorkerLogs,
+}
+
+/// Whether a command prints the warnings about the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Warnings {
+    /// It puts a catalog into force.
+    Said,
+    /// It would only repeat them.
+    #[default]
+    Unsaid,
+}
+
+/// Whether a command shows the log lines of its workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum WorkerLogs {
+    /// As for every command.
+    #[default]
+    Shown,
+    /// With `-v` alone: it prints its own progress, or chaos is full of failures.
+    IfVerbose,
+}
+
+impl Command {
+    /// How the program treats it.
+    pub(crate) fn manner(&self) -> Manner {
+        let plain = Manner::default();
+        let shows = |only_shows| Manner {
+            only_shows,
+            ..plain
+        };
+        let reports = Manner {
+            ends_in_order: true,
+            ..plain
+        };
+        match self {
+            Self::Run(_) => Manner {
+                creates_stores: true,
+                ..plain
+            },
+            Self::Demo(args) => Manner {
+                creates_stores: true,
+                logs: WorkerLogs::IfVerbose,
+                ..shows(matches!(args.guide, Some(None)))
+            },
+            Self::Migrate(args) => Manner {
+                creates_stores: matches!(args.action, MigrateAction::Up(_)),
+                warnings: Warnings::Said,
+                ..shows(matches!(args.action, MigrateAction::Status))
+            },
+            Self::Get(_)
+            | Self::Find(_)
+            | Self::Lookup(_)
+            | Self::Logs(_)
+            | Self::Plan(_)
+            | Self::Schema(_)
+            | Self::Completions(_)
+            | Self::Docs(_)
+            | Self::Sas(_) => shows(true),
+            Self::Config(args) => shows(matches!(args.action, config::ConfigAction::Show)),
+            Self::Keys(args) => shows(matches!(args.action, keys::KeysAction::List)),
+            Self::DeleteWhere(args) => shows(args.which.dry_run),
+            Self::ArchiveWhere(args) => shows(args.which.dry_run),
+            Self::Retention(args) => shows(args.dry_run),
+            Self::Poison(args) => Manner {
+                ends_in_order: true,
+                ..shows(match args.action {
+                    PoisonAction::List(_) | PoisonAction::Show(_) => true,
+                    PoisonAction::Requeue(_) | PoisonAction::Discard(_) => false,
+                })
+            },
+            Self::Backfill(_)
+            | Self::Audit(_)
+            | Self::Submit(_)
+            | Self::Erase(_)
+            | Self::Stress(_) => reports,
+            #[cfg(feature = "certify")]
+            Self::Certify(_) => Manner {
+                logs: WorkerLogs::IfVerbose,
+                ..reports
+            },
+            Self::Wait(_) | Self::Doctor(_) | Self::Events(_) => plain,
+        }
     }
 }
 
@@ -207,7 +255,8 @@ mod tests {
                 Cli::try_parse_from(format!("evenkeel {command}{more}").split(' '))
                     .unwrap()
                     .command
-                    .only_shows()
+                    .manner()
+                    .only_shows
             };
             assert_eq!([shows(""), shows(" --dry-run")], [false, true], "{command}");
         }
@@ -224,7 +273,8 @@ mod tests {
                 Cli::try_parse_from(format!("evenkeel {command}").split(' '))
                     .unwrap()
                     .command
-                    .ends_in_order(),
+                    .manner()
+                    .ends_in_order,
                 "{command}"
             );
         }

@@ -50,6 +50,7 @@ pub mod wait;
 mod whole_tables;
 
 pub use args::{Cli, Command, Global};
+pub(crate) use args::{Warnings, WorkerLogs};
 pub use context::Context;
 pub use direct::DirectAccess;
 pub use exit::{AbsentStore, Exit, UsageError};

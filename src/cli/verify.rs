@@ -212,7 +212,11 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     let (accounts, container) = match view.form() {
         Form::BlobLists(lists) => (lists.accounts.clone(), &lists.container),
         Form::Values(large) => (large.account.clone().into(), &large.container),
-        _ => return Ok(found),
+        Form::Copies { .. }
+        | Form::Lists { .. }
+        | Form::Properties { .. }
+        | Form::Claims(_)
+        | Form::Documents(_) => return Ok(found),
     };
     for account in accounts.iter() {
         found.extend(in_container(stores, view, account, container).await?);
