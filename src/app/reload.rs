@@ -113,6 +113,9 @@ fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<Stri
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_config::Folder;
+    use evenkeel_model::settings::WorkerSettings;
+
     use super::*;
 
     #[test]
@@ -133,6 +136,50 @@ mod tests {
         );
         assert_eq!(merged, config("1s", "a", "T"));
         assert_eq!(merge(&old, &new, true).0, config("1s", "a", "U"));
+    }
+
+    #[test]
+    fn a_key_of_the_worker_is_taken_over_if_the_running_worker_reads_it_and_only_then() {
+        let load = |overrides: Vec<String>| {
+            let request = Request {
+                folder: Folder::Usual("/nonexistent/config".into()),
+                overrides,
+                ..Request::default()
+            };
+            evenkeel_config::load(&request).unwrap()
+        };
+        let default = load(Vec::new());
+        let read = |settings: &WorkerSettings| (Tuned::of(settings), settings.storage_retry);
+        let shown = evenkeel_config::show_json(&default);
+        for entry in shown["values"].as_array().unwrap() {
+            let key = entry["key"].as_str().unwrap();
+            if !key.starts_with("worker.") {
+                continue;
+            }
+            let other = match key {
+                "worker.lease" | "worker.drain" | "worker.poll.max" => "90s",
+                "worker.job_timeout" | "worker.give_up_after" => "9m",
+                "worker.recheck_after" => "40m",
+                "worker.max_dequeue_count" | "worker.storage_retry.attempts" => "7",
+                "worker.memory" => "256MiB",
+                "worker.poll.min"
+                | "worker.retry_delay.min"
+                | "worker.retry_delay.base"
+                | "worker.storage_retry.min"
+                | "worker.storage_retry.base" => "1s",
+                "worker.retry_delay.max" | "worker.storage_retry.max" => "70s",
+                _ => panic!("{key}: give it another value here"),
+            };
+            let changed = load(vec![format!("{key}={other}")]);
+            let (_, taken, waiting) = merge(&shown, &evenkeel_config::show_json(&changed), false);
+            let is_read = read(&changed.settings.worker) != read(&default.settings.worker);
+            let (named, not) = if is_read {
+                (taken, waiting)
+            } else {
+                (waiting, taken)
+            };
+            assert_eq!((named, not), (vec![key.to_owned()], vec![]));
+        }
     }
 
     #[test]

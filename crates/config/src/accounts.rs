@@ -1,5 +1,6 @@
 //! `[accounts.NAME]`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
@@ -33,12 +34,80 @@ const SAS: SecretKeys = SecretKeys {
     file: "sas_file",
 };
 
-/// Which keys go with which kind and auth.
-const EMBEDDED_KEYS: [&str; 1] = ["path"];
 const CONNECTION_STRING_KEYS: [&str; 3] = [EMULATOR, CONNECTION_STRING.env, CONNECTION_STRING.file];
 const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
 pub(super) const KEY_KEYS: [&str; 2] = KEY.all();
 const SAS_KEYS: [&str; 2] = SAS.all();
+
+/// A value of `kind` or `auth`, with the keys that go with it.
+struct Choice<C> {
+    word: &'static str,
+    chosen: C,
+    keys: &'static [&'static [&'static str]],
+}
+
+/// The kinds of accounts. Those of Azure have the keys of [`AUTHS`] too.
+static KINDS: [Choice<Backend>; 2] = [
+    Choice {
+        word: "embedded",
+        chosen: Backend::Embedded,
+        keys: &[&["path"]],
+    },
+    Choice {
+        word: "azure",
+        chosen: Backend::Azure,
+        keys: &[&["auth"]],
+    },
+];
+
+/// The ways to sign in to Azure Storage, the default first.
+static AUTHS: [Choice<Auth>; 4] = [
+    Choice {
+        word: "connection_string",
+        chosen: Auth::ConnectionString,
+        keys: &[&CONNECTION_STRING_KEYS],
+    },
+    Choice {
+        word: "key",
+        chosen: Auth::Key,
+        keys: &[&NAMED_KEYS, &KEY_KEYS],
+    },
+    Choice {
+        word: "sas",
+        chosen: Auth::Sas,
+        keys: &[&NAMED_KEYS, &SAS_KEYS],
+    },
+    Choice {
+        word: "entra",
+        chosen: Auth::Entra,
+        keys: &[&NAMED_KEYS, &identity::KEYS],
+    },
+];
+
+/// The keys of a kind.
+fn keys_of(kind: &Choice<Backend>) -> Vec<&'static str> {
+    let of_auths: &[Choice<Auth>] = match kind.chosen {
+        Backend::Embedded => &[],
+        Backend::Azure => &AUTHS,
+    };
+    let keys = kind
+        .keys
+        .iter()
+        .chain(of_auths.iter().flat_map(|auth| auth.keys));
+    keys.copied().flatten().copied().collect()
+}
+
+/// Reports the keys that only other choices have.
+fn refuse_others(
+    section: &Section<'_>,
+    choice: &'static str,
+    (word, own): (&str, &[&'static str]),
+    all: impl Iterator<Item = &'static str>,
+) {
+    let others: BTreeSet<&str> = all.filter(|key| !own.contains(key)).collect();
+    let others: Vec<&str> = others.into_iter().collect();
+    section.refuse(choice, &format!("{choice} = {word:?}"), &[&others]);
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Backend {
@@ -74,39 +143,25 @@ fn account(
     section: &Section<'_>,
     check: Option<AccountCheck>,
 ) -> Option<AccountSettings> {
+    let words = KINDS.each_ref().map(|kind| (kind.word, kind));
     if !section.has("kind") {
-        section.error("kind", "missing; expected \"embedded\" or \"azure\"");
+        let known = words.map(|(word, _)| format!("{word:?}")).join(" or ");
+        section.error("kind", format!("missing; expected {known}"));
     }
-    let kind = section.word(
-        "kind",
-        &[("embedded", Backend::Embedded), ("azure", Backend::Azure)],
-    );
-    section.also_known(&["auth"]);
-    for keys in [
-        &EMBEDDED_KEYS[..],
-        &CONNECTION_STRING_KEYS,
-        &NAMED_KEYS,
-        &KEY_KEYS,
-        &SAS_KEYS,
-        &identity::KEYS,
-    ] {
-        section.also_known(keys);
+    let kind = section.word("kind", &words);
+    for kind in &KINDS {
+        section.also_known(&keys_of(kind));
     }
     section.finish();
-    let kind = match kind? {
+    let kind = kind?;
+    refuse_others(
+        section,
+        "kind",
+        (kind.word, &keys_of(kind)),
+        KINDS.iter().flat_map(keys_of),
+    );
+    let kind = match kind.chosen {
         Backend::Embedded => {
-            section.refuse(
-                "kind",
-                "kind = \"embedded\"",
-                &[
-                    &["auth"],
-                    &CONNECTION_STRING_KEYS,
-                    &NAMED_KEYS,
-                    &KEY_KEYS,
-                    &SAS_KEYS,
-                    &identity::KEYS,
-                ],
-            );
             let path = section.required_text(
                 "path",
                 "the path of a database file, such as \"data/evenkeel.db\"",
@@ -120,7 +175,6 @@ fn account(
             }
         }
         Backend::Azure => {
-            section.refuse("kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
             let auth = azure(section)?;
             if let Some(Err(problem)) = check.map(|check| check(&name, &auth)) {
                 let keys: &[&'static str] = match auth {
@@ -139,24 +193,16 @@ fn account(
 }
 
 fn azure(section: &Section<'_>) -> Option<AzureAuth> {
-    let words = [
-        ("connection_string", Auth::ConnectionString),
-        ("key", Auth::Key),
-        ("sas", Auth::Sas),
-        ("entra", Auth::Entra),
-    ];
+    let words = AUTHS.each_ref().map(|auth| (auth.word, auth));
     let auth = if section.has("auth") {
         section.word("auth", &words)?
     } else {
-        Auth::ConnectionString
+        &AUTHS[0]
     };
-    match auth {
+    let all = AUTHS.iter().flat_map(|auth| auth.keys.concat());
+    refuse_others(section, "auth", (auth.word, &auth.keys.concat()), all);
+    match auth.chosen {
         Auth::ConnectionString => {
-            section.refuse(
-                "auth",
-                "auth = \"connection_string\"",
-                &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS],
-            );
             let secret = connection_string(section)?;
             let parts = ConnectionString::parse(secret.text.expose_secret())
                 .map_err(|problem| section.error(secret.setting, problem))
@@ -167,11 +213,6 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             Some(AzureAuth::ConnectionString(secret))
         }
         Auth::Key => {
-            section.refuse(
-                "auth",
-                "auth = \"key\"",
-                &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS],
-            );
             let (account, endpoints, key) = (
                 storage_name(section),
                 endpoints(section),
@@ -184,11 +225,6 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             })
         }
         Auth::Sas => {
-            section.refuse(
-                "auth",
-                "auth = \"sas\"",
-                &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &identity::KEYS],
-            );
             let (account, endpoints, token) = (
                 storage_name(section),
                 endpoints(section),
@@ -201,11 +237,6 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             })
         }
         Auth::Entra => {
-            section.refuse(
-                "auth",
-                "auth = \"entra\"",
-                &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &SAS_KEYS],
-            );
             let (account, endpoints, identity) = (
                 storage_name(section),
                 endpoints(section),

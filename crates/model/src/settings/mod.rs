@@ -237,7 +237,7 @@ pub struct Endpoints {
 pub const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// `[worker]`
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSettings {
     /// Visibility timeout of a message in work, renewed at half. 10 s to 7 days.
     pub lease: Duration,
@@ -349,7 +349,7 @@ impl std::fmt::Display for Concurrency {
 }
 
 /// `[migrate]`
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MigrateSettings {
     /// Whether `run` applies pending migrations itself, as far as they only add.
     pub auto: bool,
