@@ -75,9 +75,10 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let accounts: BTreeMap<_, _> = accounts.collect::<Result<_, ConnectError>>()?;
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, kind } in settings.sinks {
-        // Drivers of databases are not linked: a lookup there says that it has no such sink.
-        if !matches!(kind, SinkKind::Search(_)) {
-            continue;
+        match kind {
+            SinkKind::Search(_) => {}
+            // Drivers of databases are not linked: a lookup there says that it has no such sink. Events cannot be read.
+            SinkKind::Sql(_) | SinkKind::Webhook(_) => continue,
         }
         let opened = evenkeel_sinks::open(&name, kind, &clock);
         let opened = opened.map_err(|source| ConnectError::Search {

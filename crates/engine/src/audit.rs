@@ -36,7 +36,7 @@ use super::situation::own_items;
 use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Place, Walk, place};
 use evenkeel_model::audit::{Audit, AuditCursor, AuditPart};
-use evenkeel_model::catalog::{Form, RowForm, TableRef, View};
+use evenkeel_model::catalog::{RowForm, TableRef, View};
 use evenkeel_model::cursor::JobCursor as _;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{Looks, Primary};
@@ -289,12 +289,12 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The views of the table with row items, in order of name.
+    /// The views of the table whose items name their owner, so that they are read from their own side too; in order of name.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.engine.catalog;
         let mut views: Vec<_> = catalog
             .views_of(self.walk.source)
-            .filter(|view| matches!(view.form(), Form::Copies { .. }))
+            .filter(|view| view.form().copies().is_some())
             .cloned()
             .collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));

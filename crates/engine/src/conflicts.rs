@@ -22,7 +22,7 @@ use evenkeel_model::item::{self, Owner};
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::patterns;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{ItemAddress, Part, Site, ViewName};
+use evenkeel_model::{ItemAddress, Part, ViewName};
 use evenkeel_storage::{IfMatch, TableOperation};
 
 /// A key that another primary has, and keeps.
@@ -132,15 +132,21 @@ impl TakenKey {
 fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
     catalog
         .view_at(view, &address.site)
-        .is_some_and(|view| match (view.form(), &address.site) {
-            (Form::Lists { rows, .. }, Site::Row { table, .. }) => rows.target.has(&TableRef {
-                account: address.account.clone(),
-                table: table.clone(),
+        .is_some_and(|view| match view.form() {
+            Form::Lists { rows, .. } => address.site.row().is_some_and(|(table, _)| {
+                rows.target.has(&TableRef {
+                    account: address.account.clone(),
+                    table: table.clone(),
+                })
             }),
-            (Form::BlobLists(lists), Site::Blob { container, .. }) => {
+            Form::BlobLists(lists) => address.site.blob().is_some_and(|(container, _)| {
                 lists.accounts.has(&address.account) && lists.container == *container
-            }
-            _ => false,
+            }),
+            Form::Copies { .. }
+            | Form::Values(_)
+            | Form::Properties { .. }
+            | Form::Claims(_)
+            | Form::Documents(_) => false,
         })
 }
 

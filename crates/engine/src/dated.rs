@@ -27,7 +27,12 @@ fn subjects(work: &Work) -> Vec<&TableName> {
         Work::Job(job) => match job.operation().subject() {
             JobSubject::Primary(table, _) | JobSubject::Table(table) => vec![table],
             JobSubject::Moved(from, to) => vec![&from.table, &to.table],
-            _ => Vec::new(),
+            JobSubject::Archived(..)
+            | JobSubject::Restored(..)
+            | JobSubject::View(_)
+            | JobSubject::Source(_)
+            | JobSubject::Range(_)
+            | JobSubject::DatedTable(_) => Vec::new(),
         },
     }
 }

@@ -284,7 +284,12 @@ impl Engine {
                 })
             }
             JobSubject::Moved(_, to) => Some(to.clone()),
-            _ => None,
+            JobSubject::Primary(..)
+            | JobSubject::Table(_)
+            | JobSubject::View(_)
+            | JobSubject::Source(_)
+            | JobSubject::Range(_)
+            | JobSubject::DatedTable(_) => None,
         };
         [Some(source), kept].into_iter().flatten().collect()
     }

@@ -580,6 +580,24 @@ mod tests {
     }
 
     #[test]
+    fn a_site_of_every_kind_is_read_as_it_was_written() {
+        for site in evenkeel_account::company::sites() {
+            let address = ItemAddress {
+                site: site.clone(),
+                ..address("")
+            };
+            let entry = Entry {
+                generation: 1,
+                etag: None,
+                changing: false,
+            };
+            let written = wire_item(&address, &entry);
+            assert_eq!(written.site[0], site.kind());
+            assert_eq!(item_of(written), Ok((address, entry)), "{site}");
+        }
+    }
+
+    #[test]
     fn the_owner_of_a_footprint_is_told_whatever_its_key() {
         let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
         let of_table =

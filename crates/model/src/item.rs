@@ -153,7 +153,10 @@ impl Site {
 
     /// Whether writes here can be conditional: a search index has no versions.
     pub const fn is_conditional(&self) -> bool {
-        !matches!(self, Self::Document { .. })
+        match self {
+            Self::Row { .. } | Self::Blob { .. } | Self::File { .. } => true,
+            Self::Document { .. } => false,
+        }
     }
 }
 

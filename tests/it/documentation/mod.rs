@@ -7,6 +7,7 @@
     reason = "a page that cannot be read is a failed test"
 )]
 
+mod crates;
 mod guide;
 mod security;
 
@@ -16,6 +17,7 @@ use evenkeel_model::job::JobRequest;
 use evenkeel_model::template::{Escaping, Template};
 use evenkeel_model::{EdmDateTime, EdmValue, job};
 use evenkeel_telemetry::names::METRICS;
+use evenkeel_worker::poison::PoisonMessage;
 
 /// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
@@ -67,6 +69,68 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
     }
     for op in job::OPS.iter().filter(|op| !is_sample(op)) {
         assert!(ops.contains(op), "docs/jobs.md shows no {op}");
+        let listed = SHIPPED.split("operations this queue may carry:").nth(1);
+        let listed = listed
+            .and_then(|rest| rest.split("Default").next())
+            .unwrap();
+        let mut words = listed.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        assert!(
+            words.any(|word| word == *op),
+            "config/default.toml does not list {op} beside allow"
+        );
+    }
+}
+
+#[test]
+fn the_poison_message_that_the_documentation_shows_has_every_field() {
+    let shown = blocks(include_str!("../../../docs/jobs.md"), "json");
+    let shown = shown
+        .into_iter()
+        .find(|block| block.contains("\"reason\""))
+        .unwrap();
+    // A new field does not compile here.
+    let PoisonMessage {
+        v: _,
+        reason: _,
+        error: _,
+        step: _,
+        op,
+        dequeue_count: _,
+        first_enqueued: _,
+        poisoned: _,
+        worker: _,
+        queue: _,
+        message_id: _,
+        id,
+        body,
+        body_blob,
+    } = serde_json::from_str(shown).unwrap();
+    assert!(op.is_some() && id.is_some() && body.is_some(), "{shown}");
+    assert_eq!(body_blob, None, "instead of the body");
+}
+
+const SHIPPED: &str = include_str!("../../../config/default.toml");
+
+#[test]
+fn every_kind_of_view_has_an_example_a_section_and_a_page() {
+    let patterns: String = pages()
+        .unwrap()
+        .into_iter()
+        .filter(|(path, _)| path.to_string_lossy().contains("docs/patterns"))
+        .map(|(_, text)| text)
+        .collect();
+    let catalog = include_str!("../../../docs/catalog.md");
+    for kind in evenkeel_model::catalog::kind_names() {
+        for (place, text) in [
+            ("config/default.toml", SHIPPED),
+            ("docs/catalog.md", catalog),
+            ("docs/patterns", &patterns),
+        ] {
+            assert!(
+                text.contains(&format!("kind = \"{kind}\"")),
+                "{place} shows no view of kind {kind}"
+            );
+        }
     }
 }
 
@@ -288,6 +352,13 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
         seen += 1;
     }
     assert_eq!(seen, 13, "a row of the table of filters was not read");
+    let page = include_str!("../../../docs/catalog.md");
+    for name in evenkeel_model::template::filter_names() {
+        assert!(
+            page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}:")),
+            "docs/catalog.md does not show the filter {name}"
+        );
+    }
 }
 
 #[test]

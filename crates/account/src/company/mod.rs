@@ -14,6 +14,7 @@
 //! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
 
 mod placement;
+mod sites;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use evenkeel_model::{
 };
 
 pub use placement::{Placement, SPREADABLE, abroad, account_of, base, located};
+pub use sites::sites;
 
 /// An encrypted property of an employee, where the shape says so.
 pub const SSN: &str = "Ssn";

@@ -124,6 +124,19 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
+    /// The rows that copy the primary's values as they are and name their owner, with the properties copied; nothing for other items.
+    pub fn copies(self) -> Option<(RowForm<'v, P>, Option<&'v [String]>)> {
+        match self {
+            Self::Copies { rows, select } => Some((rows, select)),
+            Self::Lists { .. }
+            | Self::BlobLists(_)
+            | Self::Values(_)
+            | Self::Properties { .. }
+            | Self::Claims(_)
+            | Self::Documents(_) => None,
+        }
+    }
+
     /// The table of the rows that the items are, are part of, or lie on; nothing where they are blobs or documents.
     pub fn target(self) -> Option<&'v P> {
         match self {

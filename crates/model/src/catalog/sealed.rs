@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Archive, Catalog, Form, TableRef, View};
+use super::{Archive, Catalog, TableRef, View};
 use crate::condition::Condition;
 use crate::item::Owner;
 use crate::job::Primary;
@@ -55,9 +55,7 @@ impl Catalog {
     pub fn said_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;
-        let Form::Copies { rows, .. } = view.form() else {
-            return None;
-        };
+        let (rows, _) = view.form().copies()?;
         let is_of = rows.target.table == table.table && primary.table == view.source.table;
         is_of.then_some((view, primary))
     }
@@ -72,8 +70,8 @@ impl Catalog {
         loop {
             let before = sealed.values().map(BTreeSet::len).sum::<usize>();
             for view in self.views.values() {
-                let (Form::Copies { rows, select }, Some(names)) =
-                    (view.form(), sealed.get(&view.source.table))
+                let (Some((rows, select)), Some(names)) =
+                    (view.form().copies(), sealed.get(&view.source.table))
                 else {
                     continue;
                 };

@@ -182,7 +182,7 @@ mod tests {
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
         Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
-        SecondaryIndex, SqlTable, Term, WebhookEvents,
+        SecondaryIndex, SqlTable, Term, WebhookEvents, kind_names,
     };
     use crate::dated::DatedTables;
     use crate::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
@@ -315,6 +315,11 @@ mod tests {
 
     #[test]
     fn every_kind_is_read_from_its_definition_as_it_was() {
+        let tried: std::collections::BTreeSet<_> = kinds()
+            .into_iter()
+            .map(|kind| view(kind).kind_name())
+            .collect();
+        assert_eq!(tried, kind_names());
         for kind in kinds() {
             for on_conflict in [OnConflict::Reject, OnConflict::LastWriter] {
                 let view = View {

@@ -9,26 +9,6 @@ use super::ordered;
 use super::zone::DateFormat;
 use crate::{EdmDateTime, EdmValue};
 
-/// Every filter's name, for "did you mean".
-pub(super) const NAMES: [&str; 16] = [
-    "lower",
-    "upper",
-    "trim",
-    "nfc",
-    "pad",
-    "sortable",
-    "inverted_ticks",
-    "date",
-    "hash",
-    "bucket",
-    "slug",
-    "after",
-    "before",
-    "after_last",
-    "before_last",
-    "each",
-];
-
 /// Widest `pad`: the digits of the largest Int64, and one to spare.
 pub(super) const MAX_PAD: usize = 20;
 /// Digits of a whole SHA-256.
@@ -279,6 +259,27 @@ impl KeyFilter {
             | Self::Before(_)
             | Self::AfterLast(_)
             | Self::BeforeLast(_) => None,
+        }
+    }
+
+    /// Whether it spreads neighbouring values on purpose.
+    pub(crate) const fn spreads(&self) -> bool {
+        match self {
+            Self::Hash(_) | Self::Bucket(_) => true,
+            Self::Lower
+            | Self::Upper
+            | Self::Trim
+            | Self::Nfc
+            | Self::Pad(_)
+            | Self::Sortable
+            | Self::InvertedTicks
+            | Self::Date(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_)
+            | Self::Each(_) => false,
         }
     }
 

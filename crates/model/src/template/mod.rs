@@ -42,7 +42,7 @@ pub use escape::{Escaping, escape, unescape};
 pub use filter::KeyFilter;
 pub use number::{Number, SORTABLE_DIGITS, is_decimal, sortable};
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
-pub use parse::{Field, Template, TemplateError, TemplatePart};
+pub use parse::{Field, Template, TemplateError, TemplatePart, filter_names};
 pub use render::RenderError;
 pub use spread::Crowding;
 pub use zone::DateFormat;

@@ -330,88 +330,138 @@ impl<'a> TemplateParser<'a> {
             Some((name, argument)) => (name, Some(argument)),
             None => (segment, None),
         };
-        let argument_span = if argument.is_some() {
-            span.start + name.len() + 1..span.end
-        } else {
-            span.clone()
+        let name_span = span.start..span.start + name.len();
+        let asked = AskedFilter {
+            parser: self,
+            name,
+            argument,
+            span: if argument.is_some() {
+                name_span.end + 1..span.end
+            } else {
+                span
+            },
         };
-        let plain = |filter: KeyFilter| match argument {
-            None => Ok(filter),
-            Some(_) => self.error(argument_span.clone(), format!("{name} takes no argument")),
-        };
-        let number = |least: u32, most: u32, example: &str| {
-            argument
-                .filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
-                .and_then(|text| text.parse::<u32>().ok())
-                .filter(|number| (least..=most).contains(number))
-                .map_or_else(
-                    || self.error(argument_span.clone(), format!("{name} takes a number from {least} to {most}, such as {name}:{example}")),
-                    Ok,
-                )
-        };
-        let width = |most: usize, example: &str| {
-            number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize)
-        };
-        let part = |example: &str| match argument.filter(|text| !text.is_empty()) {
-            Some(text) => Ok(text.to_owned()),
-            None => self.error(
-                argument_span.clone(),
-                format!("{name} takes a text, such as {name}:{example}"),
-            ),
-        };
-        match name {
-            "lower" => plain(KeyFilter::Lower),
-            "upper" => plain(KeyFilter::Upper),
-            "trim" => plain(KeyFilter::Trim),
-            "nfc" => plain(KeyFilter::Nfc),
-            "slug" => plain(KeyFilter::Slug),
-            "sortable" => plain(KeyFilter::Sortable),
-            "inverted_ticks" => plain(KeyFilter::InvertedTicks),
-            "each" => Ok(KeyFilter::Each(match argument {
-                None => ListText::Json,
-                Some(_) => ListText::Separated(part(",")?),
-            })),
-            "after" => part("/").map(KeyFilter::After),
-            "before" => part("/").map(KeyFilter::Before),
-            "after_last" => part(".").map(KeyFilter::AfterLast),
-            "before_last" => part(".").map(KeyFilter::BeforeLast),
-            "pad" => width(filter::MAX_PAD, "8").map(KeyFilter::Pad),
-            "hash" => width(filter::MAX_HASH, "3").map(KeyFilter::Hash),
-            "bucket" => number(1, filter::MAX_BUCKETS, "16").map(KeyFilter::Bucket),
-            "date" => {
-                let Some(format) = argument.filter(|format| !format.is_empty()) else {
-                    return self.error(
-                        argument_span,
-                        "date takes a strftime format, such as date:%Y%m%d",
-                    );
-                };
-                match DateFormat::parse(format)
-                    .and_then(|date| filter::check_date_format(&date).map(|()| date))
-                {
-                    Ok(date) => Ok(KeyFilter::Date(date)),
-                    Err(problem) => self.error(
-                        argument_span,
-                        format!("date takes a strftime format, such as date:%Y%m%d: {problem}"),
-                    ),
-                }
-            }
-            _ => {
-                let span = span.start..span.start + name.len();
-                match nearest(name, filter::NAMES) {
-                    Some(known) => self.error(
-                        span,
-                        format!("unknown filter {name:?}; did you mean {known:?}?"),
-                    ),
-                    None => self.error(
-                        span,
-                        format!(
-                            "unknown filter {name:?}; known are {}",
-                            filter::NAMES.join(", ")
-                        ),
-                    ),
-                }
-            }
+        if let Some((_, read)) = FILTERS.iter().find(|(known, _)| *known == name) {
+            return read(&asked);
         }
+        let names = filter_names();
+        match nearest(name, names) {
+            Some(known) => self.error(
+                name_span,
+                format!("unknown filter {name:?}; did you mean {known:?}?"),
+            ),
+            None => self.error(
+                name_span,
+                format!("unknown filter {name:?}; known are {}", names.join(", ")),
+            ),
+        }
+    }
+}
+
+/// A filter as a template names it.
+struct AskedFilter<'p, 't> {
+    parser: &'p TemplateParser<'t>,
+    name: &'p str,
+    argument: Option<&'p str>,
+    /// Where the argument stands; without one, the filter.
+    span: Range<usize>,
+}
+
+type ReadFilter = fn(&AskedFilter<'_, '_>) -> Result<KeyFilter, TemplateError>;
+
+/// Every filter, by its name.
+const FILTERS: [(&str, ReadFilter); 16] = [
+    ("lower", |asked| asked.plain(KeyFilter::Lower)),
+    ("upper", |asked| asked.plain(KeyFilter::Upper)),
+    ("trim", |asked| asked.plain(KeyFilter::Trim)),
+    ("nfc", |asked| asked.plain(KeyFilter::Nfc)),
+    ("pad", |asked| {
+        asked.width(filter::MAX_PAD, "8").map(KeyFilter::Pad)
+    }),
+    ("sortable", |asked| asked.plain(KeyFilter::Sortable)),
+    ("inverted_ticks", |asked| {
+        asked.plain(KeyFilter::InvertedTicks)
+    }),
+    ("date", |asked| asked.date().map(KeyFilter::Date)),
+    ("hash", |asked| {
+        asked.width(filter::MAX_HASH, "3").map(KeyFilter::Hash)
+    }),
+    ("bucket", |asked| {
+        asked
+            .number(1, filter::MAX_BUCKETS, "16")
+            .map(KeyFilter::Bucket)
+    }),
+    ("slug", |asked| asked.plain(KeyFilter::Slug)),
+    ("after", |asked| asked.part("/").map(KeyFilter::After)),
+    ("before", |asked| asked.part("/").map(KeyFilter::Before)),
+    ("after_last", |asked| {
+        asked.part(".").map(KeyFilter::AfterLast)
+    }),
+    ("before_last", |asked| {
+        asked.part(".").map(KeyFilter::BeforeLast)
+    }),
+    ("each", |asked| {
+        Ok(KeyFilter::Each(match asked.argument {
+            None => ListText::Json,
+            Some(_) => ListText::Separated(asked.part(",")?),
+        }))
+    }),
+];
+
+/// The name of every filter.
+pub fn filter_names() -> [&'static str; 16] {
+    FILTERS.map(|(name, _)| name)
+}
+
+impl AskedFilter<'_, '_> {
+    fn error<T>(&self, problem: impl Into<String>) -> Result<T, TemplateError> {
+        self.parser.error(self.span.clone(), problem)
+    }
+
+    fn plain(&self, filter: KeyFilter) -> Result<KeyFilter, TemplateError> {
+        match self.argument {
+            None => Ok(filter),
+            Some(_) => self.error(format!("{} takes no argument", self.name)),
+        }
+    }
+
+    fn number(&self, least: u32, most: u32, example: &str) -> Result<u32, TemplateError> {
+        let name = self.name;
+        self.argument
+            .filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|text| text.parse::<u32>().ok())
+            .filter(|number| (least..=most).contains(number))
+            .map_or_else(
+                || {
+                    self.error(format!(
+                        "{name} takes a number from {least} to {most}, such as {name}:{example}"
+                    ))
+                },
+                Ok,
+            )
+    }
+
+    fn width(&self, most: usize, example: &str) -> Result<usize, TemplateError> {
+        self.number(1, u32::try_from(most).unwrap_or(u32::MAX), example)
+            .map(|n| n as usize)
+    }
+
+    fn part(&self, example: &str) -> Result<String, TemplateError> {
+        let name = self.name;
+        match self.argument.filter(|text| !text.is_empty()) {
+            Some(text) => Ok(text.to_owned()),
+            None => self.error(format!("{name} takes a text, such as {name}:{example}")),
+        }
+    }
+
+    fn date(&self) -> Result<DateFormat, TemplateError> {
+        const EXPECTED: &str = "date takes a strftime format, such as date:%Y%m%d";
+        let Some(format) = self.argument.filter(|format| !format.is_empty()) else {
+            return self.error(EXPECTED);
+        };
+        DateFormat::parse(format)
+            .and_then(|date| filter::check_date_format(&date).map(|()| date))
+            .or_else(|problem| self.error(format!("{EXPECTED}: {problem}")))
     }
 }
 

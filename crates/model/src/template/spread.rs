@@ -27,11 +27,7 @@ impl Template {
         let Some(first) = self.fields().next() else {
             return Some(Crowding::Constant);
         };
-        if first
-            .filters()
-            .iter()
-            .any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)))
-        {
+        if first.filters().iter().any(KeyFilter::spreads) {
             return None;
         }
         let rendered = first.filters().iter().find_map(|filter| match filter {
@@ -39,7 +35,18 @@ impl Template {
             KeyFilter::InvertedTicks => Some("ticks"),
             KeyFilter::Pad(_) => Some("a padded number"),
             KeyFilter::Sortable => Some("a sortable number"),
-            _ => None,
+            KeyFilter::Lower
+            | KeyFilter::Upper
+            | KeyFilter::Trim
+            | KeyFilter::Nfc
+            | KeyFilter::Hash(_)
+            | KeyFilter::Bucket(_)
+            | KeyFilter::Slug
+            | KeyFilter::After(_)
+            | KeyFilter::Before(_)
+            | KeyFilter::AfterLast(_)
+            | KeyFilter::BeforeLast(_)
+            | KeyFilter::Each(_) => None,
         })?;
         // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.
         let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if leads_with_what_repeats(date.format())));

@@ -290,3 +290,27 @@ fn shown(footprint: &Footprint) -> FootprintReport {
         items: items.collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_of_an_item_has_the_fields_of_every_kind_of_site() {
+        let sites = evenkeel_account::company::sites();
+        let written: std::collections::BTreeSet<String> = sites
+            .iter()
+            .map(|site| serde_json::to_value(site).unwrap())
+            .flat_map(|json| {
+                json.as_object()
+                    .unwrap()
+                    .keys()
+                    .cloned()
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let schema = schemars::schema_for!(SiteFields);
+        let known = schema.as_value()["properties"].as_object().unwrap();
+        assert_eq!(written, known.keys().cloned().collect());
+    }
+}

@@ -38,8 +38,9 @@ pub(super) fn advice(
         .filter_map(|view| Some((&view.name, partition_key_by_date(view, account, name)?)));
     let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
     let near = catalog.views.values().find(|view| {
-        let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
-        there && matches!(view.form(), Form::Lists { rows, members: Members::Rendered { .. } } if rows.target.has(&view.source))
+        let there = view.source.account == *account
+            && view.source.table.as_str().eq_ignore_ascii_case(name);
+        there && lists_beside_its_source(view)
     });
     let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
@@ -58,6 +59,26 @@ pub(super) fn advice(
             let names: Vec<&str> = several.iter().map(|(view, _)| view.as_str()).collect();
             format!("The views {} put items into this table: give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
         }
+    }
+}
+
+/// Whether each change of a primary also writes to a list in the primary's own partition.
+fn lists_beside_its_source(view: &View) -> bool {
+    match view.form() {
+        Form::Lists {
+            rows,
+            members: Members::Rendered { .. },
+        } => rows.target.has(&view.source),
+        Form::Lists {
+            members: Members::Contributions(_),
+            ..
+        }
+        | Form::Copies { .. }
+        | Form::BlobLists(_)
+        | Form::Values(_)
+        | Form::Properties { .. }
+        | Form::Claims(_)
+        | Form::Documents(_) => false,
     }
 }
 

@@ -53,8 +53,14 @@ impl Migrator {
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
-            let Form::Documents(documents) = view.form() else {
-                continue;
+            let documents = match view.form() {
+                Form::Documents(documents) => documents,
+                Form::Copies { .. }
+                | Form::Lists { .. }
+                | Form::BlobLists(_)
+                | Form::Values(_)
+                | Form::Properties { .. }
+                | Form::Claims(_) => continue,
             };
             if let Some(lack) = self.lack(documents).await {
                 let Documents {

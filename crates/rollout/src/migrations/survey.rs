@@ -248,9 +248,14 @@ impl Migrator {
             let Some(view) = self.view_of(&subject.view, table) else {
                 continue;
             };
-            // Others' rows are what properties and claims lie on.
-            let (Form::Copies { rows, .. } | Form::Lists { rows, .. }) = view.form() else {
-                return Ok(None);
+            let rows = match view.form() {
+                Form::Copies { rows, .. } | Form::Lists { rows, .. } => rows,
+                // Others' rows are what properties and claims lie on; the rest is in no row.
+                Form::Properties { .. }
+                | Form::Claims(_)
+                | Form::BlobLists(_)
+                | Form::Values(_)
+                | Form::Documents(_) => return Ok(None),
             };
             targets.extend(rows.target.tables());
             keys.extend(items(&view, primaries));

@@ -660,7 +660,9 @@ impl ArchiveHistory {
                     || self.unfiled_at.get(&address).is_some_and(|at| *at >= since)
                     || later.archive
             }
-            _ => true,
+            (_, Outcome::Advanced { .. }) => true,
+            // The judge knows no effect of such a job.
+            _ => false,
         }
     }
 

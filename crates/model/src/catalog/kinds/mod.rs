@@ -92,6 +92,12 @@ macro_rules! kinds {
             let read: [Option<(&'static str, ReadKind<S>)>; _] = [$($(#[cfg($cfg)])? kinds!(@read $module $($word)?)),*];
             read.into_iter().flatten().collect()
         }
+
+        /// The value of `kind` of every kind, samples not among them.
+        pub fn kind_names() -> std::collections::BTreeSet<&'static str> {
+            let names: [&'static str; _] = [$($(#[cfg($cfg)])? kinds!(@word $module $($word)?)),*];
+            names.into_iter().filter(|name| !name.starts_with("sample_")).collect()
+        }
     };
     (@word $module:ident) => { stringify!($module) };
     (@word $module:ident $word:ident) => { stringify!($word) };

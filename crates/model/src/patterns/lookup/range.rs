@@ -293,15 +293,21 @@ pub fn unranged(template: &Template) -> Option<Unranged> {
                 begins_with_day_or_month(date.format())
                     || !field.filters().starts_with(std::slice::from_ref(filter))
             }
-            _ => false,
+            KeyFilter::Lower
+            | KeyFilter::Upper
+            | KeyFilter::Trim
+            | KeyFilter::Nfc
+            | KeyFilter::Hash(_)
+            | KeyFilter::Bucket(_)
+            | KeyFilter::Slug
+            | KeyFilter::After(_)
+            | KeyFilter::Before(_)
+            | KeyFilter::AfterLast(_)
+            | KeyFilter::BeforeLast(_)
+            | KeyFilter::Each(_) => false,
         })
     };
-    let is_spread = |field: &&Field| {
-        field
-            .filters()
-            .iter()
-            .any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)))
-    };
+    let is_spread = |field: &&Field| field.filters().iter().any(KeyFilter::spreads);
     let mut fields = template
         .fields()
         .filter(is_meant)
