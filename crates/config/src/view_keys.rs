@@ -2,7 +2,7 @@
 
 use super::section::Section;
 use super::views::{Named, ViewDraft, ViewTables};
-use evenkeel_model::catalog::{Form, RowForm};
+use evenkeel_model::catalog::RowForm;
 use evenkeel_model::patterns::lookup::{Unranged, unranged};
 use evenkeel_model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
 
@@ -12,7 +12,7 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
         own_row(view, &rows);
         collisions(view, &rows);
         // What tells the members of a row apart would take it to pieces.
-        let has_members = matches!(view.form(), Form::Lists { .. });
+        let has_members = view.form().takes_members();
         let apart = if has_members {
             let of_lists = rows.row_key.properties().into_iter().next();
             of_lists.map(str::to_owned)
@@ -71,7 +71,7 @@ fn starts_literally(template: &Template) -> bool {
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
 fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     // Lists and groups take members of every primary.
-    if view.declared.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
+    if view.declared.on_conflict.is_some() || view.form().takes_members() {
         return;
     }
     let covered = |property: &str| {

@@ -137,6 +137,18 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
+    /// Whether an item takes members of every primary that makes its key. Two primaries can want any other.
+    pub const fn takes_members(&self) -> bool {
+        match self {
+            Self::Lists { .. } | Self::BlobLists(_) => true,
+            Self::Copies { .. }
+            | Self::Values(_)
+            | Self::Properties { .. }
+            | Self::Claims(_)
+            | Self::Documents(_) => false,
+        }
+    }
+
     /// The table of the rows that the items are, are part of, or lie on; nothing where they are blobs or documents.
     pub fn target(self) -> Option<&'v P> {
         match self {
