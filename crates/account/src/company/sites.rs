@@ -1,5 +1,7 @@
 //! A site of every kind, for tests of whatever stores or shows sites.
 
+#![expect(clippy::expect_used, reason = "the texts are constants")]
+
 use evenkeel_model::{
     BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Site, TableName,
 };
