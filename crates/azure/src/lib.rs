@@ -20,13 +20,17 @@
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_storage::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
-//! Beside them: `account_facts`, kind and replication of an account, by a request of `blob_service`; [`sas`], signatures for applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`webhook`], events to receivers; [`layer`], what every decorator of a port is made of;
-//! [`retry`], the one that repeats requests; [`vault`], key-encryption keys, `key_vault`, Azure Key Vault behind them; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
+//! Beside them: `account_facts`, kind and replication of an account, by a request of `blob_service`; [`sas`], signatures for
+//! applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are
+//! mounted; [`vault`], key-encryption keys, and `key_vault`, Azure Key Vault behind them. [`http`], [`identity`] and [`keyring`] serve the
+//! sinks too.
 //!
-//! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
+//! Invariants: nothing is sent twice (retries are a layer's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
 //! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
 //! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
+//!
+//! It may name `storage` and `model`.
 
 mod account_facts;
 mod amend;

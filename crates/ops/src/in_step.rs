@@ -19,7 +19,7 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of each message, as far as it was found out, whether its primary is in step now; of a `put`, whether it also has what that was to write.
-/// `None` of other operations, of messages beyond the first [`MOST`], and if a store does not answer in time.
+/// `None` of other operations, of messages beyond the first `MOST`, and if a store does not answer in time.
 pub async fn in_step_now<'e>(
     client: &Client,
     catalog: &Catalog,

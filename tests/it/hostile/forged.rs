@@ -211,8 +211,8 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"body": "{\"op\":\"nope\"}", "message_id": "x".repeat(5_000)}),
     ]);
     let claims = select(vec![
-        json!([[claim("Rooms", json!({"Floor": 9}))]]),
-        json!([[claim("Payroll", json!({"Salary": 0}))]]),
+        json!([[claim("Rooms", &json!({"Floor": 9}))]]),
+        json!([[claim("Payroll", &json!({"Salary": 0}))]]),
         json!([["Sales", "x"]]),
         json!("no list"),
     ]);
@@ -327,7 +327,7 @@ fn lines() -> impl Strategy<Value = Entity> {
 }
 
 /// What the department says to every row of a table, as a list of claims has it.
-fn claim(table: &str, set: Value) -> String {
+fn claim(table: &str, set: &Value) -> String {
     let range = json!({"account": "main", "table": table, "pk": "Sales"});
     let of = json!({"pk": "Sales", "rk": "department"});
     json!({"v": 1, "of": of, "range": range, "set": set}).to_string()
