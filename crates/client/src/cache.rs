@@ -217,7 +217,7 @@ impl Client {
     /// [`ClientError::Unknown`] for a table that the catalog does not know.
     ///
     /// ```
-    /// # use crate::{CacheLimits, Client, ClientError};
+    /// # use evenkeel_client::{CacheLimits, Client, ClientError};
     /// # use evenkeel_model::TableName;
     /// # fn example(client: Client) -> Result<Client, Box<dyn std::error::Error>> {
     /// let client = client.caching(&TableName::new("Departments")?, CacheLimits { entries: 200, ..CacheLimits::default() })?;

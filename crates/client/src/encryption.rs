@@ -76,7 +76,8 @@ impl Client {
     /// opened: nothing tells it from the present one.
     ///
     /// ```
-    /// # use crate::{Client, ClientError, catalog::TableRef, model::Row};
+    /// # use evenkeel_client::{Client, ClientError};
+    /// # use evenkeel_model::{Row, catalog::TableRef};
     /// # async fn example(client: &Client, table: &TableRef, mut rows: Vec<Row>) -> Result<(), ClientError> {
     /// let opened = client.open(table, &mut rows).await?;
     /// assert!(opened.sealed.is_empty(), "no key for {:?}", opened.sealed);

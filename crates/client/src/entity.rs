@@ -36,7 +36,7 @@ impl Client {
     /// view. Any other is an error: whoever may write the row may write any pointer into it.
     ///
     /// ```
-    /// # use crate::{Client, ClientError};
+    /// # use evenkeel_client::{Client, ClientError};
     /// # use evenkeel_model::{EntityKey, TableName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let survey = client.get(&TableName::new("Surveys")?, &EntityKey::new("2026", "000101")?).await?;

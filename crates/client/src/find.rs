@@ -39,7 +39,7 @@ impl Client {
     /// [`get`](Client::get) has their contents.
     ///
     /// ```
-    /// # use crate::{Client, Whereabouts};
+    /// # use evenkeel_client::{Client, Whereabouts};
     /// # use evenkeel_model::{EntityKey, ViewName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let key = EntityKey::new("Sales", "000223")?;

@@ -60,7 +60,7 @@ impl Client {
     /// keeps no other back.
     ///
     /// ```
-    /// # use crate::Client;
+    /// # use evenkeel_client::Client;
     /// # async fn example(client: &Client, keys: &[&str]) {
     /// let jobs = keys.iter().map(|rk| format!(r#"{{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "{rk}"}}"#));
     /// for message in client.submit_many(None, 100, jobs).await {

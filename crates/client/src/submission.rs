@@ -58,7 +58,7 @@ impl Client {
     /// send it again is safe, as it is for a queue to deliver it twice.
     ///
     /// ```
-    /// # use crate::{Client, ClientError};
+    /// # use evenkeel_client::{Client, ClientError};
     /// # async fn example(client: &Client) -> Result<(), ClientError> {
     /// let sent = client.submit(r#"{"op": "archive", "archive": "former_employees", "pk": "Sales", "rk": "000223"}"#).await?;
     /// println!("{} on {}", sent.message_id, sent.queue);

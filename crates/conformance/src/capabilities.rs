@@ -11,7 +11,7 @@ use evenkeel_model::limits;
 /// is made of it.
 ///
 /// ```
-/// # use crate::Capabilities;
+/// # use evenkeel_conformance::Capabilities;
 /// # use std::time::Duration;
 /// const OF_A_DATABASE: Capabilities = Capabilities { sign_of_zero: true, date_comparison: Duration::from_nanos(100), ..Capabilities::azure() };
 /// ```

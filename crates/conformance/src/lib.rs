@@ -9,13 +9,13 @@
 //! The author of a backend says how a world is made, and each rule becomes a test of it:
 //!
 //! ```no_run
-//! use crate::World;
+//! use evenkeel_conformance::World;
 //!
 //! async fn world() -> World {
 //!     unimplemented!("an account of the backend, and a way to let its time pass")
 //! }
 //!
-//! crate::contract_suite!(crate::world().await);
+//! evenkeel_conformance::contract_suite!(crate::world().await);
 //! # fn main() {}
 //! ```
 //!

@@ -14,12 +14,12 @@ use evenkeel_storage::sealing::is_sealed;
 /// Written as `Table=PARTITION_KEY/ROW_KEY`; neither key can contain a slash.
 ///
 /// ```
-/// use crate::JoinSpec;
+/// use evenkeel_client::JoinSpec;
 ///
 /// let join: JoinSpec = "Departments={PartitionKey}/{DepartmentId|lower}".parse()?;
 /// assert_eq!(join.table().as_str(), "Departments");
 /// assert!("Departments={PartitionKey}".parse::<JoinSpec>().is_err(), "both keys");
-/// # Ok::<(), crate::JoinSpecError>(())
+/// # Ok::<(), evenkeel_client::JoinSpecError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinSpec {

@@ -81,7 +81,7 @@ impl Client {
     /// or folder by both keys).
     ///
     /// ```
-    /// # use crate::{Client, ClientError};
+    /// # use evenkeel_client::{Client, ClientError};
     /// # use evenkeel_model::ViewName;
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
@@ -209,7 +209,7 @@ impl<'c> Lookup<'c> {
     /// that its template makes no key of, such as a Double.
     ///
     /// ```
-    /// # use crate::Client;
+    /// # use evenkeel_client::Client;
     /// # use evenkeel_model::{TableName, ViewName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
