@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-const ARCHITECTURE: &str = include_str!("../../../docs/ARCHITECTURE.md");
+const ARCHITECTURE: &str = include_str!("../../../docs/internals/architecture.md");
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -131,7 +131,7 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
     ];
     let pages = [
         ARCHITECTURE,
-        include_str!("../../../docs/extending.md"),
+        include_str!("../../../docs/internals/extending.md"),
         include_str!("../../../docs/sinks.md"),
         include_str!("../../../CONTRIBUTING.md"),
     ];

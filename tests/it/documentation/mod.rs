@@ -245,8 +245,8 @@ const WALKTHROUGHS: [Walkthrough; 3] = [
         jobs: 3,
     },
     Walkthrough {
-        path: "docs/tour.md",
-        text: include_str!("../../../docs/tour.md"),
+        path: "docs/start.md",
+        text: include_str!("../../../docs/start.md"),
         declares: (3, 1),
         jobs: 7,
     },

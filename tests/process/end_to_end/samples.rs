@@ -1,4 +1,4 @@
-//! What growth costs: the sample kind and the sample operation of docs/extending.md, as their users meet them. Both are a file each (an operation two) and a line,
+//! What growth costs: the sample kind and the sample operation of docs/internals/extending.md, as their users meet them. Both are a file each (an operation two) and a line,
 //! and in no build but that of tests.
 
 use evenkeel_model::{Entity, EntityKey};
