@@ -217,7 +217,7 @@ pub(super) fn latency(
             "latency",
             account,
             finding,
-            "run workers in the account's region: a job is a chain of three to ten requests (docs/storage.md)",
+            "run workers in the account's region: a job is a chain of three to ten requests (docs/performance.md)",
         )
     } else {
         Diagnosis::ok("latency", account, finding)
@@ -290,7 +290,7 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
             account,
             finding,
             format!(
-                "more than {most} queues of one account carry no more: put further ones in another account (docs/storage.md)"
+                "more than {most} queues of one account carry no more: put further ones in another account (docs/performance.md)"
             ),
         )),
         _ => Some(Diagnosis::ok("limits", account, finding)),
