@@ -455,7 +455,7 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
 
 #[test]
 fn every_catalog_in_the_pages_of_patterns_keys_events_and_performance_is_valid() {
-    const OTHERS: [&str; 4] = ["events.md", "keys.md", "relationships.md", "performance.md"];
+    const OTHERS: [&str; 4] = ["events.md", "keys.md", "choose.md", "performance.md"];
     let has_catalogs = |path: &std::path::Path| {
         path.parent()
             .is_some_and(|folder| folder.ends_with("patterns"))
