@@ -44,7 +44,7 @@ pub enum SinkBatching {
 ///
 /// A write has no condition, and where the sink keeps no versions the last one to arrive counts. The store may show it to readers only after a while, but one that
 /// was acknowledged counts before every one that is sent afterwards. Ordering that conditions would give comes from the
-/// footprint (`docs/internals/decisions/0022-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
+/// footprint (`docs/internals/notes/sinks.md`), which rests on the classes of errors here: a write that may have been executed,
 /// or may still be, is `Ambiguous` and nothing else.
 ///
 /// A collection that does not exist is `NotFound(Container)`, unless it is asked for itself.

@@ -2,7 +2,7 @@
 //!
 //! A sink keeps the write that arrives last, so the guarantees of conditions elsewhere come from the footprint: every
 //! write is announced in it, an update too, and a document that an old request may still change is written or dropped
-//! once more when it no longer can (`docs/internals/decisions/0022-sinks.md`). A writer here holds no older state of the primary
+//! once more when it no longer can (`docs/internals/notes/sinks.md`). A writer here holds no older state of the primary
 //! than the footprint's last announcement: another pass that holds one fails to announce. A sink that keeps the announcement's version
 //! refuses older writes, and the run looks again.
 
