@@ -26,6 +26,7 @@ use super::execute::{Delivery, Failure};
 use super::failure::{ROUNDS, lost_race};
 use super::footprint::Settled;
 use super::footprints;
+use super::queueing::RecheckRequest;
 use super::scope::Scope;
 use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
@@ -161,38 +162,48 @@ pub(super) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
     claim_of(address).map(|claim| (address.view.clone(), claim.reach))
 }
 
-/// Queues a carry for each range that one of these items tells something to, and for each that is marked where `again` says so. `marked`
-/// are the marks in the footprint.
-pub(super) async fn queue<'a>(
+/// The ranges that these items tell something to, and those that are `marked` where `again` says so; each with its mark in the footprint.
+pub(super) fn to_tell<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
     marked: &Carries,
     again: bool,
-) -> Result<(), Failure> {
+) -> Vec<(ToldRange, Option<CarryMark>)> {
     if planted(Bug::NothingCarried) {
-        return Ok(());
+        return Vec::new();
     }
-    let Some(delivery) = scope.delivery else {
-        return Ok(());
-    };
     let ranges: BTreeSet<ToldRange> = items
         .filter_map(told_by)
         .chain(marked.ranges().filter(|_| again).cloned())
         .collect();
-    for range in ranges {
-        let mark = marked.of(&range).map(|mark| CarryMark {
+    let mark = |range: &ToldRange| {
+        marked.of(range).map(|mark| CarryMark {
             table: scope.primary.table.clone(),
             mark: mark.to_owned(),
-        });
-        let message =
-            Carry::message(&range.0, &scope.primary.key, &range.1, mark.as_ref()).to_string();
-        let what = || format!("queueing what {} says to a range", scope.primary);
-        scope
-            .engine
-            .queue(&delivery.carry_queue, &message, delivery, what)
-            .await?;
-    }
-    Ok(())
+        })
+    };
+    ranges
+        .into_iter()
+        .map(|range| {
+            let mark = mark(&range);
+            (range, mark)
+        })
+        .collect()
+}
+
+/// Queues the carry that tells something to a range.
+pub(super) async fn queue(
+    scope: &Scope<'_>,
+    (view, reach): &ToldRange,
+    mark: Option<&CarryMark>,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
+    let what = || format!("queueing what {} says to a range", scope.primary);
+    scope
+        .engine
+        .queue(&delivery.carry_queue, &message, delivery, what)
+        .await
 }
 
 impl Engine {
@@ -237,7 +248,8 @@ impl Engine {
             }
             if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
                 // The second look that came with the tombstone has left it to this carry, or finds it written later.
-                doubt.rechecks.queue(&scope, &[], None).await?;
+                let request = RecheckRequest::of(Vec::new());
+                doubt.rechecks.queue(&scope, &request, None).await?;
             }
             if footprints::write(
                 &scope,

@@ -58,19 +58,16 @@ impl<'c> PreparedChange<'c> {
     }
 }
 
-/// Writes the primary, by its own operations, with as much of an announced plan as goes with it or before it. Otherwise how that ended.
+/// Writes the primary behind its `values`, by its own operations, with as much of an announced plan as goes with it. Otherwise how that ended.
 pub(super) async fn write(
     scope: &Scope<'_>,
-    values: &RunValues,
     mut run: RunState<'_>,
     change: PreparedChange<'_>,
     plan: &Plan,
+    values: BTreeMap<ItemAddress, ETag>,
 ) -> Result<Result<Committed, Commit>, Failure> {
-    let Some(written) = upload(scope, values, &mut run, plan).await? else {
-        return Ok(Err(Commit::Lost));
-    };
-    let uploaded: Vec<ItemAddress> = written.keys().cloned().collect();
-    let ended = write_behind(scope, &mut run, change, plan, written).await;
+    let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
+    let ended = write_behind(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
         // A pass that looked before they came to be may have taken them from the footprint.
         run.touched.extend(uploaded);

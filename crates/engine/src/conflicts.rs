@@ -19,7 +19,7 @@ use super::stage::Child;
 use super::steps::{KeyConflict, Plan};
 use evenkeel_model::catalog::{Catalog, Form, TableRef, TargetRef, ViewStatus};
 use evenkeel_model::item::{self, Owner};
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::Primary;
 use evenkeel_model::patterns;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ItemAddress, Part, ViewName};
@@ -320,19 +320,19 @@ async fn enlist(
     }
 }
 
-/// Queues a sync of every contender of an item that leaves the footprint, or has left it and was looked at. Where its key has another
+/// The contenders of items that leave the footprint, or have left it and were looked at: they are to be synced. Where its key has another
 /// holder already, the contenders wait for that one.
-pub(super) async fn tell_contenders(
+pub(super) async fn given_up(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
     left: &Footprint,
-) -> Result<(), Failure> {
-    let Some(delivery) = scope.delivery else {
-        return Ok(());
-    };
+) -> Result<BTreeSet<Primary>, Failure> {
+    let mut waiting = BTreeSet::new();
+    if scope.delivery.is_none() {
+        return Ok(waiting);
+    }
     let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
-    let mut told = BTreeSet::new();
     let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
     for (item, contender) in had
         .contenders
@@ -354,13 +354,10 @@ pub(super) async fn tell_contenders(
             }
         }
         if may_want(scope, contender, item) {
-            told.insert(contender.clone());
+            waiting.insert(contender.clone());
         }
     }
-    scope
-        .engine
-        .queue_syncs(&told, Looks::Everything, delivery)
-        .await
+    Ok(waiting)
 }
 
 /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.

@@ -3,7 +3,7 @@
 use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass};
 use super::failure::{permanent, storage};
-use super::footprint::{Footprint, Settled};
+use super::footprint::Footprint;
 use super::observation::Observation;
 use super::scope::Scope;
 use super::steps::{Plan, Write};
@@ -38,24 +38,6 @@ pub(super) fn refuse_unclosable(
         )),
         _ => Ok(()),
     }
-}
-
-/// Closes a pass with this footprint. Where properties go on waiting for their entity at the same state, and no write of it is on its way,
-/// it is there already. Whether it was closed.
-pub(super) async fn close(
-    scope: &Scope<'_>,
-    doubt: &mut Doubt,
-    footprint: &Footprint,
-    (seen, plan): (&Observation, &Plan),
-    over: Option<&ETag>,
-) -> Result<bool, Failure> {
-    let same =
-        plan.announce.is_none() && *footprint == seen.footprint && !doubt.rechecks_the_settled();
-    let waits_on = same && matches!(footprint.settled, Settled::Waiting { .. });
-    Ok(waits_on
-        || write(scope, doubt, footprint, over, "closing")
-            .await?
-            .is_some())
 }
 
 /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.

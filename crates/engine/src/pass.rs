@@ -5,9 +5,8 @@
 //!   observe   footprint → looks → primary        always in this order
 //!   plan      (pure)
 //!   announce  the footprint, at its ETag         before anything is created or dropped
-//!   apply     the primary, where it changes; then a look at items that stay on entities of others (`confirm`);
-//!             items written, then dropped, each conditional
-//!   close     the footprint, at its ETag
+//!   apply     large values and the primary, where it changes; then items written, then dropped, each conditional
+//!   close     what follows is queued (`outbox`), then the footprint, at its ETag
 //! ```
 //!
 //! The footprint is read before the primary, so a later successful write of it never rests on an older
@@ -15,31 +14,28 @@
 //! the items it touched. A pass dropped anywhere leaves its unfinished changes marked in the footprint for the next one.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::carries::{ToldRange, told_by};
 use super::change::{Advance, Change, Commit};
 use super::commit::{self, PreparedChange, RunState};
-use super::confirm;
 use super::conflicts::{self, KeysMet, Resolution};
 use super::doubt::Doubt;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
-use super::items::{self, ItemOperation, WriteContext};
+use super::footprints;
+use super::items::{self, ItemOperation, LookContext, Ran, Stays, WriteContext};
 use super::nesting::{Nesting, Role};
 use super::observation::Observation;
 use super::plan::{self, Decision};
-use super::queueing::queue_recheck;
 use super::reconciler::PassOptions;
 use super::rounds::Sight;
 use super::scope::{Scope, Wanted};
 use super::sent_at::SentAt;
 use super::situation::{OutdatedCatalog, Presence, Situation};
-use super::stage::{Applied, Child, Children, Followed, Seen, Stage, Step};
+use super::stage::{Applied, Child, Children, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::RunValues;
-use super::{carries, footprints, record};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
@@ -207,7 +203,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// What to do after an observation. The ranges that are to be told have their marks in the announcement.
+    /// What to do after an observation.
     fn decide(
         &self,
         seen: &Observation,
@@ -219,19 +215,8 @@ impl<'e> Pass<'e> {
             writes,
             ..self.situation(seen, wanted, state)
         };
-        let decision = plan::decide(&situation, &self.met.touched);
-        let mut decision = decision.map_err(|error| self.outdated(error))?;
-        if let Decision::Do(plan) = &mut decision
-            && !planted(Bug::CarryQueuedIsSettled)
-        {
-            let told: BTreeSet<ToldRange> = plan.changed().filter_map(told_by).collect();
-            if let Some(footprint) = &mut plan.announce {
-                for range in told {
-                    footprint.carries.mark(range, self.scope.engine.new_mark());
-                }
-            }
-        }
-        Ok(decision)
+        let mark = || self.scope.engine.new_mark();
+        plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
     }
 
     /// The plan after an observation, before anything is asked of others.
@@ -284,24 +269,6 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// Queues what a settled footprint still needs.
-    async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
-        if self.looks == Looks::Everything {
-            carries::queue(
-                &self.scope,
-                wanted.items.keys(),
-                &seen.footprint.carries,
-                true,
-            )
-            .await?;
-        }
-        if self.doubt.rechecks_the_settled() {
-            queue_recheck(&self.scope, &[], None).await
-        } else {
-            Ok(())
-        }
-    }
-
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
     /// another pass was faster.
     pub(super) async fn announce(
@@ -309,8 +276,6 @@ impl<'e> Pass<'e> {
         seen: &Observation,
         plan: &Plan,
     ) -> Result<Option<Option<ETag>>, Failure> {
-        // Before anything is announced, so that the waiting time counts against no deadline.
-        self.values.take_slot(&self.scope).await;
         let Some(footprint) = &plan.announce else {
             return Ok(Some(seen.etag.clone()));
         };
@@ -330,7 +295,7 @@ impl<'e> Pass<'e> {
         Ok(etag.map(Some))
     }
 
-    /// Carries an announced plan out: the primary, where it changes, then a look at items that stay on entities of others, then the items.
+    /// Carries an announced plan out: large values and the primary, where it changes, then the items.
     async fn apply(
         &mut self,
         applied: &mut Applied<'_>,
@@ -339,8 +304,11 @@ impl<'e> Pass<'e> {
         let (plan, mut written) = (&*applied.plan, BTreeMap::new());
         let mut rest = Cow::Borrowed(plan);
         if let Some(change) = change {
-            let (scope, values, run) = self.run();
-            match commit::write(scope, values, run, change, plan).await? {
+            let (scope, values, mut run) = self.run();
+            let Some(uploaded) = commit::upload(scope, values, &mut run, plan).await? else {
+                return Ok(Applying::Ended(Commit::Lost));
+            };
+            match commit::write(scope, run, change, plan, uploaded).await? {
                 Ok(committed) => {
                     applied.state = committed.state;
                     written = committed.written;
@@ -349,15 +317,8 @@ impl<'e> Pass<'e> {
                 Err(end) => return Ok(Applying::Ended(end)),
             }
         }
-        let touched = &mut self.met.touched;
-        let (seen, wanted) = (&applied.seen, &applied.wanted);
-        let stays = confirm::confirmed(&self.scope, touched, seen, plan, wanted).await?;
-        let ended = if stays {
-            self.write_items(&rest, written).await
-        } else {
-            Ok(None)
-        };
-        let ended = match ended {
+        let ended = self.write_items(&rest, &applied.seen, &applied.wanted, written);
+        let ended = match ended.await {
             Ok(Some(written)) => self.is_recorded(plan).await.map(|()| Some(written)),
             lost => lost,
         };
@@ -378,6 +339,8 @@ impl<'e> Pass<'e> {
     async fn write_items(
         &mut self,
         plan: &Plan,
+        seen: &Observation,
+        wanted: &Wanted,
         done: BTreeMap<ItemAddress, ETag>,
     ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
         let open = ItemOperation::of(plan)
@@ -385,15 +348,27 @@ impl<'e> Pass<'e> {
             .filter(|operation| !done.contains_key(operation.address()))
             .collect();
         let (scope, values, mut run) = self.run();
-        let ended = items::apply_in_order(
-            WriteContext {
-                scope,
-                values,
-                doubt: run.doubt,
-            },
-            open,
-        )
-        .await;
+        let by = WriteContext {
+            scope,
+            values,
+            doubt: run.doubt,
+        };
+        let from = LookContext {
+            scope,
+            footprint: &seen.footprint,
+            touched: run.touched,
+        };
+        let stays = Stays {
+            items: &plan.unseen,
+            wanted: &wanted.items,
+        };
+        let ended = match items::apply_in_order(by, from, stays, open).await? {
+            Ran::Each(ended) => ended,
+            Ran::Nothing(differ) => {
+                run.touched.extend(differ);
+                return Ok(None);
+            }
+        };
         Ok(
             commit::noted(ended, &mut run)?
                 .map(|written| done.into_iter().chain(written).collect()),
@@ -425,72 +400,5 @@ impl<'e> Pass<'e> {
             })
         });
         followers.collect()
-    }
-
-    /// Queues what follows, and closes the footprint, once everything has followed that was written on; whether nothing is left to do.
-    async fn close(&mut self, applied: &Applied<'_>, followed: Followed) -> Result<bool, Failure> {
-        let Applied {
-            seen,
-            wanted,
-            plan,
-            state,
-            etag,
-            written,
-            ..
-        } = applied;
-        let scope = &self.scope;
-        // Before the footprint is closed: until then the next pass does so again.
-        let again = self.looks == Looks::Everything;
-        let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
-        carries::queue(
-            scope,
-            plan.changed().chain(wanted.items.keys().filter(|_| again)),
-            marked,
-            again,
-        )
-        .await?;
-        // With primaries left to sync it is no tombstone.
-        let absent = *state == Presence::Absent && followed.failed.is_empty();
-        let run = (&self.values, &self.doubt);
-        let situation = Situation::of(scope, run, seen, wanted, state.clone());
-        let mut close = record::close(&situation, plan, written);
-        if absent || plan.disturbed || !close.again.is_empty() {
-            // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
-            // disturbed this one may have been about to write the primary, which may still happen long after the end of
-            // its job.
-            let told = conflicts::told(scope, plan, wanted);
-            let (spared, again): (Vec<ItemAddress>, Vec<ItemAddress>) =
-                std::mem::take(&mut close.again)
-                    .into_iter()
-                    .partition(|address| plan.spared.contains(address));
-            if spared.is_empty() || plan.disturbed || !again.is_empty() {
-                self.doubt
-                    .rechecks
-                    .queue(scope, &again, told.as_deref())
-                    .await?;
-            }
-            if !spared.is_empty() {
-                let until = close.footprint.tainted_until.unwrap_or(situation.now);
-                self.doubt
-                    .rechecks
-                    .queue_spared(scope, &spared, until, told.as_deref())
-                    .await?;
-            }
-        }
-        conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
-        close.leave_to_the_next(followed.failed);
-        if !footprints::close(
-            scope,
-            &mut self.doubt,
-            &close.footprint,
-            (seen, plan),
-            etag.as_ref(),
-        )
-        .await?
-        {
-            return Ok(false);
-        }
-        self.met.lost_no_race = true;
-        conflicts::left_over(&self.scope, plan, wanted, followed.failure)
     }
 }

@@ -28,15 +28,17 @@ pub(super) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at.
+/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at. A range
+/// that is to be told has a new mark in the announcement.
 pub(super) fn decide(
     situation: &Situation<'_>,
     asked: &BTreeSet<ItemAddress>,
+    new_mark: impl FnMut() -> String,
 ) -> Result<Decision, OutdatedCatalog> {
     if situation.is_derived_alone && !situation.writes {
         return Ok(Decision::Settled);
     }
-    let plan = plan(situation)?;
+    let mut plan = plan(situation)?;
     let has_more =
         situation.writes || has_forgettable(situation.footprint, situation.looks, situation.now);
     if plan.in_step && !has_more {
@@ -45,6 +47,7 @@ pub(super) fn decide(
     let mut unseen = to_be_seen(situation, &plan);
     unseen.retain(|address| !asked.contains(address));
     Ok(if unseen.is_empty() {
+        plan.mark_ranges(new_mark);
         Decision::Do(Box::new(plan))
     } else {
         Decision::LookFirst(unseen)

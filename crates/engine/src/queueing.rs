@@ -50,6 +50,23 @@ fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
+/// A second look that is to be queued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RecheckRequest {
+    /// The items to look at; a look at the whole in any case.
+    pub(super) items: Vec<ItemAddress>,
+    pub(super) not_before: NotBefore,
+}
+
+/// When a second look may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotBefore {
+    /// When no request of today can arrive any more.
+    RecheckAfter,
+    /// And not before the end of a taint.
+    Taint(Timestamp),
+}
+
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {
@@ -57,15 +74,27 @@ pub(super) struct RunRechecks {
     spared: bool,
 }
 
+impl RecheckRequest {
+    pub(super) const fn of(items: Vec<ItemAddress>) -> Self {
+        Self {
+            items,
+            not_before: NotBefore::RecheckAfter,
+        }
+    }
+}
+
 impl RunRechecks {
-    /// Queues a recheck of these items, unless one of an earlier round serves. `told` is the digest of the taken keys that the run is about
-    /// to fail for.
+    /// Queues a recheck, unless one of an earlier round serves. `told` is the digest of the taken keys that the run is about to fail for.
     pub(super) async fn queue(
         &mut self,
         scope: &Scope<'_>,
-        items: &[ItemAddress],
+        request: &RecheckRequest,
         told: Option<&str>,
     ) -> Result<(), Failure> {
+        let items = &request.items;
+        if let NotBefore::Taint(until) = request.not_before {
+            return self.queue_spared(scope, items, until, told).await;
+        }
         let clock = scope.engine.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
             sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
@@ -79,7 +108,7 @@ impl RunRechecks {
     }
 
     /// Queues a recheck of values that are spared for a taint until then; `told` as above.
-    pub(super) async fn queue_spared(
+    async fn queue_spared(
         &mut self,
         scope: &Scope<'_>,
         values: &[ItemAddress],

@@ -150,6 +150,7 @@ impl<'e> Reconciler<'e> {
         seen: &Observation,
         plan: &Plan,
     ) -> Result<Option<Option<ETag>>, Failure> {
+        self.take_slot().await;
         self.pass.announce(seen, plan).await
     }
 
@@ -219,6 +220,13 @@ impl<'e> Reconciler<'e> {
         if done { Ok(()) } else { self.settle().await }
     }
 
+    /// Takes the memory for large values, where the run brings some. Before anything is announced, so that the waiting time counts against
+    /// no deadline. Passes over others bring none.
+    async fn take_slot(&mut self) {
+        let Pass { scope, values, .. } = &mut self.pass;
+        values.take_slot(scope).await;
+    }
+
     /// Counts a round. After a race that was lost it waits.
     pub(super) async fn next_round(&mut self) -> Result<(), Failure> {
         self.pass.next_round().await
@@ -240,6 +248,7 @@ impl<'e> Reconciler<'e> {
         seen: &Observation,
         change: Option<&Change>,
     ) -> Result<Advance, Failure> {
+        self.take_slot().await;
         let mut own = Stage::Seen(Seen::Given(seen));
         let ended = self.run_from(&mut own, change).await;
         if let (Err(_), Stage::Applied(applied, _)) = (&ended, &own) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::footprint::{Entry, Footprint, Settled, next_version};
+use super::queueing::{NotBefore, RecheckRequest};
 use super::situation::{Presence, Situation, is_unknown};
 use super::steps::{Plan, Write};
 use evenkeel_model::catalog::Catalog;
@@ -133,8 +134,8 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
 pub(super) struct Close {
     /// The footprint to write.
     pub(super) footprint: Footprint,
-    /// Items to look at again, when no forgotten request can arrive any more.
-    pub(super) again: Vec<ItemAddress>,
+    /// Looks at items again, when no forgotten request can arrive any more.
+    pub(super) rechecks: Vec<RecheckRequest>,
 }
 
 impl Close {
@@ -152,6 +153,14 @@ impl Close {
                 })
                 .generation = 0;
         }
+    }
+
+    /// Whether the footprint is there already, unless a write of it is on its way: properties go on waiting for their entity at the same
+    /// state.
+    pub(super) fn is_there(&self, situation: &Situation<'_>, plan: &Plan) -> bool {
+        plan.announce.is_none()
+            && self.footprint == *situation.footprint
+            && matches!(self.footprint.settled, Settled::Waiting { .. })
     }
 }
 
@@ -177,11 +186,13 @@ pub(super) fn doubted(
     footprint
 }
 
-/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write.
+/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write. With primaries left to sync
+/// (`all_followed` is false) it leaves no tombstone.
 pub(super) fn close(
     situation: &Situation<'_>,
     plan: &Plan,
     written: &BTreeMap<ItemAddress, ETag>,
+    all_followed: bool,
 ) -> Close {
     let mut footprint = plan
         .announce
@@ -276,16 +287,32 @@ pub(super) fn close(
     contenders.retain(|item, from| {
         items.contains_key(item) || (tainted_until.is_some() && may_come(item, from))
     });
+    for address in &plan.spared {
+        footprint.items.remove(address);
+    }
+    let is_tombstone = situation.state == Presence::Absent && all_followed;
+    let rechecks = rechecks(situation, plan, &footprint, removed, is_tombstone);
+    Close {
+        footprint,
+        rechecks,
+    }
+}
+
+/// The rechecks of a close. A tombstone is removed by one of them; and the pass that disturbed this one may have been about to write the
+/// primary, which may still happen long after the end of its job.
+fn rechecks(
+    situation: &Situation<'_>,
+    plan: &Plan,
+    footprint: &Footprint,
+    removed: Vec<ItemAddress>,
+    is_tombstone: bool,
+) -> Vec<RecheckRequest> {
     let mut again = if footprint.tainted_until.is_some() {
         removed
     } else {
         Vec::new()
     };
     again.retain(|address| address.site.is_conditional());
-    for address in &plan.spared {
-        footprint.items.remove(address);
-        again.push(address.clone());
-    }
     if plan.disturbed {
         // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
         // it, so that it is among the items that this pass has written or dropped.
@@ -304,5 +331,17 @@ pub(super) fn close(
         again.sort_unstable();
         again.dedup();
     }
-    Close { footprint, again }
+    again.retain(|address| !plan.spared.contains(address));
+    let mut rechecks = Vec::new();
+    if plan.disturbed || !again.is_empty() || (is_tombstone && plan.spared.is_empty()) {
+        rechecks.push(RecheckRequest::of(again));
+    }
+    if !plan.spared.is_empty() {
+        let until = footprint.tainted_until.unwrap_or(situation.now);
+        rechecks.push(RecheckRequest {
+            items: plan.spared.clone(),
+            not_before: NotBefore::Taint(until),
+        });
+    }
+    rechecks
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::carries::{ToldRange, told_by};
 use super::footprint::Footprint;
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
@@ -87,6 +88,19 @@ impl Plan {
     /// Every item that it writes, drops or forgets.
     pub(super) fn changed(&self) -> impl Iterator<Item = &ItemAddress> {
         self.touched().chain(&self.forget)
+    }
+
+    /// Marks the ranges that it tells something to, in its announcement.
+    pub(super) fn mark_ranges(&mut self, mut new_mark: impl FnMut() -> String) {
+        if planted(Bug::CarryQueuedIsSettled) {
+            return;
+        }
+        let told: BTreeSet<ToldRange> = self.changed().filter_map(told_by).collect();
+        if let Some(footprint) = &mut self.announce {
+            for range in told {
+                footprint.carries.mark(range, new_mark());
+            }
+        }
     }
 
     /// A plan without anything in it yet.

@@ -9,6 +9,7 @@
 //! | [`part`] | a part of a document that many primaries share: a member of a list, properties of another's entity |
 
 mod blob;
+mod confirm;
 mod file;
 mod part;
 mod row;
@@ -32,6 +33,7 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 
+pub(super) use confirm::Stays;
 pub(super) use part::{change, document};
 
 /// Requests of one pass under way at once.
@@ -218,6 +220,14 @@ pub(super) enum ItemOperation<'p> {
 /// An operation, and how it ended; a write with its new ETag or token.
 pub(super) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
 
+/// How the items of a plan were written and dropped.
+pub(super) enum Ran<'p> {
+    /// Each of them, as it ended.
+    Each(Vec<Ended<'p>>),
+    /// None: these were to stay as they are, and differ.
+    Nothing(Vec<ItemAddress>),
+}
+
 impl<'p> ItemOperation<'p> {
     /// Everything that a plan does to items.
     pub(super) fn of(plan: &'p Plan) -> Vec<Self> {
@@ -340,11 +350,17 @@ pub(super) async fn apply(
 }
 
 /// Writes items, then drops those that are only dropped: an item that moves is in its new place before it leaves the old one. Parts of one
-/// document go together.
+/// document go together. Nothing where an item differs that is to stay as it is.
 pub(super) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
+    from: LookContext<'_, '_>,
+    stays: Stays<'_>,
     operations: Vec<ItemOperation<'p>>,
-) -> Vec<Ended<'p>> {
+) -> Result<Ran<'p>, Failure> {
+    let differ = confirm::differing(from, stays).await?;
+    if !differ.is_empty() {
+        return Ok(Ran::Nothing(differ));
+    }
     let (whole, parts): (Vec<_>, Vec<_>) = operations
         .into_iter()
         .partition(|operation| operation.address().part.is_none());
@@ -381,7 +397,7 @@ pub(super) async fn apply_in_order<'p>(
                 .flatten(),
         );
     }
-    ended
+    Ok(Ran::Each(ended))
 }
 
 /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.

@@ -1,0 +1,42 @@
+//! Confirmation: properties on entities of others that are to stay as the footprint lists them are looked at, since another writer of such
+//! an entity may have taken them away, as are those that waited for their entity.
+
+use std::collections::BTreeMap;
+
+use super::{LookContext, look};
+use crate::execute::Failure;
+use crate::known::differs;
+use crate::look::Look;
+use evenkeel_model::ItemAddress;
+use evenkeel_model::patterns::Item;
+
+/// Items that a plan leaves as they are without a look.
+#[derive(Clone, Copy)]
+pub(crate) struct Stays<'p> {
+    pub(crate) items: &'p [ItemAddress],
+    /// Everything that should exist.
+    pub(crate) wanted: &'p BTreeMap<ItemAddress, Item>,
+}
+
+/// Those that are not as the footprint lists them: the next round is to look at them before it reads the primary, and to write them.
+pub(super) async fn differing(
+    from: LookContext<'_, '_>,
+    Stays { items, wanted }: Stays<'_>,
+) -> Result<Vec<ItemAddress>, Failure> {
+    if items.is_empty() {
+        return Ok(Vec::new());
+    }
+    let looked = look(from, items.iter().collect()).await;
+    let looked = looked
+        .map_err(|failure| failure.of_views(items.iter().map(|address| address.view.clone())))?;
+    let said: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
+    let other = looked.looks.into_iter().filter(|(address, look)| {
+        let (entry, item) = (from.footprint.items.get(address), wanted.get(address));
+        let overwritten = said
+            .get(address)
+            .zip(item)
+            .is_some_and(|(said, item)| item.content.is_overwritten_by(said));
+        overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
+    });
+    Ok(other.map(|(address, _)| address).collect())
+}

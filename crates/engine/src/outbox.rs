@@ -1,0 +1,46 @@
+//! The messages that a pass queues before it ends. Until a footprint is closed a crash makes the next pass queue them again, and a duplicate
+//! does no harm; afterwards no pass would know of them.
+
+use std::collections::BTreeSet;
+
+use super::carries::{self, ToldRange};
+use super::execute::Failure;
+use super::queueing::{RecheckRequest, RunRechecks};
+use super::scope::Scope;
+use evenkeel_model::carry::CarryMark;
+use evenkeel_model::job::{Looks, Primary};
+
+/// What follows from a pass by other jobs.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// Ranges to tell, each with the mark that its carry takes out again.
+    pub(super) propagations: Vec<(ToldRange, Option<CarryMark>)>,
+    pub(super) rechecks: Vec<RecheckRequest>,
+    /// Primaries that wait for keys which are free now.
+    pub(super) syncs: BTreeSet<Primary>,
+    /// The digest of the taken keys that the run is about to fail for.
+    pub(super) told: Option<String>,
+}
+
+impl Outbox {
+    /// Queues everything, in this order. A recheck is not queued where one of the `queued` serves.
+    pub(super) async fn send(
+        self,
+        scope: &Scope<'_>,
+        queued: &mut RunRechecks,
+    ) -> Result<(), Failure> {
+        let Some(delivery) = scope.delivery else {
+            return Ok(());
+        };
+        for (range, mark) in &self.propagations {
+            carries::queue(scope, range, mark.as_ref(), delivery).await?;
+        }
+        for request in &self.rechecks {
+            queued.queue(scope, request, self.told.as_deref()).await?;
+        }
+        scope
+            .engine
+            .queue_syncs(&self.syncs, Looks::Everything, delivery)
+            .await
+    }
+}
