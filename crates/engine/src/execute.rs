@@ -106,6 +106,8 @@ pub struct Summary {
     pub changes: Vec<ItemChange>,
     /// Further ones that are not kept.
     pub further: usize,
+    /// How many of the changes were made by passes over other primaries: those that follow, and holders of keys that were wanted.
+    pub others: usize,
     /// Rounds beyond the first: races that were lost and run again.
     pub extra_rounds: u32,
     /// Time from the primary's last write until everything derived from it was in step; `None` where that is not known, where it was in step
@@ -117,6 +119,11 @@ impl Summary {
     /// How many changes there were.
     pub const fn changed(&self) -> usize {
         self.changes.len() + self.further
+    }
+
+    /// Whether the run has changed an item of its own primary.
+    pub const fn has_changed_its_own(&self) -> bool {
+        self.changed() > self.others
     }
 
     /// Whether an item was inserted, or written over another holder's.
@@ -137,6 +144,7 @@ impl Summary {
     pub fn add(&mut self, other: Self) {
         self.changes.extend(other.changes);
         self.further += other.further;
+        self.others += other.others;
         self.extra_rounds += other.extra_rounds;
     }
 }

@@ -33,7 +33,7 @@ impl Execute for Engine {
         let wrote_nothing = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
             Err(failure) => failure.class == FailureClass::Permanent,
-            Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
+            Ok(Outcome::Done(summary)) => !summary.has_changed_its_own(),
             Ok(Outcome::Advanced { .. }) => false,
         };
         if let Work::Job(job) = work

@@ -36,6 +36,7 @@ use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::stage::{Applied, Child, Children, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::RunValues;
+use super::waiting::note_untold;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::planted::{Bug, planted};
@@ -54,6 +55,13 @@ pub(super) struct Pass<'e> {
     pub(super) rounds: u32,
     /// When its last round began (monotonic).
     pub(super) began: Duration,
+}
+
+impl Drop for Pass<'_> {
+    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
+    fn drop(&mut self) {
+        note_untold(std::mem::take(&mut self.summary.changes));
+    }
 }
 
 /// How it ended to carry a plan out.

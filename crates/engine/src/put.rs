@@ -43,7 +43,7 @@ impl RunJob for Put {
         // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
         // before its pass, while the message is gone. A run without changes is looked at again in any case.
         if delivery.dequeue_count > 1
-            && matches!(&outcome, Outcome::Done(summary) if !summary.changes.is_empty())
+            && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
             let primary = Primary {
                 table: self.table.clone(),

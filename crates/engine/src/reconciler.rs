@@ -27,7 +27,7 @@ use super::scope::{ClaimReading, Scope, Wanted};
 use super::stage::{Child, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::{Staged, ValueOrigin};
-use super::waiting::note_untold;
+use super::waiting::RunSummary;
 use super::{commit, footprints};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{Looks, Primary};
@@ -54,6 +54,8 @@ pub(super) struct PassOptions<'e> {
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
     pass: Pass<'e>,
+    /// What the passes over other primaries have changed.
+    others: RunSummary,
     /// This run writes the primary: how soon that is found says nothing of others' writes.
     writes: bool,
 }
@@ -68,6 +70,7 @@ impl<'e> Reconciler<'e> {
     ) -> Self {
         Self {
             pass: Pass::new(engine, source, primary, delivery, options),
+            others: RunSummary::default(),
             writes: false,
         }
     }
@@ -83,7 +86,7 @@ impl<'e> Reconciler<'e> {
         &self.pass.scope
     }
 
-    /// The changes made so far.
+    /// The changes of its own primary's items made so far.
     pub(super) const fn summary(&self) -> &Summary {
         &self.pass.summary
     }
@@ -191,7 +194,11 @@ impl<'e> Reconciler<'e> {
 
     /// The changes made so far, for the outcome of its job.
     pub(super) fn take_summary(&mut self) -> Summary {
-        std::mem::take(&mut self.pass.summary)
+        let mut summary = std::mem::take(&mut self.pass.summary);
+        let others = self.others.take();
+        summary.others += others.changed();
+        summary.add(others);
+        summary
     }
 
     /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
@@ -309,7 +316,8 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(Advance::Refused(failure))) | Err(failure) => Err(failure),
             };
-            hand_down(ended, &mut above, own, &mut nesting)?;
+            let others = &mut self.others;
+            hand_down(ended, &mut above, own, &mut nesting, others)?;
         }
     }
 
@@ -356,13 +364,6 @@ impl<'e> Reconciler<'e> {
     }
 }
 
-impl Drop for Reconciler<'_> {
-    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
-    fn drop(&mut self) {
-        note_untold(self.take_summary().changes);
-    }
-}
-
 /// A pass above the run's own.
 struct Nested<'e, 'r> {
     pass: Pass<'e>,
@@ -405,8 +406,10 @@ fn hand_down<'r>(
     above: &mut Vec<Nested<'_, 'r>>,
     own: &mut Stage<'r>,
     nesting: &mut Nesting,
+    others: &mut RunSummary,
 ) -> Result<(), Failure> {
-    while let Some(top) = above.pop() {
+    while let Some(mut top) = above.pop() {
+        others.0.add(std::mem::take(&mut top.pass.summary));
         if let Err(failure) = &ended
             && failure.class != FailureClass::Permanent
         {

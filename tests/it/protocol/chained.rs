@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::FOOTPRINTS;
+use evenkeel_engine::{FailureClass, ItemChange};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, EntityKey, Job, odata};
 use evenkeel_storage::{IfMatch, TableOperation};
@@ -533,4 +533,34 @@ async fn what_two_derived_primaries_have_written_on_is_followed_after_each() {
             (Some(name), Some(name))
         );
     }
+}
+
+#[tokio::test]
+async fn changes_by_the_passes_that_follow_are_told_of() {
+    let views = |changes: &[ItemChange]| -> BTreeSet<String> {
+        let views = changes.iter().map(|change| change.view.to_string());
+        views.collect()
+    };
+    let every = ["cards", "cards_by_email", "desks", "desks_by_name"];
+    let every = BTreeSet::from(every.map(str::to_owned));
+    let lab = lab();
+    lab.write(employee("1", "info@contoso.com", "King")).await;
+    let (ended, untold) = lab.work_untold(&sync("Sales", "1")).await;
+    let outcome = ended.unwrap();
+    assert_eq!(views(&outcome.summary().changes), every);
+    assert_eq!(
+        (outcome.summary().changed(), outcome.summary().others),
+        (4, 2)
+    );
+    assert!(untold.is_empty(), "each is told of once");
+
+    // So are those of a job that fails.
+    lab.write(employee("2", "info@contoso.com", "Byron")).await;
+    let (ended, untold) = lab.work_untold(&sync("Sales", "2")).await;
+    assert!(ended.is_err());
+    let made = ["cards", "desks", "desks_by_name"];
+    assert_eq!(
+        (views(&untold), untold.len()),
+        (BTreeSet::from(made.map(str::to_owned)), 3)
+    );
 }
