@@ -104,9 +104,6 @@ impl<'e> Pass<'e> {
     ) -> Result<Step<'r>, Failure> {
         let ended = |end| Step::Ended(Advance::Ended(end));
         match stage {
-            Stage::Fresh if !self.scope.has_views() && !self.scope.receives() => {
-                Ok(ended(Commit::Closed))
-            }
             Stage::Fresh => Ok(match self.see().await? {
                 Sight::Whole(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
                 Sight::Alone => ended(Commit::Closed),

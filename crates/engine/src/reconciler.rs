@@ -203,11 +203,8 @@ impl<'e> Reconciler<'e> {
 
     /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
     pub(super) async fn settle(&mut self) -> Result<(), Failure> {
-        if !self.pass.scope.has_views() && !self.pass.scope.receives() {
-            return Ok(());
-        }
         loop {
-            match self.pass.see().await? {
+            match self.see().await? {
                 Sight::Lost => {}
                 Sight::Alone => return Ok(()),
                 Sight::Whole(seen) => {
@@ -221,7 +218,7 @@ impl<'e> Reconciler<'e> {
 
     /// As [`settle`](Self::settle), from the given observation.
     pub(super) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // The claims of others are read after the primary.
+        // The overlays of others are read after the primary, and this observation has none.
         let done = !self.pass.scope.receives()
             && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
@@ -239,13 +236,14 @@ impl<'e> Reconciler<'e> {
         self.pass.next_round().await
     }
 
+    /// Observes everything but the overlays of others on the primary: for a job that may write it.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         self.pass.observe().await
     }
 
-    /// Applies the claims of others to the primary. `false` where a race was lost.
-    pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
-        self.pass.receive(seen).await
+    /// Begins a round with an observation of everything.
+    pub(super) async fn see(&mut self) -> Result<Sight, Failure> {
+        self.pass.see().await
     }
 
     /// One round of the run's own pass, with all that it needs of others: each pass that is open waits for the one above it, down to

@@ -25,13 +25,18 @@ pub(super) enum Sight {
 }
 
 impl Pass<'_> {
-    /// Begins a round.
+    /// Begins a round: counts it, and observes everything. Overlays of others on the primary are read last, and written on it where it
+    /// differs.
     pub(super) async fn see(&mut self) -> Result<Sight, Failure> {
+        if !self.scope.has_views() && !self.scope.receives() {
+            return Ok(Sight::Alone);
+        }
         self.next_round().await?;
         let mut seen = self.observe().await?;
-        if !self.receive(&mut seen).await? {
+        let Some(changes) = receive::receive(&self.scope, &mut seen).await? else {
             return Ok(Sight::Lost);
-        }
+        };
+        self.summary.changes.extend(changes);
         if self.scope.has_views() {
             return Ok(Sight::Whole(Box::new(seen)));
         }
@@ -104,6 +109,7 @@ impl Pass<'_> {
         }
     }
 
+    /// Observes everything but the overlays of others.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         observation::observe(
             &self.scope,
@@ -112,14 +118,6 @@ impl Pass<'_> {
             self.doubt.reads_leftovers(),
         )
         .await
-    }
-
-    /// Applies the claims of others to the primary. `false` where a race was lost.
-    pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
-        let changes = receive::receive(&self.scope, seen).await?;
-        let received = changes.is_some();
-        self.summary.changes.extend(changes.into_iter().flatten());
-        Ok(received)
     }
 }
 

@@ -15,6 +15,7 @@ use super::observation::Observation;
 use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
+use super::rounds::Sight;
 use super::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_model::planted::{Bug, planted};
@@ -27,11 +28,7 @@ pub(super) async fn run(
     recheck: &Recheck,
     delivery: &Delivery,
 ) -> Result<Summary, Failure> {
-    let looked = if reconciler.scope().has_views() {
-        look(&mut reconciler).await
-    } else {
-        reconciler.settle().await
-    };
+    let looked = look(&mut reconciler).await;
     let taken = looked.as_ref().err().and_then(conflicts::digest);
     let wrote_nothing = match &looked {
         Ok(()) => reconciler.summary().changes.is_empty(),
@@ -50,11 +47,11 @@ pub(super) async fn run(
 /// Brings the items in step.
 async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
-        reconciler.next_round().await?;
-        let mut seen = reconciler.observe().await?;
-        if !reconciler.receive(&mut seen).await? {
-            continue;
-        }
+        let seen = match reconciler.see().await? {
+            Sight::Whole(seen) => seen,
+            Sight::Alone => return Ok(()),
+            Sight::Lost => continue,
+        };
         let nothing_there = seen.row.is_none()
             && seen
                 .looks
