@@ -1,7 +1,7 @@
 //! Bugs that tests plant, to see that the simulation catches them: a check that cannot fail is worth nothing.
 //!
 //! Each stands in the program as `planted(Bug::…)`. Only a build with the feature `planted` can plant one, which the simulation turns
-//! on: in every other build [`planted`] is a constant `false`, and the code behind it is not compiled in. `docs/internals/testing.md` has the table of what is caught, and how soon.
+//! on: in every other build [`planted`] is a constant `false`, and the code behind it is not compiled in.
 
 /// Every bug, with its words for the table.
 macro_rules! bugs {

@@ -1,7 +1,7 @@
 //! Sensitivity: every planted bug is caught, within [`MOST`] seeds from the first one on, but for those left to the exhaustive search and
 //! those listed in [`UNMET`]. Runs without a bug say nothing about a rule whose loss they do not notice.
 //!
-//! No seed is known to catch a bug beforehand: the table that the test prints, which `docs/internals/testing.md` shows, is what the seeds say.
+//! No seed is known to catch a bug beforehand: the table that the test prints is what the seeds say.
 //!
 //! Each seed runs first without a bug, which notes the places of bugs it comes by ([`take_consulted`]). A bug whose place it does not come
 //! by changes nothing in it, so that the seed runs again with the others alone.

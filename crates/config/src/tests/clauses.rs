@@ -122,7 +122,7 @@ fn two_views_of_one_kind_that_own_the_same_are_refused_with_both_named() {
 #[test]
 fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() {
     let writes =
-        |(_, section): &(&str, String)| section.contains("row_key") && section.contains("Target");
+        |(_, section): &(&str, String)| section.contains(ROWS) && section.contains("Target");
     for (_, one) in sections("one").iter().filter(|one| writes(one)) {
         for (_, two) in sections("two").iter().filter(|two| writes(two)) {
             let found = found(&format!("{one}{two}"));
