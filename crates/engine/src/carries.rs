@@ -32,7 +32,7 @@ use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{AccountName, ItemAddress, Key, Part, TableName, ViewName};
+use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// UTF-16 units that the list takes at most: half of a property.
 pub(super) const MOST_UNITS: usize = 16_000;
@@ -42,49 +42,66 @@ const CLOSES: Duration = Duration::from_millis(50);
 const MOST_WAITS: u32 = 6;
 
 /// A range of entities, and the view that keeps properties on them.
-pub(super) type ToldRange = (ViewName, Reach);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ToldRange {
+    pub(super) view: ViewName,
+    pub(super) reach: Reach,
+}
 
-/// The ranges that are still to be told, each with the mark of the carry that does.
+/// The ranges that are still to be told, each with the mark of the carry that does. In a footprint they are a JSON array, of the
+/// footprint's version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Carries(Vec<(ToldRange, String)>);
+pub struct Carries(Vec<MarkedRange>);
 
-/// View, account, table, partition, first row key, the one behind the last, mark.
-#[derive(Serialize, Deserialize)]
-struct WireCarry(
-    ViewName,
-    AccountName,
-    TableName,
-    String,
-    String,
-    Option<String>,
-    String,
-);
+/// A range that is still to be told, as a footprint has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MarkedRange {
+    view: ViewName,
+    range: Reach,
+    mark: String,
+}
+
+impl MarkedRange {
+    fn is(&self, ToldRange { view, reach }: &ToldRange) -> bool {
+        self.view == *view && self.range == *reach
+    }
+}
 
 impl Carries {
     /// Marks a range, in the place of an earlier mark.
     pub(super) fn mark(&mut self, range: ToldRange, mark: String) {
-        self.0.retain(|(marked, _)| *marked != range);
-        self.0.push((range, mark));
+        self.0.retain(|marked| !marked.is(&range));
+        let ToldRange { view, reach: range } = range;
+        self.0.push(MarkedRange { view, range, mark });
     }
 
     /// The mark of a range.
     pub(super) fn of(&self, range: &ToldRange) -> Option<&str> {
         self.0
             .iter()
-            .find(|(marked, _)| marked == range)
-            .map(|(_, mark)| mark.as_str())
+            .find(|marked| marked.is(range))
+            .map(|marked| marked.mark.as_str())
     }
 
     /// The ranges.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = &ToldRange> {
-        self.0.iter().map(|(range, _)| range)
+    pub(super) fn ranges(&self) -> impl Iterator<Item = ToldRange> {
+        self.0.iter().map(|marked| ToldRange {
+            view: marked.view.clone(),
+            reach: marked.range.clone(),
+        })
+    }
+
+    /// How many ranges there are.
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Takes out the mark of a carry that is done; whether it was there.
     fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
         let marked = self.0.len();
-        self.0.retain(|((view, reach), marked)| {
-            (view, reach, marked) != (&carry.view, &carry.reach, &mark.mark)
+        self.0.retain(|marked| {
+            (&marked.view, &marked.range, &marked.mark) != (&carry.view, &carry.reach, &mark.mark)
         });
         self.0.len() < marked
     }
@@ -101,47 +118,13 @@ impl Carries {
 
     /// As a property's text.
     pub(super) fn text(&self) -> String {
-        let wire = |((view, reach), mark): &(ToldRange, String)| {
-            let Reach {
-                account,
-                table,
-                pk,
-                from,
-                before,
-            } = reach.clone();
-            let before = before.map(|before| before.to_string());
-            WireCarry(
-                view.clone(),
-                account,
-                table,
-                pk.to_string(),
-                from.to_string(),
-                before,
-                mark.clone(),
-            )
-        };
         // Strings always serialise.
-        serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
+        serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     /// Reads a property's text.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let wire: Vec<WireCarry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let key = |text: String| Key::new(text).map_err(|error| error.to_string());
-        let read = |WireCarry(view, account, table, pk, from, before, mark)| {
-            let reach = Reach {
-                account,
-                table,
-                pk: key(pk)?,
-                from: key(from)?,
-                before: before.map(key).transpose()?,
-            };
-            Ok(((view, reach), mark))
-        };
-        wire.into_iter()
-            .map(read)
-            .collect::<Result<_, _>>()
-            .map(Self)
+    pub(super) fn read(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
     }
 }
 
@@ -159,7 +142,10 @@ pub(super) fn claim_of(address: &ItemAddress) -> Option<Claim> {
 
 /// The range that an item tells something to: that of a claim.
 pub(super) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
-    claim_of(address).map(|claim| (address.view.clone(), claim.reach))
+    claim_of(address).map(|claim| ToldRange {
+        view: address.view.clone(),
+        reach: claim.reach,
+    })
 }
 
 /// The ranges that these items tell something to, and those that are `marked` where `again` says so; each with its mark in the footprint.
@@ -174,7 +160,7 @@ pub(super) fn to_tell<'a>(
     }
     let ranges: BTreeSet<ToldRange> = items
         .filter_map(told_by)
-        .chain(marked.ranges().filter(|_| again).cloned())
+        .chain(marked.ranges().filter(|_| again))
         .collect();
     let mark = |range: &ToldRange| {
         marked.of(range).map(|mark| CarryMark {
@@ -194,7 +180,7 @@ pub(super) fn to_tell<'a>(
 /// Queues the carry that tells something to a range.
 pub(super) async fn queue(
     scope: &Scope<'_>,
-    (view, reach): &ToldRange,
+    ToldRange { view, reach }: &ToldRange,
     mark: Option<&CarryMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
@@ -278,25 +264,25 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::EntityKey;
     use evenkeel_model::carry::CarryCursor;
+    use evenkeel_model::{AccountName, EntityKey, Key, TableName};
 
     fn range(view: &str, from: &str, before: Option<&str>) -> ToldRange {
         let key = |text: &str| Key::new(text).unwrap();
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-        (
-            ViewName::new(view).unwrap(),
-            Reach {
+        ToldRange {
+            view: ViewName::new(view).unwrap(),
+            reach: Reach {
                 account,
                 table,
                 pk: key("Sales"),
                 from: key(from),
                 before: before.map(key),
             },
-        )
+        }
     }
 
-    fn carry((view, reach): ToldRange, mark: &str) -> (Carry, CarryMark) {
+    fn carry(ToldRange { view, reach }: ToldRange, mark: &str) -> (Carry, CarryMark) {
         let mark = CarryMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),
@@ -320,7 +306,7 @@ mod tests {
         carries.mark(range("names", "a", None), "1".to_owned());
         carries.mark(range("names", "b", Some("c")), "1".to_owned());
         carries.mark(range("names", "a", None), "2".to_owned());
-        assert_eq!(Carries::read(&carries.text()), Ok(carries.clone()));
+        assert_eq!(Carries::read(&carries.text()).unwrap(), carries);
         let mut end = |range, mark| {
             let (carry, mark) = carry(range, mark);
             carries.end(&carry, &mark)
@@ -335,6 +321,17 @@ mod tests {
             "once"
         );
         assert!(end(range("names", "b", Some("c")), "1") && carries.is_empty());
+    }
+
+    #[test]
+    fn a_marked_range_is_an_object() {
+        let mut carries = Carries::default();
+        carries.mark(range("names", "", None), "1".to_owned());
+        carries.mark(range("names", "b", Some("c")), "2".to_owned());
+        let written = r#"[{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales"},"mark":"1"},{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales","from":"b","before":"c"},"mark":"2"}]"#;
+        assert_eq!(carries.text(), written);
+        assert_eq!(Carries::read(written).unwrap(), carries);
+        assert!(Carries::read(&written.replace("\"from\"", "\"after\"")).is_err());
     }
 
     #[test]

@@ -181,18 +181,15 @@ impl CarryRun<'_> {
                 cause,
             ));
         }
-        let holder = cursor
-            .taken_by
-            .as_ref()
-            .and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
-        if let (Some(view), Some(holder)) = (self.view, holder) {
-            let holds = self.claims().await?.iter().any(|claim| claim.one == holder);
+        if let (Some(view), Some(holder)) = (self.view, &cursor.taken_by) {
+            let holds = self
+                .claims()
+                .await?
+                .iter()
+                .any(|claim| claim.one == *holder);
             let claims = self.unproven(view).await?;
             let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
-            match (
-                claims_still(&self.carry.one),
-                holds && claims_still(&holder),
-            ) {
+            match (claims_still(&self.carry.one), holds && claims_still(holder)) {
                 (true, true) => {
                     let primary = |key: &EntityKey| Primary {
                         table: view.source.table.clone(),
@@ -201,7 +198,7 @@ impl CarryRun<'_> {
                     let cause = TakenRange {
                         taken: cursor.taken,
                         reach: self.carry.reach.to_string(),
-                        holder: primary(&holder),
+                        holder: primary(holder),
                     };
                     return Err(permanent(
                         format!(
@@ -300,7 +297,7 @@ impl CarryRun<'_> {
                 Ok(decided) => {
                     if let Some(holder) = decided.holder {
                         cursor.taken += 1;
-                        cursor.taken_by = Some((holder.pk.into(), holder.rk.into()));
+                        cursor.taken_by = Some(holder);
                     }
                     writes.push(decided.write);
                 }

@@ -7,33 +7,37 @@
 
 use serde::{Deserialize, Serialize};
 
+use evenkeel_model::ItemAddress;
 use evenkeel_model::job::Primary;
-use evenkeel_model::{EntityKey, ItemAddress, TableName};
 
 /// Most contenders of one primary's items: each costs a sync when its key is given up.
 const MOST: usize = 32;
 /// Upper limit on the bytes of the list: half the capacity of one property.
 const MOST_BYTES: usize = 16 << 10;
 
-/// The contenders of one primary's items, the longest waiting first.
+/// The contenders of one primary's items, the longest waiting first. In a footprint they are a JSON array, of the footprint's version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Contenders(Vec<(ItemAddress, Primary)>);
+pub struct Contenders(Vec<Contender>);
 
-/// An item, and the table and key of a contender.
-#[derive(Serialize, Deserialize)]
-struct WireContender(ItemAddress, TableName, String, String);
+/// A primary that wants the key of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contender {
+    item: ItemAddress,
+    primary: Primary,
+}
 
 impl Contenders {
-    /// Adds a contender; `false` where it is there already. Where there are too many, the longest waiting leave.
+    /// Adds a contender; `false` if it is there already. If there are too many, the longest waiting leave.
     pub fn add(&mut self, item: &ItemAddress, primary: &Primary) -> bool {
-        if self
-            .0
-            .iter()
-            .any(|(address, contender)| address == item && contender == primary)
-        {
+        let contender = Contender {
+            item: item.clone(),
+            primary: primary.clone(),
+        };
+        if self.0.contains(&contender) {
             return false;
         }
-        self.0.push((item.clone(), primary.clone()));
+        self.0.push(contender);
         while self.0.len() > MOST || self.text().len() > MOST_BYTES {
             self.0.remove(0);
         }
@@ -42,7 +46,9 @@ impl Contenders {
 
     /// Each contender with the item of the wanted key.
     pub fn iter(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
-        self.0.iter().map(|(item, primary)| (item, primary))
+        self.0
+            .iter()
+            .map(|contender| (&contender.item, &contender.primary))
     }
 
     /// Whether there are none.
@@ -52,41 +58,32 @@ impl Contenders {
 
     /// Keeps some of them.
     pub fn retain(&mut self, kept: impl Fn(&ItemAddress, &Primary) -> bool) {
-        self.0.retain(|(item, primary)| kept(item, primary));
+        self.0
+            .retain(|contender| kept(&contender.item, &contender.primary));
     }
 
     /// From now on another item of the same primary has the key.
     pub fn moved(&mut self, from: &ItemAddress, to: &ItemAddress) {
         self.0
             .iter_mut()
-            .filter(|(address, _)| address == from)
-            .for_each(|(address, _)| address.clone_from(to));
+            .filter(|contender| contender.item == *from)
+            .for_each(|contender| contender.item.clone_from(to));
     }
 
     /// As a property's text.
     pub fn text(&self) -> String {
-        let wire = |(item, Primary { table, key }): &(ItemAddress, Primary)| {
-            WireContender(
-                item.clone(),
-                table.clone(),
-                key.pk.to_string(),
-                key.rk.to_string(),
-            )
-        };
         // Strings always serialise.
-        serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
+        serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     /// Reads a property's text. Text that is not a list of contenders names none: that costs a sync, and no footprint
     /// is unreadable for it.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
-        for WireContender(item, table, pk, rk) in
-            serde_json::from_str::<Vec<WireContender>>(text).unwrap_or_default()
+        for Contender { item, primary } in
+            serde_json::from_str::<Vec<Contender>>(text).unwrap_or_default()
         {
-            if let Ok(key) = EntityKey::new(pk, rk) {
-                contenders.add(&item, &Primary { table, key });
-            }
+            contenders.add(&item, &primary);
         }
         contenders
     }
@@ -95,7 +92,7 @@ impl Contenders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::{AccountName, ViewName};
+    use evenkeel_model::{AccountName, EntityKey, TableName, ViewName};
     use proptest::prelude::*;
 
     fn item(rk: &str) -> ItemAddress {
@@ -135,6 +132,21 @@ mod tests {
     }
 
     #[test]
+    fn a_contender_is_an_object_and_what_is_none_names_nobody() {
+        let mut contenders = Contenders::default();
+        contenders.add(&item("a"), &primary("7"));
+        let written = r#"[{"item":{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"a"},"primary":{"table":"Employees","pk":"Sales","rk":"7"}}]"#;
+        assert_eq!(contenders.text(), written);
+        assert_eq!(Contenders::read(written), contenders);
+        for other in [
+            written.replace("\"primary\"", "\"by\""),
+            written.replacen('{', r#"{"since":1,"#, 1),
+        ] {
+            assert!(Contenders::read(&other).is_empty(), "{other}");
+        }
+    }
+
+    #[test]
     fn the_item_of_another_view_takes_the_contenders_of_the_key_along() {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
@@ -151,7 +163,7 @@ mod tests {
         #[test]
         fn whatever_a_property_says_it_names_few(text in ".{0,200}", names in proptest::collection::vec("[^/\\\\#?\\x00-\\x1f]{0,600}", 0..80)) {
             prop_assert!(Contenders::read(&text).is_empty());
-            let forged: Vec<_> = names.iter().map(|name| serde_json::json!([item("a"), "Employees", name, "r"])).collect();
+            let forged: Vec<_> = names.iter().map(|name| serde_json::json!({"item": item("a"), "primary": {"table": "Employees", "pk": name, "rk": "r"}})).collect();
             let read = Contenders::read(&serde_json::to_string(&forged).unwrap());
             prop_assert!(read.iter().count() <= MOST && read.text().len() <= MOST_BYTES);
         }

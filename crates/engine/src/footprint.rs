@@ -22,6 +22,7 @@ use evenkeel_model::catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 pub use evenkeel_model::settled::{Settled, footprint_key as key, footprints as table};
+use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue,
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
@@ -29,8 +30,8 @@ use evenkeel_model::{
 
 /// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
-/// The version of the format.
-const VERSION: i32 = 1;
+/// The version of a footprint, and of the lists in it.
+const VERSION: u32 = 1;
 /// The property that has the version of documents, where there are any.
 const WRITTEN: &str = "DocumentVersion";
 /// Milliseconds that versions may be ahead of a clock: a day.
@@ -101,7 +102,10 @@ pub struct Entry {
 /// A footprint that cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FootprintError {
-    /// Written in another version of the format, or by hand.
+    /// Written in another version of the format.
+    #[error(transparent)]
+    Version(FormatError),
+    /// Written by hand, or not at all as evenkeel writes it.
     #[error(
         "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
     )]
@@ -127,6 +131,7 @@ pub enum FootprintError {
 
 /// An item as the list has it: a JSON array of these fields in their order, since names would take a fifth of the entity.
 #[derive(Deserialize)]
+#[serde(from = "WirePositions")]
 struct WireItem {
     view: ViewName,
     generation: u32,
@@ -139,6 +144,31 @@ struct WireItem {
     etag: Option<ETag>,
     /// 1 where it is announced, else 0.
     changing: u8,
+}
+
+/// The fields of an item in their order.
+type WirePositions = (
+    ViewName,
+    u32,
+    AccountName,
+    Vec<String>,
+    Option<Part>,
+    Option<ETag>,
+    u8,
+);
+
+impl From<WirePositions> for WireItem {
+    fn from((view, generation, account, site, part, etag, changing): WirePositions) -> Self {
+        Self {
+            view,
+            generation,
+            account,
+            site,
+            part,
+            etag,
+            changing,
+        }
+    }
 }
 
 impl Serialize for WireItem {
@@ -272,7 +302,7 @@ impl Footprint {
     ) -> Result<Entity, FootprintError> {
         let list = self.list();
         let mut entity = self.settled.write(
-            Entity::new(key(primary)).with("Version", VERSION),
+            Entity::new(key(primary)).with(VERSION_PROPERTY, VERSION.cast_signed()),
             !self.carries.is_empty(),
         );
         if !self.carries.is_empty() {
@@ -344,14 +374,12 @@ impl Footprint {
             primary: primary.clone(),
             problem,
         };
-        match entity.get("Version") {
-            Some(EdmValue::Int32(VERSION)) => {}
-            other => {
-                return Err(wrong(format!(
-                    "Version is {other:?}, and this program reads version {VERSION}"
-                )));
-            }
-        }
+        stored::check(entity, VERSION, || format!("the footprint of {primary}")).map_err(
+            |error| match error {
+                FormatError::Version { .. } => FootprintError::Version(error),
+                FormatError::Malformed { problem, .. } => wrong(problem),
+            },
+        )?;
         let (settled, _) =
             Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
@@ -520,6 +548,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::carries::ToldRange;
     use evenkeel_model::Member;
     use evenkeel_model::claim::Reach;
     use proptest::prelude::*;
@@ -726,14 +755,17 @@ mod tests {
             &entity.clone().with("Version", 2),
             SECRET,
         )
-        .unwrap_err()
-        .to_string();
-        assert!(
-            other.contains("Version is Some(Int32(2)), and this program reads version 1"),
-            "{other}"
+        .unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "the footprint of Employees(\"Sales\", \"7\") has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
         );
+        let named = r#"[{"view":"by_email","generation":1,"account":"main","site":["row","ByEmail","p","r"],"part":null,"etag":null,"changing":1}]"#;
         for broken in [
+            Entity::new(entity.key.clone()).with("Items", "[]"),
             entity.clone().with("Items", "[1]"),
+            entity.clone().with("Items", named),
+            entity.clone().with(CARRIES, "[1]"),
             entity.with("Settled", "maybe"),
         ] {
             assert!(matches!(
@@ -755,7 +787,7 @@ mod tests {
             },
         );
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
-        assert_eq!(entity.get("Version"), Some(&VERSION.into()));
+        assert_eq!(entity.get("Version"), Some(&1.into()));
         assert_eq!(
             entity.text("Items"),
             Some(r#"[["by_email",1,"main",["row","ByEmail","p","r"],null,null,1]]"#)
@@ -890,7 +922,7 @@ mod tests {
                 let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
                 let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
-                carries.mark((ViewName::new("names").unwrap(), reach), "5a".to_owned());
+                carries.mark(ToldRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
             }
             let footprint = Footprint {
                 settled,

@@ -30,7 +30,7 @@ pub(super) fn refuse_unclosable(
         Some(footprint) if !footprint.carries.fit() => Err(Failure::new(
             FailureClass::Transient { retry_after: None },
             format!("announcing what {} says to ranges", scope.primary),
-            TooManyRanges(footprint.carries.ranges().count()),
+            TooManyRanges(footprint.carries.len()),
         )),
         Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => Err(permanent(
             format!("announcing items of {}", scope.primary),

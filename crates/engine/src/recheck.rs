@@ -6,8 +6,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use evenkeel_model::job::{self, Batch, Primary, RECHECK, RECHECKS};
+use evenkeel_model::job::{self, Batch, Primary, RECHECK};
 use evenkeel_model::quoted::Quoted;
+use evenkeel_model::stored::{self, FormatVersion};
 use evenkeel_model::{EntityKey, ItemAddress, Key, TableName, body, cause};
 
 /// A second look at a primary and some items.
@@ -28,9 +29,13 @@ pub struct Recheck {
 #[error("the message is not a recheck: {0}")]
 pub struct RecheckError(String);
 
+/// The version of a message.
+const VERSION: u32 = 1;
+
+/// The message that asks for one recheck.
 #[derive(Serialize, Deserialize)]
-struct Wire {
-    v: u32,
+struct WireRecheck {
+    v: FormatVersion<VERSION>,
     op: String,
     table: TableName,
     pk: Key,
@@ -40,6 +45,15 @@ struct Wire {
     chained: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told: Option<String>,
+}
+
+/// The message that asks for several rechecks, all of one table.
+#[derive(Serialize)]
+struct WireRechecks<'r> {
+    v: FormatVersion<VERSION>,
+    op: &'static str,
+    table: &'r TableName,
+    rechecks: Vec<ListedRecheck<'r>>,
 }
 
 /// One of a list, beside the fields that all share.
@@ -73,9 +87,14 @@ impl Recheck {
         let [first, _, ..] = rechecks else {
             return rechecks.first().map(|one| one.encode()).unwrap_or_default();
         };
-        let listed: Vec<ListedRecheck<'_>> =
-            rechecks.iter().map(|one| ListedRecheck::of(one)).collect();
-        body::encode(&serde_json::json!({"v": 1, "op": RECHECK, "table": first.primary.table, RECHECKS: listed}).to_string())
+        let wire = WireRechecks {
+            v: FormatVersion,
+            op: RECHECK,
+            table: &first.primary.table,
+            rechecks: rechecks.iter().map(|one| ListedRecheck::of(one)).collect(),
+        };
+        // Strings and numbers always serialise.
+        body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
     /// Reads the text of a message on a recheck queue: each of its rechecks.
@@ -97,8 +116,8 @@ impl Recheck {
 
     /// The text of the message that asks for this recheck.
     pub fn encode(&self) -> String {
-        let wire = Wire {
-            v: 1,
+        let wire = WireRecheck {
+            v: FormatVersion,
             op: RECHECK.to_owned(),
             table: self.primary.table.clone(),
             pk: self.primary.key.pk.clone(),
@@ -120,14 +139,10 @@ impl Recheck {
 
     /// Reads the JSON object inside a message on a recheck queue.
     pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
-        let wire: Wire = serde_json::from_value(Value::Object(object))
+        let wire: WireRecheck = stored::read_object(object, VERSION, || "the recheck".to_owned())
             .map_err(|error| RecheckError(cause::chain(&error)))?;
-        if wire.op != RECHECK || wire.v != 1 {
-            return Err(RecheckError(format!(
-                "op {}, v {}",
-                Quoted(&wire.op),
-                wire.v
-            )));
+        if wire.op != RECHECK {
+            return Err(RecheckError(format!("op {}", Quoted(&wire.op))));
         }
         let primary = Primary {
             table: wire.table,
@@ -180,6 +195,14 @@ mod tests {
         );
         assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck.clone()));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());
+        let written = r#"{"v":1,"op":"recheck","table":"Employees","pk":"Sales","rk":"7","items":[{"view":"by_email","account":"main","table":"ByEmail","pk":"email_Sales","rk":"한😀'%"}]}"#;
+        assert_eq!(recheck.encode(), body::encode(written));
+        assert_eq!(
+            Recheck::decode(&written.replacen(":1", ":2", 1))
+                .unwrap_err()
+                .to_string(),
+            "the message is not a recheck: the recheck has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
         let other = Recheck {
             items: Vec::new(),
             ..chained
@@ -191,6 +214,18 @@ mod tests {
             },
             ..other
         };
+        let several = r#"{"v":1,"op":"recheck","table":"Employees","rechecks":[{"pk":"Sales","rk":"7","items":[]},{"pk":"Sales","rk":"8","items":[],"chained":3,"told":"0f0f0f0f0f0f0f0f"}]}"#;
+        let bare = Recheck {
+            items: Vec::new(),
+            ..recheck.clone()
+        };
+        assert_eq!(Recheck::encode_all(&[&bare, &other]), body::encode(several));
+        assert!(
+            Recheck::decode_all(&several.replacen(":1", ":2", 1))
+                .unwrap_err()
+                .to_string()
+                .contains("version 1")
+        );
         for all in [vec![&recheck], vec![&recheck, &other]] {
             let read = Recheck::decode_all(&Recheck::encode_all(&all)).unwrap();
             assert_eq!(read.iter().collect::<Vec<_>>(), all);

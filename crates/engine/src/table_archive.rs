@@ -31,7 +31,8 @@ use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::memory::MemoryShare;
 use evenkeel_model::catalog::{TableArchive, TableRef};
 use evenkeel_model::drop_table::DropTableCursor;
-use evenkeel_model::{BlobName, ContainerName, ETag, odata};
+use evenkeel_model::stored::FormatVersion;
+use evenkeel_model::{BlobName, ContainerName, ETag, TableName, odata};
 use evenkeel_storage::{
     BlobCondition, BlobStore, BlobUpload, Continuation, ErrorClass, FilePlace, FileStore, Missing,
     Query, StoreError,
@@ -59,9 +60,14 @@ pub(super) enum ArchiveProgress {
     Elsewhere,
 }
 
-/// Who is archiving a table.
+/// The version of `archiving.json` and of `complete.json`.
+const VERSION: u32 = 1;
+
+/// Who is archiving a table: `archiving.json`.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ArchiveClaim {
+    v: FormatVersion<VERSION>,
     /// The folder.
     run: String,
     /// When it was last at it, by the worker's clock.
@@ -71,6 +77,16 @@ struct ArchiveClaim {
     /// The own folder of the job that compares the table with the folder of another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<String>,
+}
+
+/// How many files and rows a folder has: `complete.json`. Who restores the table reads it; workers ask whether it is there.
+#[derive(Debug, Serialize)]
+struct CompletedArchive<'a> {
+    v: FormatVersion<VERSION>,
+    table: &'a TableName,
+    files: u64,
+    rows: u64,
+    completed: Timestamp,
 }
 
 /// Archives the rows of a table from a cursor on, for about ten seconds or to the end.
@@ -440,6 +456,7 @@ impl<'e> TableFiles<'e> {
                 }
             }
             Some(_) | None => ArchiveClaim {
+                v: FormatVersion,
                 run: own,
                 at: now,
                 ended: false,
@@ -481,7 +498,13 @@ impl<'e> TableFiles<'e> {
         now: Timestamp,
     ) -> Result<(), Failure> {
         let name = complete(run);
-        let content = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
+        let content = json!(CompletedArchive {
+            v: FormatVersion,
+            table: &self.table.table,
+            files: cursor.files,
+            rows: cursor.rows,
+            completed: now,
+        });
         match self
             .write(&name, format!("{content}\n").into(), BlobCondition::Absent)
             .await?
@@ -496,6 +519,7 @@ impl<'e> TableFiles<'e> {
     /// Says that no run is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
         let ended = json!(ArchiveClaim {
+            v: FormatVersion,
             run: run.to_owned(),
             at: now,
             ended: true,

@@ -141,15 +141,15 @@ mod tests {
             (r#"{"op":"audit","table":"Employees"}"#, true),
             (r#"{"op":"drop_table","table":"Sessions202611"}"#, false),
             (
-                r#"{"op":"carry","view":"names","one":["p","r"],"table":"Salaries","pk":"p"}"#,
+                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Salaries","pk":"p"}"#,
                 false,
             ),
             (
-                r#"{"op":"carry","view":"names","one":["p","r"],"table":"Employees","pk":"p","mark":["Salaries","1"]}"#,
+                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Salaries","mark":"1"}}"#,
                 false,
             ),
             (
-                r#"{"op":"carry","view":"names","one":["p","r"],"table":"Employees","pk":"p","mark":["Employees","1"]}"#,
+                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Employees","mark":"1"}}"#,
                 true,
             ),
         ] {

@@ -1,5 +1,7 @@
 //! A `carry` job: the range of entities to carry properties to, and the progress so far.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::claim::Reach;
@@ -24,9 +26,11 @@ pub struct Carry {
 
 /// A mark in the footprint of the entity that has queued a carry: the entity is in step once the carry is done and has taken it out. Drawn
 /// anew whenever the entity says something else, so that the end of an older carry is not taken for that of a newer one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CarryMark {
     /// The entity's table.
+    #[schemars(with = "String")]
     pub table: TableName,
     /// The mark.
     pub mark: String,
@@ -41,9 +45,9 @@ cursor! {
         pub failed: u64,
         /// Entities that belong to another one as well, which keeps them.
         pub taken: u64,
-        /// One that does: its keys.
+        /// One that does.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub taken_by: Option<(String, String)>,
+        pub taken_by: Option<EntityKey>,
     }
 }
 
@@ -56,7 +60,7 @@ impl Carry {
         mark: Option<&CarryMark>,
     ) -> Value {
         let mut message = json!({
-            "op": "carry", "view": view, "one": [one.pk, one.rk], "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
+            "op": "carry", "view": view, "one": one, "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
         });
         if let Some(fields) = message.as_object_mut() {
             fields.extend(
@@ -65,10 +69,7 @@ impl Carry {
                     .iter()
                     .map(|before| ("before".to_owned(), json!(before))),
             );
-            fields.extend(
-                mark.iter()
-                    .map(|CarryMark { table, mark }| ("mark".to_owned(), json!([table, mark]))),
-            );
+            fields.extend(mark.iter().map(|mark| ("mark".to_owned(), json!(mark))));
         }
         message
     }

@@ -26,7 +26,8 @@ pub const CLAIMS: &str = "EvenkeelClaims";
 const ROW: &str = "claims";
 
 /// Entities of one partition: all, or those in a range of row keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Reach {
     /// Their account.
     pub account: AccountName,
@@ -35,8 +36,10 @@ pub struct Reach {
     /// Their partition.
     pub pk: Key,
     /// Row keys from here on; from the first where it is empty.
+    #[serde(default, skip_serializing_if = "Key::is_empty")]
     pub from: Key,
     /// Row keys before this one; to the last where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Key>,
 }
 
@@ -60,21 +63,8 @@ const VERSION: u32 = 1;
 struct WireClaim {
     v: FormatVersion<VERSION>,
     of: EntityKey,
-    range: WireReach,
+    range: Reach,
     set: BTreeMap<String, Value>,
-}
-
-/// A range as text.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WireReach {
-    account: AccountName,
-    table: TableName,
-    pk: Key,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    from: Option<Key>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    before: Option<Key>,
 }
 
 /// The name of the table of claims.
@@ -141,23 +131,10 @@ impl Claim {
 
     /// The member that it is: one text, the same for the same claim.
     pub fn member(&self) -> Member {
-        let Reach {
-            account,
-            table,
-            pk,
-            from,
-            before,
-        } = self.reach.clone();
         let wire = WireClaim {
             v: FormatVersion,
             of: self.one.clone(),
-            range: WireReach {
-                account,
-                table,
-                pk,
-                from: Some(from).filter(|from| !from.as_str().is_empty()),
-                before,
-            },
+            range: self.reach.clone(),
             set: odata::encode_properties(&self.values).into_iter().collect(),
         };
         // Texts and numbers always serialise.
@@ -178,18 +155,11 @@ impl Claim {
             )));
         };
         let WireClaim { of, range, set, .. } = stored::read(text, VERSION, thing)?;
-        let first = || Key::new("").map_err(|error| malformed(error.to_string()));
         let values = odata::decode_properties(set.into_iter().collect())
             .map_err(|error| malformed(error.to_string()))?;
         Ok(Self {
             one: of,
-            reach: Reach {
-                account: range.account,
-                table: range.table,
-                pk: range.pk,
-                from: range.from.map_or_else(first, Ok)?,
-                before: range.before,
-            },
+            reach: range,
             values,
         })
     }

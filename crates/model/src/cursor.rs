@@ -1,6 +1,13 @@
 //! Cursors: how far a job about many has come, as its message carries it.
+//!
+//! Each says its version. A message with a cursor of another version is refused, and sent anew once the program reads it: an older program
+//! would leave out what it does not know.
 
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize as _, Deserializer};
+use serde_json::{Map, Value};
+
+use super::stored::{self, FormatError};
 
 /// How far a job has come, with the seal of the worker that wrote it.
 pub trait JobCursor: Send {
@@ -14,6 +21,20 @@ pub trait JobCursor: Send {
     fn to_json(&self) -> Value;
 }
 
+/// The version of all cursors.
+pub(super) const VERSION: u32 = 1;
+
+/// Reads the cursor of a message.
+pub(super) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let object = Map::deserialize(deserializer)?;
+    stored::read_object(object, VERSION, || "the cursor".to_owned()).map_err(|error| match error {
+        FormatError::Version { .. } => D::Error::custom(error),
+        FormatError::Malformed { problem, .. } => D::Error::custom(problem),
+    })
+}
+
 /// A cursor: beside its own fields it has a place in a walk over a table, and a seal.
 macro_rules! cursor {
     ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
@@ -21,6 +42,9 @@ macro_rules! cursor {
         #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
+            /// The version of the format: 1.
+            #[schemars(with = "u32")]
+            pub v: $crate::stored::FormatVersion<{ $crate::cursor::VERSION }>,
             $($fields)*
             /// Where the next page begins: the service's continuation token, its partition key part.
             #[serde(skip_serializing_if = "Option::is_none")]

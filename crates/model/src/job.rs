@@ -27,7 +27,7 @@ use super::nearest::nearest;
 use super::odata::{self, ODataError};
 use super::quoted::{self, Quoted};
 pub use super::stamp::{JobDigest, Stamp};
-use super::{EntityKey, TableName, limits};
+use super::{EntityKey, Key, TableName, limits};
 use object::{FlatReader, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
@@ -39,12 +39,36 @@ const PROBLEM_BYTES: usize = 800;
 const VALUE_BYTES: usize = 180;
 
 /// The address of a primary: the entity that is the source of truth.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "WirePrimary", into = "WirePrimary")]
 pub struct Primary {
     /// Its table.
     pub table: TableName,
     /// Its key.
     pub key: EntityKey,
+}
+
+/// A primary as stored formats name it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WirePrimary {
+    table: TableName,
+    pk: Key,
+    rk: Key,
+}
+
+impl From<WirePrimary> for Primary {
+    fn from(WirePrimary { table, pk, rk }: WirePrimary) -> Self {
+        let key = EntityKey { pk, rk };
+        Self { table, key }
+    }
+}
+
+impl From<Primary> for WirePrimary {
+    fn from(Primary { table, key }: Primary) -> Self {
+        let EntityKey { pk, rk } = key;
+        Self { table, pk, rk }
+    }
 }
 
 impl Primary {
@@ -591,8 +615,12 @@ mod tests {
                 "page",
             ),
             (
-                json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}),
-                "tuple",
+                json!({"op": "backfill", "table": "Employees", "cursor": {"v": 2, "page": 1}}),
+                "\"cursor\": the cursor has version 2 of its format, and this program reads version 1",
+            ),
+            (
+                json!({"op": "carry", "view": "v", "one": {"pk": "p"}, "table": "Employees", "pk": "p"}),
+                "\"one\": missing field `rk`",
             ),
             (json!({"op": "explode"}), "explode"),
             (

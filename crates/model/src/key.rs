@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits;
@@ -14,8 +15,11 @@ use super::quoted::Quoted;
 /// noncharacters that XML cannot carry. Tab, CR and LF would otherwise be dropped silently from request
 /// URLs and the write would hit another row. Keys compare bytewise, as the embedded store compares them; the service has another
 /// [order](service_order) of rare characters.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Key(String);
 
 /// Why a text is not a key.
@@ -69,6 +73,11 @@ impl Key {
         }
     }
 
+    /// Whether it is the empty text, which comes before every other key.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -118,7 +127,7 @@ impl fmt::Debug for Key {
 }
 
 /// The address of an entity inside its table.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct EntityKey {
     /// The partition key.
     pub pk: Key,

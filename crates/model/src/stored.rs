@@ -77,6 +77,25 @@ pub fn read<T: DeserializeOwned>(
     })
 }
 
+/// Reads a stored JSON object with the field `v`, which may be absent. `thing` is what it is, for the error.
+pub fn read_object<T: DeserializeOwned>(
+    object: Map<String, Value>,
+    known: u32,
+    thing: impl Fn() -> String,
+) -> Result<T, FormatError> {
+    match object.get("v").and_then(Value::as_i64) {
+        Some(found) if found != i64::from(known) => Err(FormatError::Version {
+            thing: thing(),
+            found,
+            known,
+        }),
+        _ => serde_json::from_value(object.into()).map_err(|error| FormatError::Malformed {
+            thing: thing(),
+            problem: error.to_string(),
+        }),
+    }
+}
+
 /// Checks the version that an entity says. `thing` is what it is, for the error.
 pub fn check(entity: &Entity, known: u32, thing: impl Fn() -> String) -> Result<(), FormatError> {
     match entity.get(VERSION_PROPERTY) {
@@ -135,7 +154,9 @@ impl<'de, const NUMBER: u32> Deserialize<'de> for FormatVersion<NUMBER> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match u32::deserialize(deserializer)? {
             found if found == NUMBER => Ok(Self),
-            found => Err(D::Error::custom(format_args!("v is {found}, not {NUMBER}"))),
+            found => Err(D::Error::custom(format_args!(
+                "v is {found}, and this program reads version {NUMBER}"
+            ))),
         }
     }
 }

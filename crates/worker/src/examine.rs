@@ -449,14 +449,14 @@ mod tests {
     fn a_carry_is_bound_by_its_queue_and_a_recheck_queue_takes_it() {
         let carry = |fields: &str| {
             format!(
-                r#"{{"op":"carry","view":"department_name","one":["Sales","department"],"pk":"Sales",{fields}}}"#
+                r#"{{"op":"carry","view":"department_name","one":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
             )
         };
         let (own, another) = (
             carry(r#""table":"Employees""#),
             carry(r#""table":"Salaries""#),
         );
-        let marked = carry(r#""table":"Employees","mark":["Salaries","5a"]"#);
+        let marked = carry(r#""table":"Employees","mark":{"table":"Salaries","mark":"5a"}"#);
         for (text, allow) in [
             (&own, &["sync", "put"][..]),
             (&another, &["carry"][..]),

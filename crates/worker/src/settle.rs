@@ -333,7 +333,7 @@ impl DeliveryFacts<'_> {
 
     fn poison_message(&self, verdict: &PoisonVerdict, body: String) -> PoisonMessage {
         PoisonMessage {
-            v: 1,
+            v: evenkeel_model::stored::FormatVersion,
             reason: verdict.reason,
             error: verdict.error.clone(),
             step: verdict.step.clone(),

@@ -171,7 +171,7 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
 async fn a_carry_is_bound_to_the_tables_that_its_view_writes() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let carry = |view: &str, table: &str| json!({"op": "carry", "view": view, "one": ["Sales", "department"], "table": table, "pk": "Sales"});
+    let carry = |view: &str, table: &str| json!({"op": "carry", "view": view, "one": {"pk": "Sales", "rk": "department"}, "table": table, "pk": "Sales"});
     for (view, table) in [
         ("floor", "Ledger"),
         ("floor", "Payroll"),

@@ -596,7 +596,7 @@ impl Stage {
                 .as_array()
                 .filter(|site| site.len() == 4 && item[5] != TRUE)?;
             let address = json!({"view": item[0], "account": item[2], "table": site[1], "pk": site[2], "rk": site[3]});
-            Some(["Staff", "Payroll"].map(|table| json!([address, table, "Sales", "8"])))
+            Some(["Staff", "Payroll"].map(|table| json!({"item": address, "primary": {"table": table, "pk": "Sales", "rk": "8"}})))
         };
         let contenders: Vec<Value> = items
             .as_array()

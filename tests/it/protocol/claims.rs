@@ -60,7 +60,7 @@ fn carry(of: &str) -> Job {
 
 fn carry_by(view: &str, of: &str) -> Job {
     job(
-        &json!({"op": "carry", "view": view, "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+        &json!({"op": "carry", "view": view, "one": {"pk": "Sales", "rk": of}, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
     )
 }
 
@@ -486,7 +486,7 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
     };
     let to = |from: &str, before: &str| {
         job(
-            &json!({"op": "carry", "view": "says", "one": ["Sales", "a"], "table": "Employees", "pk": "Sales", "from": from, "before": before}),
+            &json!({"op": "carry", "view": "says", "one": {"pk": "Sales", "rk": "a"}, "table": "Employees", "pk": "Sales", "from": from, "before": before}),
         )
     };
     let mut at = 0;

@@ -66,7 +66,7 @@ impl Layout {
     }
 
     fn carry(self) -> Job {
-        let one = ["Sales", self.department().1];
+        let one = json!({"pk": "Sales", "rk": self.department().1});
         job(
             &json!({"op": "carry", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
         )
@@ -463,7 +463,7 @@ async fn undisturbed(prepare: Step, job: &Job, layout: Layout, story: &str) -> u
 async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
     let carry = |cursor: &Value| {
         job(
-            &json!({"op": "carry", "view": "says", "one": ["Sales", "department"], "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
+            &json!({"op": "carry", "view": "says", "one": {"pk": "Sales", "rk": "department"}, "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
         )
     };
     let mut parts = 0;

@@ -12,7 +12,7 @@ use crate::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::item::OWNER_PREFIX;
 use crate::job::Primary;
 use crate::stored::{self, FormatError, FormatVersion};
-use crate::{ETag, EdmValue, Entity, EntityKey, Key, Site, TableName, ViewName};
+use crate::{ETag, EdmValue, Entity, Site, ViewName};
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,30 +35,11 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 struct Wire {
     v: FormatVersion<VERSION>,
-    source: WireSource,
+    source: Primary,
     token: ETag,
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     by_claim: bool,
-}
-
-/// The primary that properties come from.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WireSource {
-    table: TableName,
-    pk: Key,
-    rk: Key,
-}
-
-impl WireSource {
-    fn primary(self) -> Primary {
-        let Self { table, pk, rk } = self;
-        Primary {
-            table,
-            key: EntityKey { pk, rk },
-        }
-    }
 }
 
 /// The owner property: names the owner of the properties that a view keeps on an entity.
@@ -88,7 +69,7 @@ impl Owned {
             return Err(wrong(format!("names the property {name:?}")));
         }
         Ok(Some(Self {
-            primary: wire.source.primary(),
+            primary: wire.source,
             token: wire.token,
             names: wire.set,
             by_claim: wire.by_claim,
@@ -116,13 +97,9 @@ impl Owned {
             names,
             by_claim,
         } = self;
-        let Primary {
-            table,
-            key: EntityKey { pk, rk },
-        } = primary;
         let wire = Wire {
             v: FormatVersion,
-            source: WireSource { table, pk, rk },
+            source: primary,
             token,
             set: names,
             by_claim,
@@ -211,7 +188,7 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
         entity
             .properties
             .retain(|name, _| *name != owner && !wire.set.contains(name));
-        primaries.extend((!wire.by_claim).then(|| wire.source.primary()));
+        primaries.extend((!wire.by_claim).then(|| wire.source));
     }
     (entity, primaries)
 }
@@ -234,6 +211,7 @@ pub fn carried_over(stored: &Entity, mut entity: Entity) -> Result<Entity, Forma
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EntityKey, TableName};
 
     fn view(name: &str) -> ViewName {
         ViewName::new(name).unwrap()

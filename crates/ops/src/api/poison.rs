@@ -556,11 +556,12 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
 mod tests {
     use super::*;
     use evenkeel_model::body;
+    use evenkeel_model::stored::FormatVersion;
     use evenkeel_worker::poison::{PoisonMessage, Reason};
 
     fn entry(body: &str) -> PoisonEntry {
         let message = PoisonMessage {
-            v: 1,
+            v: FormatVersion,
             reason: Reason::Permanent,
             error: "reading the primary: no such table".to_owned(),
             step: "reading the primary".to_owned(),

@@ -11,6 +11,7 @@ use evenkeel_engine::{Failure, SealBodies};
 use evenkeel_model::cause;
 use evenkeel_model::large::OWN_CONTAINERS;
 use evenkeel_model::quoted::{self, Quoted};
+use evenkeel_model::stored::{self, FormatVersion};
 use evenkeel_model::{BlobName, ContainerName, QueueName, body, limits};
 
 /// The container for bodies that do not fit into a poison message.
@@ -95,7 +96,7 @@ impl PoisonError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoisonMessage {
     /// Version of the format: 1.
-    pub v: u32,
+    pub v: FormatVersion<VERSION>,
     /// Why it was poisoned.
     pub reason: Reason,
     /// The error: the whole chain of causes.
@@ -140,7 +141,6 @@ impl PoisonMessage {
     /// The text of a message with this content; fields from outside are cut to a bounded length.
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
-        wire.v = VERSION;
         // In its middle: what ends it is the first of its causes.
         wire.error = quoted::cut(&wire.error, ERROR_BYTES);
         for text in [
@@ -181,16 +181,8 @@ impl PoisonMessage {
                 "it is compressed, which poison messages never are".to_owned(),
             ));
         }
-        let message: Self =
-            serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
-        if message.v == VERSION {
-            Ok(message)
-        } else {
-            Err(PoisonError(format!(
-                "\"v\" is {}; this program reads version {VERSION}",
-                message.v
-            )))
-        }
+        stored::read(&body.text, VERSION, || "the poison message".to_owned())
+            .map_err(|error| PoisonError(cause::chain(&error)))
     }
 
     /// The body as it is kept, from a message's text: readable where it can be, and never expanded.
@@ -280,7 +272,7 @@ pub(crate) mod tests {
 
     pub(crate) fn poisoned(message_id: &str, body: &str) -> PoisonMessage {
         PoisonMessage {
-            v: 1,
+            v: FormatVersion,
             reason: Reason::Permanent,
             error: "reading the primary: no such table".to_owned(),
             step: "reading the primary".to_owned(),
@@ -303,14 +295,12 @@ pub(crate) mod tests {
         assert_eq!(PoisonMessage::decode(&message.encode()), Ok(message));
         assert!(PoisonMessage::decode("hello").is_err());
         assert!(PoisonMessage::decode(r#"{"v":1}"#).is_err());
-        let other = serde_json::json!(PoisonMessage {
-            v: 2,
-            ..poisoned("m1", "")
-        })
-        .to_string();
+        let written = r#"{"v":1,"reason":"permanent","error":"reading the primary: no such table","step":"reading the primary","op":"sync","dequeue_count":1,"first_enqueued":"2026-11-20T15:00:00Z","poisoned":"2026-11-20T15:00:01Z","worker":"w1","queue":"evenkeel-jobs","message_id":"m1","body":"{}"}"#;
+        assert_eq!(poisoned("m1", "{}").encode(), body::encode(written));
+        let other = written.replacen(":1", ":2", 1);
         assert_eq!(
             PoisonMessage::decode(&other).unwrap_err().to_string(),
-            "\"v\" is 2; this program reads version 1"
+            "the poison message has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
         );
     }
 

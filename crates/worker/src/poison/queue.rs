@@ -15,6 +15,7 @@ use crate::note;
 use evenkeel_model::allowed::JobAllowance;
 use evenkeel_model::names::NameError;
 use evenkeel_model::settings::QueueSettings;
+use evenkeel_model::stored::FormatVersion;
 use evenkeel_model::{AccountName, QueueName, cause, job, limits};
 use evenkeel_storage::{
     Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject,
@@ -255,7 +256,7 @@ impl PoisonQueue {
             MessageText::Unreadable { reason, raw } => (raw, reason.clone()),
         };
         PoisonMessage {
-            v: 1,
+            v: FormatVersion,
             reason: Reason::Foreign,
             error: format!("not written by evenkeel: {error}"),
             step: String::new(),

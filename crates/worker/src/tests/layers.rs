@@ -862,7 +862,7 @@ async fn a_queue_of_some_tables_has_no_range_of_another_written_but_by_its_views
             .unwrap()
     };
     let before = employees().await;
-    let forged = r#"{"op":"carry","view":"department_name","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
+    let forged = r#"{"op":"carry","view":"department_name","one":{"pk":"Sales","rk":"department"},"table":"Employees","pk":"Sales"}"#;
     for (ops, table) in [
         (Some("sync"), "Employees"),
         (Some("carry"), "Employees"),

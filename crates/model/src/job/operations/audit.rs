@@ -19,7 +19,7 @@ pub(super) struct AuditFields {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     repair: bool,
     /// How far it has come; written by workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: AuditCursor,
 }
 

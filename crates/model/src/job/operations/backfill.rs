@@ -20,7 +20,7 @@ pub(super) struct BackfillFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     view: Option<String>,
     /// How far it has come; written by workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: BackfillCursor,
 }
 

@@ -8,15 +8,15 @@ use crate::carry::{Carry, CarryCursor, CarryMark};
 use crate::claim::Reach;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
-use crate::{AccountName, Key};
+use crate::{AccountName, EntityKey, Key};
 
 /// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "carry")]
 pub(super) struct CarryFields {
     view: String,
-    /// The entity that has changed: its PartitionKey and RowKey in the table of the view's source.
-    one: (String, String),
+    /// The entity that has changed, in the table of the view's source.
+    one: EntityKey,
     /// The account of the range's table; `main` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
@@ -32,9 +32,9 @@ pub(super) struct CarryFields {
     before: Option<String>,
     /// What the footprint of `one` waits for: its table, and the mark that is taken out when the job is done. Absent where nothing waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mark: Option<(String, String)>,
+    mark: Option<CarryMark>,
     /// How far it has come; written by workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: CarryCursor,
 }
 
@@ -59,24 +59,11 @@ impl JobFields for CarryFields {
             from: first.rk,
             before,
         };
-        let (view, one) = (
-            view(Self::OP, self.view)?,
-            key(Self::OP, self.one.0, self.one.1)?,
-        );
-        let mark = self
-            .mark
-            .map(|(of, mark)| {
-                Ok(CarryMark {
-                    table: table(Self::OP, of)?,
-                    mark,
-                })
-            })
-            .transpose()?;
         Ok(Carry {
-            view,
-            one,
+            view: view(Self::OP, self.view)?,
+            one: self.one,
             reach,
-            mark,
+            mark: self.mark,
             cursor: self.cursor,
         })
     }
@@ -96,7 +83,7 @@ impl Operation for Carry {
 mod tests {
     use super::*;
     use crate::job::{Job, decode};
-    use crate::{EntityKey, TableName, ViewName};
+    use crate::{TableName, ViewName};
 
     #[test]
     fn a_carry_job_comes_back_as_it_was_queued() {

@@ -32,7 +32,7 @@ pub(super) struct DeleteWhereFields {
     #[schemars(range(min = 1, max = 10_000))]
     per_second: Option<u32>,
     /// How far it has come; written by workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: SweepCursor,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct DropTableFields {
     /// The table: one by date, of a declared retention.
     table: String,
     /// How far its archiving has come; written by workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: DropTableCursor,
 }
 

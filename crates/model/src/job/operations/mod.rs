@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({
-            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": ["p", "r"],
+            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": {"pk": "p", "rk": "r"},
             "entity": {"PartitionKey": "p", "RowKey": "r"}, "all": true,
         });
         for op in OPS {
