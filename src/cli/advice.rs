@@ -14,7 +14,7 @@ pub fn advice(error: &anyhow::Error) -> Option<String> {
             return Some("`evenkeel migrate up` creates what the catalog declares, and so does a worker at its start".to_owned());
         }
         match cause.downcast_ref::<MigrationError>() {
-            Some(MigrationError::Record { .. }) => Some("use the newest evenkeel that ever ran on this account".to_owned()),
+            Some(MigrationError::Version(_)) => Some("use the newest evenkeel that ever ran on this account".to_owned()),
             _ => None,
         }
     })

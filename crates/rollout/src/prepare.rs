@@ -106,6 +106,7 @@ fn may_pass(error: &MigrationError) -> bool {
         MigrationError::Account(_)
         | MigrationError::Sink(_)
         | MigrationError::File { .. }
+        | MigrationError::Version(_)
         | MigrationError::Record { .. }
         | MigrationError::SourceChanged(_)
         | MigrationError::NeedsConsent(_)

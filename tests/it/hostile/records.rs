@@ -17,6 +17,7 @@ pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
     };
     let definition = json!({"kind": "secondary_index", "table": target, "partition_key": "p", "row_key": "{RowKey}"});
     Entity::new(key("catalog", &format!("view~{name}")))
+        .with("Version", 1)
         .with("Generation", 1_i64)
         .with("SourceAccount", "main")
         .with("SourceTable", source)
@@ -93,9 +94,9 @@ async fn a_forged_record_of_a_view_drops_no_table_that_its_primaries_did_not_fil
         .holds("OrdersByCity20200101", derived("Orders20200101"))
         .await;
     let followers = json!([
-        ["main", "Orders%Y%m%d"],
-        ["main", "OrdersByCity%Y%m%d"],
-        ["main", "VisitsByDevice%Y%m%d"]
+        {"account": "main", "tables": "Orders%Y%m%d"},
+        {"account": "main", "tables": "OrdersByCity%Y%m%d"},
+        {"account": "main", "tables": "VisitsByDevice%Y%m%d"}
     ]);
     stage
         .record(&[number(1), gone("by_device", "Visits%Y%m%d", &followers)])

@@ -188,7 +188,7 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
         entity
             .properties
             .retain(|name, _| *name != owner && !wire.set.contains(name));
-        primaries.extend((!wire.by_claim).then(|| wire.source));
+        primaries.extend((!wire.by_claim).then_some(wire.source));
     }
     (entity, primaries)
 }

@@ -7,6 +7,7 @@ use super::{DeclarationChange, ViewChange};
 use evenkeel_model::ViewName;
 use evenkeel_model::catalog::Source;
 use evenkeel_model::patterns::sample::ViewSample;
+use evenkeel_model::stored::FormatError;
 use evenkeel_storage::stores::{UnknownAccount, UnknownSink};
 use evenkeel_storage::{ErrorClass, StoreError};
 
@@ -36,10 +37,11 @@ pub enum MigrationError {
         /// The problem.
         problem: String,
     },
+    /// A row of EvenkeelMigrations of another version.
+    #[error(transparent)]
+    Version(FormatError),
     /// A row of EvenkeelMigrations in a form that this program does not write.
-    #[error(
-        "the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}; was it written by another version of evenkeel?"
-    )]
+    #[error("the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}")]
     Record {
         /// The account.
         account: String,
@@ -163,6 +165,7 @@ impl MigrationError {
             | Self::Account(_)
             | Self::Sink(_)
             | Self::File { .. }
+            | Self::Version(_)
             | Self::Record { .. }
             | Self::SourceChanged(_)
             | Self::NeedsConsent(_)
@@ -188,6 +191,7 @@ impl MigrationError {
             Self::Account(_)
             | Self::Sink(_)
             | Self::File { .. }
+            | Self::Version(_)
             | Self::Record { .. }
             | Self::SourceChanged(_)
             | Self::SourceRespelled(_)

@@ -4,16 +4,16 @@
 //! | --- | --- | --- |
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
 //! | `catalog` | `generation` | the number of the whole catalog: Version, Generation, First, RecordedAt (account `main`) |
-//! | `catalog` | `view~NAME` | a view: Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
+//! | `catalog` | `view~NAME` | a view: Version, Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
-//! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
+//! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Version, Declared0, Declared1 …, RecordedAt |
 //! | `rule` | `OWNER~NAME` of a rule | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
 //! | `drop` | `OWNER~NAME` of a table by date | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
-//! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
+//! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of objects, the account and the pattern of each that its
 //! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Definition0 and those after it
 //! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left. Declared0 and those after it
 //! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
@@ -21,18 +21,20 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::planned::{ViewAction, ViewChange};
 use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedView};
 use evenkeel_model::catalog::{DatedRef, Definition, Source, TableRef, View};
 use evenkeel_model::dated::DatedTables;
 use evenkeel_model::names::MIGRATIONS;
+use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{
     AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits,
 };
 
-/// The version of the format of the catalog's record.
-const VERSION: i32 = 1;
+/// The version of each row of the catalog's record that holds more than a name.
+const VERSION: u32 = 1;
 /// The partition of applied migrations.
 pub(super) const MIGRATION: &str = "migration";
 /// The partition of the catalog's record: one, so that it changes in one transaction.
@@ -94,7 +96,7 @@ pub(super) fn generation(
     now: Timestamp,
 ) -> Result<Entity, MigrationError> {
     Ok(Entity::new(generation_key()?)
-        .with("Version", VERSION)
+        .with(VERSION_PROPERTY, VERSION.cast_signed())
         .with("Generation", number(value))
         .with("First", first)
         .with("RecordedAt", EdmValue::moment(now))
@@ -131,6 +133,7 @@ pub(super) fn declarations(
     now: Timestamp,
 ) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?)
+        .with(VERSION_PROPERTY, VERSION.cast_signed())
         .with("RecordedAt", EdmValue::moment(now));
     entity = in_parts(entity, "Declared", &serde_json::json!(declared).to_string());
     Ok(entity)
@@ -169,6 +172,7 @@ fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Defin
 /// The properties merged into a view's row.
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
+        .with(VERSION_PROPERTY, VERSION.cast_signed())
         .with("Generation", number(change.generation))
         .with("SourceAccount", change.source.account().as_str())
         .with("SourceTable", change.source.spelled())
@@ -176,11 +180,7 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         .with("Owner", change.owner.as_str())
         .with("RecordedAt", EdmValue::moment(now));
     if !change.followers.is_empty() {
-        let followers: Vec<[String; 2]> = change
-            .followers
-            .iter()
-            .map(|tables| [tables.account.to_string(), tables.tables.to_string()])
-            .collect();
+        let followers: Vec<WireFollower> = change.followers.iter().map(WireFollower::of).collect();
         entity = entity.with("Followers", serde_json::json!(followers).to_string());
     }
     // Merged: a list that is there already is overwritten.
@@ -228,19 +228,32 @@ fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
     })
 }
 
-fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
-    let pairs: Vec<[String; 2]> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    pairs
-        .iter()
-        .map(|[account, tables]| dated(account, tables))
-        .collect()
+/// Tables by date that items of a view lie in.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireFollower {
+    account: AccountName,
+    tables: String,
 }
 
-fn accounts(text: &str) -> Result<BTreeSet<AccountName>, String> {
-    let names: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    names
-        .iter()
-        .map(|name| AccountName::new(name.as_str()).map_err(|error| error.to_string()))
+impl WireFollower {
+    fn of(DatedRef { account, tables }: &DatedRef) -> Self {
+        Self {
+            account: account.clone(),
+            tables: tables.to_string(),
+        }
+    }
+}
+
+fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
+    let followers: Vec<WireFollower> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    followers
+        .into_iter()
+        .map(|WireFollower { account, tables }| {
+            let tables = DatedTables::parse(&tables).map_err(|error| error.to_string())?;
+            Ok(DatedRef { account, tables })
+        })
         .collect()
 }
 
@@ -257,6 +270,18 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             .text(name)
             .map(str::to_owned)
             .ok_or_else(|| wrong(format!("{name} is missing")))
+    };
+    let known = || {
+        let thing = || {
+            format!(
+                "the row {} of {MIGRATIONS} in account {account}",
+                entity.key
+            )
+        };
+        stored::check(entity, VERSION, thing).map_err(|error| match error {
+            FormatError::Version { .. } => MigrationError::Version(error),
+            FormatError::Malformed { problem, .. } => wrong(problem),
+        })
     };
     let count = || match entity.get("Generation") {
         Some(EdmValue::Int64(value)) => {
@@ -277,12 +302,8 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
         })),
         (CATALOG, GENERATION) => {
             let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
-            match entity.get("Version") {
-                Some(EdmValue::Int32(VERSION)) => Ok(Recorded::Generation(count()?, first)),
-                other => Err(wrong(format!(
-                    "Version is {other:?}, and this program reads version {VERSION}"
-                ))),
-            }
+            known()?;
+            Ok(Recorded::Generation(count()?, first))
         }
         (CATALOG, rk) => {
             let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
@@ -299,6 +320,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 if text.is_empty() {
                     return Ok(Recorded::Other);
                 }
+                known()?;
                 let declared = serde_json::from_str(&text)
                     .map_err(|error| wrong(format!("Declared0: {error}")))?;
                 return Ok(Recorded::Declarations(owner, declared));
@@ -307,6 +329,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 return Ok(Recorded::Other);
             };
             let name = named(name)?;
+            known()?;
             let owner =
                 CatalogOwner::new(text("Owner")?).map_err(|error| wrong(error.to_string()))?;
             let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
@@ -318,9 +341,8 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             };
             let accounts: BTreeSet<AccountName> = match entity.text("Accounts") {
                 None => BTreeSet::new(),
-                Some(text) => {
-                    accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?
-                }
+                Some(text) => serde_json::from_str(text)
+                    .map_err(|error| wrong(format!("Accounts: {error}")))?,
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
             let generation = count()?;
