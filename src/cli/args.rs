@@ -34,8 +34,7 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Folder of the configuration: default.toml, NAME.toml of the profile, catalog/*.toml; where absent, `config`, and
-    /// the built-in defaults where there is no such folder
+    /// Configuration folder (default.toml, PROFILE.toml, catalog/*.toml); default `config`, or built-in defaults if it is missing
     #[arg(
         long,
         global = true,
@@ -44,7 +43,7 @@ pub struct Global {
         hide_env_values = true
     )]
     pub config: Option<PathBuf>,
-    /// Profile: NAME.toml is laid over default.toml
+    /// Profile: NAME.toml overrides default.toml
     #[arg(
         long,
         global = true,
@@ -53,19 +52,19 @@ pub struct Global {
         hide_env_values = true
     )]
     pub profile: Option<String>,
-    /// Setting that wins over files and environment, for example worker.lease=90s; may be repeated
+    /// Override a setting, for example worker.lease=90s; repeatable
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Write results for machines: one JSON value, or one per line
     #[arg(long, global = true)]
     pub json: bool,
-    /// Show how far a long command is, also where standard error is no terminal: a line now and then
+    /// Print lines of progress even if standard error is not a terminal
     #[arg(long, global = true)]
     pub progress: bool,
-    /// Say more (repeat for still more)
+    /// Log more (repeatable)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Say less (repeat for still less)
+    /// Log less (repeatable)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub quiet: u8,
 }
@@ -73,7 +72,7 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Work off the queues until told to stop
+    /// Process the queues until stopped
     Run(run::RunArgs),
     /// Demonstrate evenkeel on a store of its own
     Demo(demo::DemoArgs),
@@ -87,19 +86,19 @@ pub enum Command {
     Find(find::FindArgs),
     /// Find entities by the values that a view's keys are made of
     Lookup(lookup::LookupArgs),
-    /// Print the lines of a log archive that lie in a range of time
+    /// Print the lines of a log archive in a range of time
     Logs(logs::LogsArgs),
     /// Show the plan of reconciling an entity now, without executing it
     Plan(plan::PlanArgs),
     /// Compare every item with its expected state; exit code 3 on drift
     Audit(audit::AuditArgs),
-    /// Bring every primary in step, with a look at each of its items
+    /// Bring every primary in step, and check each of its items
     Backfill(backfill::BackfillArgs),
     /// Delete the entities of a table by key range, condition or age, as a job
     DeleteWhere(sweep::DeleteWhereArgs),
     /// Archive entities by key range, condition or age, as a job
     ArchiveWhere(sweep::ArchiveWhereArgs),
-    /// Remove an entity with everything that is kept of it
+    /// Remove an entity and everything derived or kept of it
     Erase(erase::ErasureArgs),
     /// Create and drop tables by date and apply rules now, or show the effect
     Retention(retention::RetentionArgs),
@@ -111,11 +110,11 @@ pub enum Command {
     Sas(sas::SasArgs),
     /// Count, rewrap and erase the data keys of encrypted properties, and seal plain values
     Keys(keys::KeysArgs),
-    /// Look at accounts, queues, catalog and workers, and tell problems with their remedies
+    /// Check accounts, queues, catalog and workers, and print problems with their remedies
     Doctor(doctor::DoctorArgs),
     /// Load one partition, then several, and compare with the target of a partition
     Stress(stress::StressArgs),
-    /// Try how an event becomes a job
+    /// Show which job an event becomes
     Events(events::EventsArgs),
     /// Run the contract of the storage ports on an account, within a budget
     #[cfg(feature = "certify")]

@@ -17,7 +17,7 @@ use evenkeel_model::{QueueName, TableName, ViewName};
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel audit", "compares every item of every table with views; exit code 3 where something is wrong"),
+    ("evenkeel audit", "compares every item of every table with views"),
     ("evenkeel audit --table Employees --repair", "those of one table, and mends what is wrong"),
     ("evenkeel audit --view employees_by_email --json", "a line of JSON for each item of one view that is wrong, and one for the table"),
     ("evenkeel audit --submit", "as jobs for the workers; the dashboard shows what they found"),
@@ -26,16 +26,16 @@ pub struct AuditArgs {
     /// The table of the primaries, in any case
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
-    /// The view of the items to report and to keep the findings of; the others of its source are compared as well, but not reported
+    /// Report and record only this view; other views of its source are compared, but not reported
     #[arg(long, value_name = "VIEW")]
     pub view: Option<ViewName>,
-    /// Mend the mismatches found
+    /// Repair the mismatches
     #[arg(long)]
     pub repair: bool,
-    /// Put jobs on a queue, for the workers, instead of doing it here
+    /// Put jobs on a queue for the workers
     #[arg(long)]
     pub submit: bool,
-    /// The queue for these jobs, and for those of primaries that cannot be mended; where absent, the first that carries them
+    /// Queue for the jobs, also of primaries that fail; default the first that allows them
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

@@ -30,14 +30,13 @@ pub struct BackfillArgs {
     /// The table of the primaries, in any case
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
-    /// The view; the primaries of its source are brought in step
+    /// Only the primaries of this view's source
     #[arg(long, value_name = "VIEW")]
     pub view: Option<ViewName>,
-    /// Put jobs on a queue, for the workers, instead of doing it here
+    /// Put jobs on a queue for the workers
     #[arg(long)]
     pub submit: bool,
-    /// The queue for these jobs, and for those of primaries that cannot be brought in step; where absent, the first that
-    /// carries them
+    /// Queue for the jobs, also of primaries that fail; default the first that allows them
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

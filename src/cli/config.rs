@@ -22,7 +22,7 @@ pub enum ConfigAction {
         ("evenkeel --profile production config check --json", "the same for machines, of another profile"),
     ]))]
     Check,
-    /// Print every effective value and where it came from; secrets stay hidden
+    /// Print every effective value and its source; secrets are hidden
     #[command(after_help = help::after(&[
         ("evenkeel config show", "as TOML, with the origin of each value as a comment"),
         ("evenkeel --set worker.lease=90s config show --json", "what a flag would change, for machines"),

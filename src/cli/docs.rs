@@ -52,9 +52,9 @@ fn cli() -> String {
 
 fn section(text: &mut String, command: &mut clap::Command, path: &str) {
     if path.contains(' ') {
-        // Told once, at the top.
+        // They are in the first section.
         *command = std::mem::take(command).mut_args(|arg| {
-            if arg.is_global_set() {
+            if arg.is_global_set() || arg.get_id() == "help" {
                 arg.hide(true)
             } else {
                 arg
@@ -62,7 +62,12 @@ fn section(text: &mut String, command: &mut clap::Command, path: &str) {
         });
     }
     let help = command.render_long_help().to_string();
-    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let shown = if path.contains(' ') {
+        help.split("\nExit codes: ").next()
+    } else {
+        None
+    };
+    let help: Vec<&str> = shown.unwrap_or(&help).lines().map(str::trim_end).collect();
     // Writing to a String cannot fail.
     let _ = write!(
         text,

@@ -37,7 +37,7 @@ pub struct ErasureArgs {
     /// It cannot be undone
     #[arg(long)]
     pub yes: bool,
-    /// The queue for second looks; where absent, the first that carries the job
+    /// Queue for rechecks; default the first that allows the job
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

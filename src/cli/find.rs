@@ -16,7 +16,7 @@ use evenkeel_model::{EntityKey, Key, ViewName};
     ("evenkeel find former_employees Sales 000223", "the employee, in its table or in the archive, also while it moves"),
 ]))]
 pub struct FindArgs {
-    /// The archive; its source is looked in as well
+    /// The archive, whose source is searched too
     #[arg(value_name = "ARCHIVE")]
     pub archive: ViewName,
     /// The PartitionKey
@@ -25,10 +25,10 @@ pub struct FindArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// Open encrypted properties, where this configuration has the key-encryption keys
+    /// Decrypt encrypted properties, if the configuration has the keys
     #[arg(long)]
     pub decrypt: bool,
-    /// Also read encrypted properties that lie in clear, as a table has them from before it said `encrypt`: an error otherwise
+    /// Accept plain values of encrypted properties, from before the table was encrypted; otherwise an error
     #[arg(long, requires = "decrypt")]
     pub allow_plain: bool,
 }

@@ -22,7 +22,7 @@ use evenkeel_storage::{ErrorClass, Missing, Service, StoreError};
 #[command(after_help = help::after(&[
     ("evenkeel get Employees Sales 000223", "the entity, with its ETag and the EDM types that JSON lacks"),
     ("evenkeel get archive:FormerEmployees Sales 000223", "from a table of another account"),
-    ("evenkeel get Employees Sales 000223 --resolve", "with the content of properties that lie in blobs"),
+    ("evenkeel get Employees Sales 000223 --resolve", "with the content of properties in blobs"),
     ("evenkeel get Employees Sales 000223 --property Photo --out photo.png", "one value, however large, as a file"),
     ("evenkeel get EmployeeIndex last_name Kim --resolve", "a list in one piece, however long it is"),
 ]))]
@@ -36,14 +36,13 @@ pub struct GetArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// Replace properties that point to a blob by the blob's content, open encrypted ones where this configuration has their
-    /// key-encryption keys, and join the pieces of lists and the rows of wide entities
+    /// Load values from blobs, decrypt properties if the configuration has the keys, and join pieces of lists and rows of wide entities
     #[arg(long)]
     pub resolve: bool,
-    /// Also read encrypted properties that lie in clear, as a table has them from before it said `encrypt`: an error otherwise
+    /// Accept plain values of encrypted properties, from before the table was encrypted; otherwise an error
     #[arg(long)]
     pub allow_plain: bool,
-    /// Write the value of this property alone, as it is, to --out: also one that is too large for memory
+    /// Write the value of this property to --out, whatever its size
     #[arg(
         long,
         value_name = "NAME",
@@ -51,7 +50,7 @@ pub struct GetArgs {
         conflicts_with = "resolve"
     )]
     pub property: Option<String>,
-    /// The file that the property's value is written to; - for the standard output
+    /// File for the property's value; - for standard output
     #[arg(long, value_name = "FILE", requires = "property")]
     pub out: Option<PathBuf>,
 }

@@ -39,14 +39,14 @@ pub struct KeysArgs {
 pub enum KeysAction {
     /// Count the data keys by the key-encryption key that wraps them
     #[command(after_help = help::after(&[
-        ("evenkeel keys list", "of every account: how many data keys each key-encryption key has wrapped"),
+        ("evenkeel keys list", "how many data keys each key-encryption key wraps, by account"),
         ("evenkeel keys list --json", "for scripts"),
     ]))]
     List,
     /// Draw a key-encryption key, wrapped by a key of Azure Key Vault
     ///
-    /// [encryption.keys.NAME] names the vault's key (`vault_key`) and the identity that may use it. What is printed is no secret: the
-    /// vault alone can unwrap it, and does so once for each process.
+    /// [encryption.keys.NAME] names the vault's key (`vault_key`) and the identity that may use it. The output is not secret: only the
+    /// vault can unwrap it, and does so once for each process.
     #[command(after_help = help::after(&[
         ("evenkeel keys new k2027", "prints the line for [encryption.keys.k2027]"),
         ("evenkeel keys new k2027 --json", "for scripts"),
@@ -54,27 +54,27 @@ pub enum KeysAction {
     New(NewArgs),
     /// Wrap every data key by the current key-encryption key
     ///
-    /// No entity is written: values stay sealed under their data keys. It may be interrupted and begun again at any time, beside
-    /// running workers. A key-encryption key that wraps nothing any more may be removed from the configuration.
+    /// No entity is written. It may be interrupted and repeated at any time while workers run. A key-encryption key that wraps no data
+    /// key may be removed from the configuration.
     #[command(after_help = help::after(&[
-        ("evenkeel keys rewrap", "after [encryption] names another key as the current one, and every worker runs with it"),
+        ("evenkeel keys rewrap", "after another key became current in [encryption] and every worker runs with it"),
     ]))]
     Rewrap,
-    /// Seal what a table has had in clear since before it said `encrypt`
+    /// Encrypt the plain values of a table that is encrypted now
     ///
-    /// Reads every entity of the table, and sends a job for each that has a plain value of an encrypted property, sealed: on the condition
-    /// that the entity has not changed. Copies follow. Until it finds nothing more, readers need --allow-plain. Run it once, and soon: a
-    /// plain value that somebody else has written since is sealed with the others.
+    /// Reads every entity of the table and sends a job for each that has a plain value of an encrypted property, on the condition that
+    /// the entity has not changed. Copies follow. Repeat it until it finds nothing; until then readers need --allow-plain. Run it soon,
+    /// because a plain value that somebody writes in between is encrypted too.
     #[command(after_help = help::after(&[
-        ("evenkeel keys seal Employees", "after [tables.Employees] says `encrypt` for the first time; again until it finds nothing"),
+        ("evenkeel keys seal Employees", "after the table was set to `encrypt`; repeat until it finds nothing"),
     ]))]
     Seal(SealArgs),
-    /// Delete the data key of one entity: what was ever sealed for it is never opened again
+    /// Delete the data key of one entity, so that its encrypted values can never be decrypted
     ///
-    /// This holds for copies, archives, logs, blobs and backups of them. The rows themselves stay: delete them by a job. An entity that
-    /// is written again under the same key gets another data key.
+    /// This includes copies, archives, logs, blobs and backups. The rows stay; delete them by a job. An entity that is written again
+    /// under the same key gets another data key.
     #[command(after_help = help::after(&[
-        ("evenkeel keys erase Employees Sales 000223 --yes", "the Ssn and Salary of an employee who has left, wherever they were kept"),
+        ("evenkeel keys erase Employees Sales 000223 --yes", "the Ssn and Salary of an employee who left, wherever they are stored"),
     ]))]
     Erase(EraseArgs),
 }
@@ -90,7 +90,7 @@ pub struct NewArgs {
 /// Arguments of `keys seal`.
 #[derive(Debug, Args)]
 pub struct SealArgs {
-    /// The table that says `encrypt`, in any case
+    /// The table, which must have `encrypt`
     #[arg(value_name = "TABLE")]
     pub table: String,
 }
@@ -98,7 +98,7 @@ pub struct SealArgs {
 /// Arguments of `keys erase`.
 #[derive(Debug, Args)]
 pub struct EraseArgs {
-    /// The table that says `encrypt`, in any case
+    /// The table, which must have `encrypt`
     #[arg(value_name = "TABLE")]
     pub table: String,
     /// The PartitionKey

@@ -19,21 +19,21 @@ const PIECE: u64 = 4 << 20;
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel logs sign_ins --from 2026-11-20T15:00:00Z --to 2026-11-20T15:30:00Z", "the lines of half an hour, in the order in which they lie in each blob"),
-    ("evenkeel logs sign_ins --from 2026-11-20 --where 'Level == \"error\" and Took > 500'", "lines whose fields satisfy a condition, in the words of `when`"),
+    ("evenkeel logs sign_ins --from 2026-11-20T15:00:00Z --to 2026-11-20T15:30:00Z", "the lines of half an hour"),
+    ("evenkeel logs sign_ins --from 2026-11-20 --where 'Level == \"error\" and Took > 500'", "lines that satisfy a condition"),
     ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "of a day, as JSON lines for another program"),
 ]))]
 pub struct LogsArgs {
-    /// The archive, one with an append blob as its target
+    /// An archive in append blobs
     #[arg(value_name = "ARCHIVE")]
     pub archive: String,
-    /// The first moment, such as 2026-11-20T15:00:00Z or 2026-11-20 (its midnight, UTC)
+    /// Start of the range, such as 2026-11-20T15:00:00Z or 2026-11-20 (midnight UTC)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub from: Timestamp,
-    /// The moment behind the last one; now where absent
+    /// End of the range (exclusive); default now
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<Timestamp>,
-    /// Only lines whose fields satisfy this condition, in the words of `when`
+    /// Only lines that satisfy this condition
     #[arg(long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
     pub condition: Option<Condition>,
 }

@@ -31,15 +31,15 @@ pub struct MigrateArgs {
 pub enum MigrateAction {
     /// Show applied and pending migrations; changes nothing
     #[command(after_help = help::after(&[
-        ("evenkeel migrate status", "what was applied, and what `migrate up` would do, with each changed key and what a sample of the data says"),
+        ("evenkeel migrate status", "applied migrations, and what `migrate up` would do: changed keys, and what a sample of the data shows"),
         ("evenkeel migrate status --json | jq '.pending | length'", "how much is pending, for a script"),
     ]))]
     Status,
     /// Create control tables, declared tables and queues, and record the catalog; safe to repeat
     #[command(after_help = help::after(&[
         ("evenkeel migrate up", "brings every account up to date; two at once are safe"),
-        ("evenkeel migrate up --retire", "the same where views were changed, or taken out of the catalog"),
-        ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same where a changed view loses items that exist, and that is meant"),
+        ("evenkeel migrate up --retire", "the same, with changed and removed views"),
+        ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same, if a changed view is to lose items"),
         ("evenkeel migrate up --json", "the same, one JSON value per change"),
     ]))]
     Up(UpArgs),
@@ -48,11 +48,10 @@ pub enum MigrateAction {
 /// Arguments of `migrate up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
-    /// Also retire views that the catalog no longer has, and replace changed ones: without it, nothing is done where
-    /// that is pending
+    /// Also retire views that left the catalog and replace changed ones; without it, nothing is done if that is pending
     #[arg(long)]
     pub retire: bool,
-    /// A changed view that may lose items that exist: without it, nothing is done where a sample of the data says that it would. Repeatable
+    /// Let this changed view lose items; without it, nothing is done if a sample shows a loss; repeatable
     #[arg(long, value_name = "VIEW")]
     pub accept_loss: Vec<ViewName>,
 }

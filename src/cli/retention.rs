@@ -14,15 +14,15 @@ use evenkeel_model::{TableName, ViewName};
 /// Arguments of `retention`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities would leave by rules"),
+    ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities rules would remove"),
     ("evenkeel retention --dry-run old_bookings", "of one rule"),
     ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, due or not"),
 ]))]
 pub struct RetentionArgs {
-    /// The retentions and rules; where absent, all
+    /// Retentions and rules; default all
     #[arg(value_name = "NAME")]
     pub names: Vec<ViewName>,
-    /// Show the effect without doing anything; for a rule it reads as much as its job would
+    /// Only show the effect; reads as much as the jobs
     #[arg(long)]
     pub dry_run: bool,
 }

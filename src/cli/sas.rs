@@ -38,7 +38,7 @@ pub struct SasArgs {
     /// Only this blob
     #[arg(long, value_name = "BLOB", value_parser = |text: &str| BlobName::new(text))]
     pub blob: Option<BlobName>,
-    /// How long it is valid; where absent, as long as declared
+    /// Validity; default as declared
     #[arg(long, value_name = "DURATION", value_parser = valid)]
     pub valid: Option<Duration>,
 }

@@ -30,20 +30,20 @@ mod unsent;
 /// Arguments of `submit`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "asks for every copy of one entity to be brought in step"),
+    (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "brings every copy of one entity in step"),
     (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
-    ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are named and left out"),
-    ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "what was not sent is in rest.jsonl then, to be sent by the same command from there"),
-    ("evenkeel submit --pack 100 - < jobs.jsonl", "neighbours that ask for the same go in one message: a hundredth of the queue's price"),
+    ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are reported and skipped"),
+    ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "writes the lines that were not sent to rest.jsonl"),
+    ("evenkeel submit --pack 100 - < jobs.jsonl", "packs neighbouring lines, for a hundredth of the queue's price"),
 ]))]
 pub struct SubmitArgs {
-    /// The queue; where absent, the first one of the configuration that carries the operation
+    /// Queue; default the first that allows the operation
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
-    /// Put up to N neighbouring lines that differ in their primary alone into one message (1 to 1,000; 100 fill a transaction)
+    /// Put up to N neighbouring lines that differ only in their primary into one message (1 to 1,000)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub pack: u16,
-    /// Write the lines that were not sent to FILE at the end, also those that were not read; it is empty if all were sent
+    /// Write the lines that were not sent to FILE, also those that were not read
     #[arg(long, value_name = "FILE")]
     pub unsent: Option<PathBuf>,
     /// A job, or - for one per line on standard input

@@ -23,9 +23,9 @@ pub(super) const SAMPLE: usize = 10;
 #[command(after_help = help::after(&[
     ("evenkeel delete-where Sessions --where 'Ended < now - 90d' --dry-run", "counts them, shows some, and deletes none"),
     ("evenkeel delete-where Sessions --where 'Ended < now - 90d'", "puts the job on a queue; workers do it, a hundred at a time"),
-    ("evenkeel delete-where Sessions --pk web1 --from 2024 --before 2025", "of one partition the rows with these keys"),
-    ("evenkeel delete-where Sessions --where 'Timestamp < now - 1d and State == \"draft\"' --per-second 50", "what nobody has written for a day, slowly"),
-    ("evenkeel delete-where Sessions --all", "every entity of the table, with all that is derived from it"),
+    ("evenkeel delete-where Sessions --pk web1 --from 2024 --before 2025", "the rows of one partition with these keys"),
+    ("evenkeel delete-where Sessions --where 'Timestamp < now - 1d and State == \"draft\"' --per-second 50", "what was not written for a day, slowly"),
+    ("evenkeel delete-where Sessions --all", "every entity of the table, with its derived data"),
 ]))]
 pub struct DeleteWhereArgs {
     /// The table, in any case
@@ -55,28 +55,28 @@ pub struct ArchiveWhereArgs {
 /// Which entities are meant, and how.
 #[derive(Debug, Args)]
 pub struct SweepSelection {
-    /// Only those of this partition
+    /// Only this partition
     #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
     pub pk: Option<Key>,
-    /// Only those from this key on: RowKeys with --pk, else PartitionKeys
+    /// Only from this key on: a RowKey with --pk, else a PartitionKey
     #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
     pub from: Option<Key>,
-    /// Only those before this key
+    /// Only before this key
     #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
     pub before: Option<Key>,
-    /// Only those that satisfy this condition, in the words of `when`, and `now - 90d`, and `Timestamp`: when a row was last written
+    /// Only entities that satisfy this condition, also with `now - 90d` and `Timestamp` (the last write)
     #[arg(long = "where", value_name = "CONDITION", value_parser = TimedCondition::parse)]
     pub condition: Option<TimedCondition>,
     /// Every entity of the table
     #[arg(long)]
     pub all: bool,
-    /// Most entities a second
+    /// Maximum number of entities a second
     #[arg(long, value_name = "N", default_value_t = PER_SECOND)]
     pub per_second: u32,
-    /// Count them and show some, without doing anything; it reads as much as the job would
+    /// Only count them and show some; reads as much as the job
     #[arg(long)]
     pub dry_run: bool,
-    /// The queue for the job; where absent, the first that carries it
+    /// Queue for the job; default the first that allows it
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

@@ -14,8 +14,8 @@ use evenkeel_model::{ETag, EntityKey, Key, TableName};
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel wait Employees Sales 000223", "until every copy and list has the entity as it is now, or has none of it where it is gone"),
-    (r#"evenkeel wait Employees Sales 000223 --etag "W/\"datetime'...'\"" --timeout 2s"#, "the version that one has just written, or a later one"),
+    ("evenkeel wait Employees Sales 000223", "until every copy and list has the present version, or is gone like the entity"),
+    (r#"evenkeel wait Employees Sales 000223 --etag "W/\"datetime'...'\"" --timeout 2s"#, "until they have this version, or a later one"),
     ("evenkeel wait Employees Sales 000223 --timeout 0s", "looks once"),
 ]))]
 pub struct WaitArgs {
@@ -28,7 +28,7 @@ pub struct WaitArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// The version, as the store answered its write; where absent, the present one
+    /// ETag of the version; default the present one
     #[arg(long, value_name = "ETAG", value_parser = ETag::copied)]
     pub etag: Option<ETag>,
     /// How long to wait at most

@@ -52,12 +52,12 @@ const USUAL: Billed = Billed {
 /// Arguments of `certify`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel certify --budget 0.05", "every rule of the contract and ten minutes of chaos on the account main; says the cost and asks before it begins"),
+    ("evenkeel certify --budget 0.05", "all rules and ten minutes of chaos on the account main; shows the cost and asks first"),
     ("evenkeel certify --budget 0.05 --chaos 0s", "the rules alone: a minute or two"),
     ("evenkeel certify --budget 0.05 --account second --report second.json --yes", "on another account, without asking"),
 ]))]
 pub struct CertifyArgs {
-    /// US dollars that may be spent at list prices: it stops before the request that would pass it
+    /// Budget in US dollars at list prices; no request exceeds it
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub budget: f64,
     /// The account
@@ -67,7 +67,7 @@ pub struct CertifyArgs {
     /// 0s leaves it out
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = chaos_duration)]
     pub chaos: Duration,
-    /// Where the report is written, as JSON
+    /// File for the report, as JSON
     #[arg(long, value_name = "FILE", default_value = "evenkeel-certificate.json")]
     pub report: PathBuf,
     /// Begin without asking

@@ -26,7 +26,7 @@ use evenkeel_storage::AccountFacts;
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel doctor", "reads only; exit code 1 where something does not work or waits for an operator"),
+    ("evenkeel doctor", "reads only; exit code 1 if something fails or needs an operator"),
     ("evenkeel doctor --write", "also tries writes, in a table, a queue and a container of their own"),
     ("evenkeel doctor --json | jq 'select(.severity == \"error\")'", "for a script"),
 ]))]

@@ -22,19 +22,19 @@ pub enum PoisonAction {
         ("evenkeel poison list", "of every queue, oldest first"),
         ("evenkeel poison list --queue evenkeel-jobs --reason exhausted --json", "one JSON value per message"),
         ("evenkeel poison list --group", "a line per cause: how many, since when, and one of its messages"),
-        ("evenkeel poison list --table Employees --key Sales/000223 --since 2h", "what was given up of one entity in the last two hours"),
+        ("evenkeel poison list --table Employees --key Sales/000223 --since 2h", "messages about one entity in the last two hours"),
     ]))]
     List(PoisonList),
-    /// Show poisoned messages whole, with every cause and the body, expanded where it is compressed
+    /// Show poisoned messages in full, with causes and the expanded body
     #[command(after_help = help::after(&[
         ("evenkeel poison show 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, by its id or the client's own"),
         ("evenkeel poison show --all", "all of them"),
     ]))]
     Show(Selector),
-    /// Put poisoned messages back on their queues; then they are delivered as new
+    /// Put poisoned messages back on their queues, as new messages
     #[command(after_help = help::after(&[
-        ("evenkeel poison requeue 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, once its cause is put right"),
-        ("evenkeel poison requeue --all --reason exhausted", "whatever gave up during an outage"),
+        ("evenkeel poison requeue 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, after its cause was fixed"),
+        ("evenkeel poison requeue --all --reason exhausted", "what was given up during an outage"),
         ("evenkeel poison requeue --all --cause 1f0c9a3b", "all messages of one cause, by its id in `list --group`"),
     ]))]
     Requeue(Selector),
@@ -52,7 +52,7 @@ pub struct PoisonList {
     /// Which messages
     #[command(flatten)]
     pub selection: Selector,
-    /// Show a line per cause, which is an error without the keys and values in it
+    /// Show a line per cause: an error without its keys and values
     #[arg(long)]
     pub group: bool,
 }
@@ -63,34 +63,34 @@ pub struct Selector {
     /// Only the poison queue of this queue
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
-    /// Only messages poisoned for this reason: exhausted, permanent, undecodable, expired or foreign
+    /// Only this reason: exhausted, permanent, undecodable, expired or foreign
     #[arg(long, value_name = "REASON")]
     pub reason: Option<String>,
-    /// Only messages of this cause, by its id in `poison list --group`
+    /// Only this cause, an id of `poison list --group`
     #[arg(long, value_name = "CAUSE")]
     pub cause: Option<String>,
-    /// Only messages whose job or error names this view
+    /// Only messages that name this view
     #[arg(long, value_name = "VIEW")]
     pub view: Option<String>,
-    /// Only messages about entities of this table, in any case
+    /// Only messages about entities of this table
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
-    /// Only messages about this entity, or about those of a PartitionKey alone
+    /// Only messages about this entity or PartitionKey
     #[arg(long, value_name = "PK[/RK]")]
     pub key: Option<String>,
-    /// Only messages with this text in their error, step, ids or body, in any case
+    /// Only messages with this text in error, step, ids or body (case-insensitive)
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
-    /// Only messages poisoned since then: a time (2026-11-28T12:00:00Z), or a duration until now (2h)
+    /// Only messages poisoned since a time (2026-11-28T12:00:00Z) or in the last hours (2h)
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Only messages poisoned before then, likewise
+    /// Only messages poisoned before a time, or longer ago than a duration
     #[arg(long, value_name = "TIME")]
     pub before: Option<String>,
-    /// All of them, or all that fit
+    /// All messages, or all that match
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-    /// Message ids, on their own queue or on the poison queue, or the ids that clients gave their jobs
+    /// Message ids (of the queue or the poison queue) or the clients' own job ids
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 }

@@ -42,7 +42,7 @@ use verdict::{JudgedLoad, StressVerdict, comparison};
 /// Arguments of `stress`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel stress", "one partition, then eight, with entities of 1 KiB; says the cost and asks before it begins"),
+    ("evenkeel stress", "one partition, then eight, with entities of 1 KiB; shows the cost and asks first"),
     ("evenkeel stress --yes --partitions 32 --get 50 --duration 60s --chart stress.svg", "half reads, half writes; a chart beside the table"),
     ("evenkeel stress --table Employees --key '{Department}' --key '{Department}_{RowKey|bucket:8}' --peak 6000",
      "which of two partition keys carries 6,000 entities/s, for entities like those of Employees"),
@@ -61,25 +61,25 @@ pub struct StressArgs {
     /// Without --key: how many partitions are loaded after the one
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(2..=1_000))]
     pub partitions: usize,
-    /// Size of an entity where there is no sample: 64KiB at most
+    /// Size of an entity without a sample, at most 64KiB
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = entity_size)]
     pub size: u64,
-    /// Of a hundred requests, how many are GETs; the others are PUTs
+    /// Percentage of GETs; the others are PUTs
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub get: u64,
     /// Requests in flight
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = RangedU64ValueParser::<usize>::new().range(1..=512))]
     pub concurrency: usize,
-    /// The longest time of each load
+    /// Maximum duration of each load
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = load_duration)]
     pub duration: Duration,
-    /// Most requests of each load
+    /// Maximum number of requests of each load
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub requests: u64,
-    /// Entities per second that your application asks for at its busiest: the keys are judged by it
+    /// Peak load of your application in entities per second, by which the keys are judged
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub peak: Option<u32>,
-    /// The account; where absent, that of --table, or `main`
+    /// Account; default that of --table, or `main`
     #[arg(long, value_name = "ACCOUNT", value_parser = |text: &str| AccountName::new(text), conflicts_with = "table")]
     pub account: Option<AccountName>,
     /// Write a chart of entities per second over time, as SVG
