@@ -9,6 +9,7 @@ mod azure_stub;
 mod contract;
 mod corpora;
 mod documentation;
+mod formats;
 mod hostile;
 mod pacing;
 mod patterns;
