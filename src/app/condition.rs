@@ -36,7 +36,7 @@ enum Phase {
     },
     Working(StatusBoard),
     Outdated {
-        generation: u32,
+        generation: Option<u32>,
     },
 }
 
@@ -73,7 +73,17 @@ impl ProgramState {
 
     /// Another catalog is recorded.
     pub(super) fn outdated(&self, generation: u32) {
-        *self.phase() = Phase::Outdated { generation };
+        *self.phase() = Phase::Outdated {
+            generation: Some(generation),
+        };
+    }
+
+    /// The configured catalog is not the recorded one.
+    pub(super) fn refused(&self) {
+        let mut phase = self.phase();
+        if !matches!(*phase, Phase::Outdated { .. }) {
+            *phase = Phase::Outdated { generation: None };
+        }
     }
 
     /// Declared tables that are gone.
@@ -131,9 +141,7 @@ impl Readiness for ProgramState {
                     answer: answer.name(),
                 }]
             }
-            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog {
-                generation: Some(generation),
-            }],
+            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog { generation }],
             Phase::Working(board) => board
                 .snapshot()
                 .queues

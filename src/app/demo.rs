@@ -21,7 +21,7 @@ use evenkeel_model::settings::HttpSettings;
 use evenkeel_ops::board::Board;
 use evenkeel_ops::logging::LogControl;
 use evenkeel_ops::{Server, ServerError};
-use evenkeel_rollout::Watch;
+use evenkeel_rollout::{Current, Watch};
 use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
@@ -126,7 +126,15 @@ async fn perform(
     )
     .await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
-    let (worker, current) = parts.worker(&prepared, board.as_ref())?;
+    let context = &parts.context;
+    let current = Arc::new(Current::begin(
+        &prepared,
+        &context.catalog,
+        None,
+        |catalog| parts.engine(catalog),
+        &context.clock,
+    ));
+    let worker = parts.worker(&current, board.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
@@ -161,12 +169,11 @@ async fn perform(
         told.map(|exit| (exit, took))
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
-    let means = parts.means(board.as_deref());
     let watch = Watch {
-        means,
         migrator: &migrator,
         current: &current,
-        changing: tokio::sync::Mutex::default(),
+        clock: context.clock.as_ref(),
+        chance: parts.chance.as_ref(),
     };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
     let (report, told, ()) = tokio::select! {

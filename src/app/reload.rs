@@ -1,19 +1,22 @@
-//! Reading the configuration again while the program runs (SIGHUP).
+//! The configuration, read again: at SIGHUP, and whenever a worker with another catalog is to be made.
 //!
-//! Taken over: the content of secret files; the log level; the polling, the retries and the timeouts of the worker; the
-//! retries of storage requests; tables, views and archives that were added. All other changes are named, and wait for a
-//! restart: queues and accounts are opened at the start, and a view that changed or went is a migration that every worker
-//! has to follow. A configuration with a mistake changes nothing but secrets.
+//! Taken over are the content of secret files, the log level, the polling, the retries and the timeouts of the worker, and the retries of
+//! storage requests; with another worker, the catalog. All other changes are named, and wait for a restart: queues and accounts are
+//! opened at the start, and keys that encrypt. A configuration with a mistake changes nothing but secrets.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::AppParts;
-use evenkeel_config::Request;
+use super::signals::Hangups;
+use evenkeel_config::{Loaded, Request};
+use evenkeel_model::catalog::{Catalog, Form};
 use evenkeel_ops::logging::AUDIT;
-use evenkeel_rollout::{Watch, grow};
+use evenkeel_rollout::migrations::Migrator;
+use evenkeel_rollout::resealed;
 use evenkeel_worker::{Tuned, Tuning};
 
 /// Keys that are taken over; those that end with a point with everything below them.
@@ -26,45 +29,137 @@ const TUNED: [&str; 7] = [
     "worker.give_up_after",
     "worker.max_dequeue_count",
 ];
-/// Keys of the catalog: taken over where it grew.
+/// Keys of the catalog: taken over with it.
 const CATALOG: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
-/// The context of a reload.
-pub(super) struct Reload<'a> {
-    pub(super) parts: &'a AppParts,
-    pub(super) request: &'a Request,
-    pub(super) tuning: &'a Tuning,
-    pub(super) watch: &'a Watch<'a>,
+/// What a reading is the end of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TakenOver {
+    /// The worker goes on by the catalog that it has.
+    Tuned,
+    /// Another worker begins by the catalog that was read.
+    All,
 }
 
-impl Reload<'_> {
-    /// Reads the configuration again and takes over the settings that can change.
-    pub(super) async fn reload(&self) {
-        self.parts.opened.read_secrets_again().await;
-        let loaded = match evenkeel_config::load(self.request) {
-            Ok(loaded) => loaded,
-            Err(errors) => {
-                tracing::error!(mistakes = %errors, "the configuration was read again and has mistakes: nothing is changed");
-                return;
-            }
-        };
-        if let Err(error) = self.parts.log.configured(&loaded.settings.log.level) {
+/// The configuration of a program that runs.
+pub(super) struct Reload {
+    /// How it was found, to find it again.
+    request: Request,
+    hangups: tokio::sync::Mutex<Hangups>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The catalog of the start, which is read already.
+    first: Option<Arc<Catalog>>,
+    /// What was read last and is to be told.
+    read: Option<Box<Loaded>>,
+    tuning: Option<Arc<Tuning>>,
+}
+
+impl Reload {
+    /// Of a program that has this catalog, and has begun to listen.
+    pub(super) fn new(request: Request, hangups: Hangups, catalog: Arc<Catalog>) -> Self {
+        Self {
+            request,
+            hangups: tokio::sync::Mutex::new(hangups),
+            state: Mutex::new(State {
+                first: Some(catalog),
+                ..State::default()
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for SIGHUP.
+    pub(super) async fn told(&self) {
+        self.hangups.lock().await.next().await;
+    }
+
+    /// Reads the configuration, and takes over the settings that can change; its catalog, where the stores that are open suffice for it.
+    pub(super) async fn read(&self, parts: &AppParts) -> anyhow::Result<Arc<Catalog>> {
+        if let Some(first) = self.state().first.take() {
+            return Ok(first);
+        }
+        parts.opened.read_secrets_again().await;
+        let loaded = evenkeel_config::load(&self.request)
+            .context("the configuration was read again and has mistakes: nothing is changed")?;
+        if let Err(error) = parts.log.configured(&loaded.settings.log.level) {
             tracing::warn!(%error, "the log level stays as it is");
         }
-        self.tuning.change(Tuned::of(&loaded.settings.worker));
-        self.parts
-            .opened
-            .retry(loaded.settings.worker.storage_retry);
-        let grown = grow(self.watch, &loaded.catalog).await;
-        let shown = evenkeel_config::show_json(&loaded);
-        let (merged, taken, waiting) = merge(&self.parts.config.load(), &shown, grown);
-        self.parts.config.store(Arc::new(merged));
+        parts.opened.retry(loaded.settings.worker.storage_retry);
+        let catalog = Arc::new(loaded.catalog.clone());
+        let mut state = self.state();
+        if let Some(tuning) = &state.tuning {
+            tuning.change(Tuned::of(&loaded.settings.worker));
+        }
+        state.read = Some(Box::new(loaded));
+        drop(state);
+        refuse_unopened(parts, &catalog)?;
+        Ok(catalog)
+    }
+
+    /// A worker begins, with the settings that were read last.
+    pub(super) fn tune(&self, tuning: Arc<Tuning>) {
+        let mut state = self.state();
+        if let Some(read) = &state.read {
+            tuning.change(Tuned::of(&read.settings.worker));
+        }
+        state.tuning = Some(tuning);
+    }
+
+    /// Tells, once, what was taken over of the configuration that was read last.
+    pub(super) fn tell(&self, parts: &AppParts, taken_over: TakenOver) {
+        let Some(read) = self.state().read.take() else {
+            return;
+        };
+        let shown = evenkeel_config::show_json(&read);
+        let (merged, taken, waiting) =
+            merge(&parts.config.load(), &shown, taken_over == TakenOver::All);
+        parts.config.store(Arc::new(merged));
         tracing::warn!(target: AUDIT, taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
     }
 }
 
+/// Refuses a catalog that needs what only a start opens.
+fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<()> {
+    let context = &parts.context;
+    let resealed = resealed(&context.catalog, catalog);
+    if !resealed.is_empty() {
+        bail!(
+            "keys are opened at the start, and what is encrypted changed ({}): restart for it",
+            resealed.join(", ")
+        );
+    }
+    let migrator = Migrator::new(
+        context.stores.clone(),
+        &context.settings,
+        Arc::clone(catalog),
+        Arc::clone(&context.clock),
+    )?;
+    for account in migrator.needs().tables.keys() {
+        context
+            .stores
+            .account(account)
+            .context("accounts are opened at the start: restart for it")?;
+    }
+    for view in catalog.views.values() {
+        if let Form::Documents(documents) = view.form() {
+            context
+                .stores
+                .sink(&documents.sink)
+                .context("sinks are opened at the start: restart for it")?;
+        }
+    }
+    Ok(())
+}
+
 /// The configuration in force after a reload, the keys that were taken over and those that wait for a restart. Pure.
-fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<String>) {
+fn merge(old: &Value, new: &Value, with_catalog: bool) -> (Value, Vec<String>, Vec<String>) {
     let entries = |value: &Value| -> BTreeMap<String, Value> {
         let values = value["values"].as_array().into_iter().flatten();
         values
@@ -94,7 +189,7 @@ fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<Stri
                 }
             })
         };
-        if under(&TUNED) || (grown && under(&CATALOG)) {
+        if under(&TUNED) || (with_catalog && under(&CATALOG)) {
             match new.get(&key) {
                 Some(entry) => in_force.insert(key.clone(), entry.clone()),
                 None => in_force.remove(&key),

@@ -3,9 +3,9 @@
 //! ```text
 //!   signals  first: shutdown ──────────────┐            second: the process ends at once
 //!   HTTP     ══ answers from the start ════╪══════════════════▶ stops last
-//!   work     stores ready, migrated ─▶ worker ─▶ drain ─▶ summary
-//!                                        ▲
-//!   watch    another catalog is recorded ┘ the worker drains, waits for a record that fits, and goes on or exits
+//!   work     configuration read, stores ready, migrated ─▶ worker ─▶ drain ─▶ summary
+//!                ▲                                                     │
+//!                └── SIGHUP brings another catalog, or one is recorded ┘
 //! ```
 
 use std::sync::Arc;
@@ -14,24 +14,23 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::future::{Either, ready};
 use serde::Serialize;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
-use super::reload::Reload;
+use super::reload::{Reload, TakenOver};
 use super::signals::{Hangups, Interrupts};
 use super::{AppParts, fleet, provision, signals};
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use evenkeel_config::{Loaded, Request};
-use evenkeel_engine::Engine;
 use evenkeel_engine::retention::{Keeper, RuleKeeper, TurnTime};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_ops::board::{Board, WorkerHandles};
 use evenkeel_ops::logging::LogControl;
 use evenkeel_ops::{Server, ServerError, systemd};
-use evenkeel_rollout::migrations::Migrator;
-use evenkeel_rollout::{Current, Means, OnRecord, Watch, receive_by};
-use evenkeel_telemetry::announce_start;
+use evenkeel_rollout::{Current, Host, Means, Notice};
+use evenkeel_telemetry::{announce_start, announce_view};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// How often the tables by date are seen to, some minutes more or less: an hour is the shortest period that tables are made for.
@@ -70,6 +69,7 @@ pub(super) async fn run(
         return Err(UsageError::new(problem).into());
     }
     let parts = AppParts::open(loaded, log)?;
+    let reload = Reload::new(request, hangups, Arc::clone(&parts.context.catalog));
     let shutdown = CancellationToken::new();
     let condition = Arc::new(ProgramState::new(
         shutdown.clone(),
@@ -89,15 +89,14 @@ pub(super) async fn run(
         None => (None, None),
     };
     announce(&parts, server.as_ref());
-    let hangups = tokio::sync::Mutex::new(hangups);
     let daemon = Daemon {
         parts: &parts,
         condition,
         board,
         shutdown: shutdown.clone(),
         mode: mode(args),
-        request,
-        hangups,
+        reload,
+        begun: Notify::new(),
     };
     let summary = tokio::select! {
         biased;
@@ -165,9 +164,9 @@ struct Daemon<'a> {
     board: Option<Arc<Board>>,
     shutdown: CancellationToken,
     mode: Mode,
-    /// How the configuration was found, to find it again.
-    request: Request,
-    hangups: tokio::sync::Mutex<Hangups>,
+    reload: Reload,
+    /// A worker has begun, so that the store has what it needs.
+    begun: Notify,
 }
 
 /// Totals of a run.
@@ -209,36 +208,26 @@ impl Daemon<'_> {
 
     async fn work(&self) -> anyhow::Result<RunTotals> {
         let AppParts {
-            context,
-            chance,
-            opened,
-            ..
+            context, opened, ..
         } = self.parts;
         let started = context.clock.monotonic();
-        let migrator = self.parts.migrator()?;
-        let time_and_chance = (context.clock.as_ref(), chance.as_ref());
-        let ready = evenkeel_rollout::persistently(
-            &migrator,
-            &context.settings.migrate,
-            time_and_chance,
-            |error| self.condition.waiting(error),
-        );
-        let jobs = match self.shutdown.run_until_cancelled(ready).await {
-            None => RunReport::default(),
-            Some(prepared) => {
-                let (prepared, end, name) = (prepared?, CancellationToken::new(), worker_name());
-                let receiving = async {
-                    let report = self.receive(&migrator, &prepared).await;
-                    end.cancel();
-                    report
-                };
-                let (report, ()) = tokio::join!(
-                    receiving,
-                    fleet::keep(self.parts, &name, self.board.as_deref(), &end)
-                );
-                report?
+        let (means, end, name) = (self.parts.means(), CancellationToken::new(), worker_name());
+        let receiving = async {
+            let report = evenkeel_rollout::work(self, &means, self.mode, &self.shutdown).await;
+            end.cancel();
+            report
+        };
+        let beside = async {
+            if end
+                .run_until_cancelled(self.begun.notified())
+                .await
+                .is_some()
+            {
+                fleet::keep(self.parts, &name, self.board.as_deref(), &end).await;
             }
         };
+        let (jobs, ()) = tokio::join!(receiving, beside);
+        let jobs = jobs?;
         let seconds = context
             .clock
             .monotonic()
@@ -263,15 +252,43 @@ impl Daemon<'_> {
             wait = self.parts.tend(current).await;
         }
     }
+}
 
-    /// Runs the worker under the recorded catalog.
-    async fn receive(&self, migrator: &Migrator, prepared: &OnRecord) -> anyhow::Result<RunReport> {
-        let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
-        let tuning = worker.tuning();
+impl Host for Daemon<'_> {
+    async fn read(&self) -> anyhow::Result<Arc<Catalog>> {
+        self.reload.read(self.parts).await
+    }
+
+    async fn told(&self) {
+        self.reload.told().await;
+    }
+
+    fn notice(&self, notice: Notice<'_>) {
+        match notice {
+            Notice::Waiting(error) => self.condition.waiting(error),
+            Notice::Replaced(recorded) => self.condition.outdated(recorded),
+            Notice::Refused => self.condition.refused(),
+            Notice::Kept => self.reload.tell(self.parts, TakenOver::Tuned),
+            Notice::Changed => {}
+        }
+    }
+
+    async fn work(
+        &self,
+        current: &Arc<Current>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<RunReport> {
+        for view in current.engine().catalog().declared().into_keys() {
+            announce_view(view.as_str());
+        }
+        let mut worker = self.parts.worker(current, self.board.as_ref())?;
+        self.reload.tune(worker.tuning());
+        self.reload.tell(self.parts, TakenOver::All);
+        self.begun.notify_one();
         self.condition.working(worker.status());
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention
         // (not where an account does not answer).
-        let mut tending = Box::pin(self.parts.tend(&current));
+        let mut tending = Box::pin(self.parts.tend(current));
         let tended = match tokio::time::timeout(TEND_PATIENCE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
             // It goes on beside: dropped half-way, a rule that is claimed would be sent when its claim is old.
@@ -281,42 +298,11 @@ impl Daemon<'_> {
             "receiving from {} queues",
             self.parts.context.settings.queues.len()
         ));
-        let means = self.parts.means(self.board.as_deref());
-        let watch = Watch {
-            means,
-            migrator,
-            current: &current,
-            changing: tokio::sync::Mutex::default(),
-        };
-        let reload = Reload {
-            parts: self.parts,
-            request: &self.request,
-            tuning: &tuning,
-            watch: &watch,
-        };
-        let reloading = async {
-            let mut hangups = self.hangups.lock().await;
-            loop {
-                hangups.next().await;
-                reload.reload().await;
-                current.lease().ask();
-            }
-        };
-        let terms = (
-            self.mode,
-            self.parts.context.settings.migrate.outdated_exit_after,
-        );
-        let tells = |recorded: Option<u32>| match recorded {
-            Some(recorded) => self.condition.outdated(recorded),
-            None => self.condition.working(worker.status()),
-        };
         tokio::select! {
             biased;
-            never = reloading => match never {},
-            never = watch.keep() => match never {},
-            report = receive_by(&current, &worker, terms, &self.shutdown, &tells) => report,
-            never = self.tend_on(&current, tended) => match never {},
-            never = provision::watch(self.parts, &current, &self.condition) => match never {},
+            report = worker.run(self.mode, stop.clone()) => Ok(report?),
+            never = self.tend_on(current, tended) => match never {},
+            never = provision::watch(self.parts, current, &self.condition) => match never {},
         }
     }
 }
@@ -369,50 +355,36 @@ impl AppParts {
         wait
     }
 
-    /// The means to put a catalog into force, which the board is told of.
-    pub(super) fn means<'a>(&'a self, board: Option<&'a Board>) -> Means<'a> {
+    /// The means of a worker's terms.
+    fn means(&self) -> Means<'_> {
         let Context {
             settings,
             stores,
             clock,
             ..
         } = &self.context;
-        let told = move |engine: Arc<Engine>| {
-            if let Some(board) = board {
-                board.grown(Arc::clone(engine.catalog()), &engine);
-            }
-        };
-        let engine = Box::new(|catalog| self.engine(catalog));
         Means {
             stores,
             settings,
             clock,
             chance: self.chance.as_ref(),
-            engine,
-            told: Box::new(told),
+            engine: Box::new(|catalog| self.engine(catalog)),
         }
     }
 
-    /// A worker with a catalog of the recorded generations; it reports to the board.
+    /// A worker with a catalog; it reports to the board.
     pub(super) fn worker(
         &self,
-        prepared: &OnRecord,
+        current: &Arc<Current>,
         board: Option<&Arc<Board>>,
-    ) -> anyhow::Result<(Worker, Arc<Current>)> {
+    ) -> anyhow::Result<Worker> {
         let context = &self.context;
-        let current = Arc::new(Current::begin(
-            prepared,
-            &context.catalog,
-            |catalog| self.engine(catalog),
-            &context.clock,
-        ));
-        let engine = current.engine();
-        let keys: Arc<Current> = Arc::clone(&current);
+        let keys: Arc<Current> = Arc::clone(current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),
             health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
-            execute: Arc::<Current>::clone(&current),
-            seal_bodies: Arc::<Current>::clone(&current),
+            execute: Arc::<Current>::clone(current),
+            seal_bodies: Arc::<Current>::clone(current),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),
             settings: context.settings.worker.clone(),
@@ -424,14 +396,14 @@ impl AppParts {
         .within(Arc::clone(&self.memory))
         .mapping(Arc::clone(&context.settings.events));
         let Some(board) = board else {
-            return Ok((worker, current));
+            return Ok(worker);
         };
         board.working(WorkerHandles {
             status: worker.status(),
-            engine,
+            engine: Arc::clone(current.engine()),
             doorbell: worker.doorbell(),
         });
-        Ok((worker.observed_by(Arc::<Board>::clone(board)), current))
+        Ok(worker.observed_by(Arc::<Board>::clone(board)))
     }
 }
 

@@ -8,6 +8,7 @@ use evenkeel_client::ClientError;
 use evenkeel_config::ConfigErrors;
 use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::AccountName;
+use evenkeel_rollout::NotInForce;
 use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_storage::{ErrorClass, StoreError};
 use evenkeel_worker::WorkerError;
@@ -57,6 +58,9 @@ impl Exit {
         for cause in error.chain() {
             if cause.is::<UsageError>() || cause.is::<AbsentStore>() || cause.is::<ConfigErrors>() {
                 return Self::Usage;
+            }
+            if cause.is::<NotInForce>() {
+                return Self::Outdated;
             }
             if let Some(store) = store_error(cause) {
                 return Self::of_store(store);

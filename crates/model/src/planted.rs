@@ -130,8 +130,6 @@ bugs! {
     PropertyTokensRepeat,
     /// A run is acknowledged under any recorded catalog.
     RecordNotCompared,
-    /// A run under an exchanged engine is not followed by the new one.
-    ExchangedNotFollowed,
     /// Whole tables are gone through by any worker, of an older catalog too.
     WalkByAnyCatalog,
     /// Whole tables are gone through while older catalogs may still acknowledge.

@@ -1,9 +1,8 @@
-//! The engine in force, which executes the worker's jobs. Exchanged when the catalog grows while the program runs, and
-//! when another generation is recorded that the catalog fits.
+//! The catalog that a worker works by, from when it was found recorded until another one is: its engine, which executes the worker's
+//! jobs, and its lease. It is never exchanged: a worker with another catalog is another worker.
 //!
-//! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
-//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again. Before a
-//! job is given up for good the record is looked at anew: a newer catalog may know names that this one does not.
+//! A run may be acknowledged where its catalog is the recorded one when it ends, by a look that is young enough; otherwise its message
+//! comes again. Before a job is given up for good the record is looked at anew: a newer catalog may know names that this one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,31 +12,32 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio::time::timeout;
 
-use super::lease::{CatalogLease, HeldCatalog, PATIENCE, RecordUnread, Standing};
+use super::lease::{CatalogLease, PATIENCE, RecordUnread, Standing};
 use super::prepare::OnRecord;
+use crate::migrations::CatalogRecord;
 use evenkeel_engine::{
     Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, SealBodies, Work,
     aside, note_untold,
 };
-use evenkeel_model::catalog::Catalog;
-use evenkeel_model::job::{Effect, JobSubject, Primary};
+use evenkeel_model::catalog::{Catalog, Generations};
+use evenkeel_model::job::{JobSubject, Primary};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Job, ViewName};
 use evenkeel_storage::Clock;
 
-/// An engine and the recorded generation of its catalog.
-#[derive(Clone)]
-pub struct InForce {
-    pub engine: Arc<Engine>,
-    pub generation: u32,
-    /// The record's version: one that was lost and made anew may come to the same generation.
-    pub version: Option<ETag>,
+/// The record as it was seen last.
+struct SeenRecord {
+    /// Its version: one that was lost and made anew may come to the same number.
+    version: Option<ETag>,
+    /// What it says about the catalog.
+    generations: Generations,
 }
 
-/// The engine in force.
+/// A catalog that is worked by.
 pub struct Current {
-    in_force: ArcSwap<InForce>,
+    engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
+    record: ArcSwap<SeenRecord>,
     /// Generations that items were found to be of and that are later than the catalog's.
     met: Mutex<BTreeMap<ViewName, u32>>,
 }
@@ -59,62 +59,74 @@ struct NotRecorded {
 struct TooNew;
 
 impl Current {
-    /// The engine that a worker begins with: that of its catalog, at the generations of the record.
+    /// A catalog that is on record, at the generations of the record. `before` was worked by before it in this process.
     pub fn begin(
-        prepared: &OnRecord,
+        OnRecord { record, sent }: &OnRecord,
         catalog: &Catalog,
+        before: Option<&Catalog>,
         engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
         clock: &Arc<dyn Clock>,
     ) -> Self {
-        let OnRecord { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
-        let in_force = InForce {
-            engine: engine(Arc::new(catalog)),
-            generation: record.generation,
+        if let Some(before) = before {
+            remember(&mut catalog, before);
+        }
+        let seen = SeenRecord {
             version: record.etag.clone(),
+            generations: catalog.generations.clone(),
         };
-        Self::new(in_force, record.first, *sent, Arc::clone(clock))
+        // A record that was lost and made anew is the first of its account, and not of its workers.
+        let first = record.first && before.is_none();
+        let lease = CatalogLease::new(first, *sent, Arc::clone(clock));
+        Self::new(engine(Arc::new(catalog)), lease, seen)
     }
 
-    /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
-    pub fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let lease = Arc::new(CatalogLease::new(in_force.generation, first, sent, clock));
-        in_force.engine.stop_when_replaced(Arc::new(HeldCatalog {
-            lease: Arc::clone(&lease),
-            generation: in_force.generation,
-        }));
+    fn new(engine: Arc<Engine>, lease: CatalogLease, record: SeenRecord) -> Self {
+        let lease = Arc::new(lease);
+        engine.stop_when_replaced(Arc::<CatalogLease>::clone(&lease));
         Self {
-            in_force: ArcSwap::from_pointee(in_force),
+            engine,
             lease,
+            record: ArcSwap::from_pointee(record),
             met: Mutex::default(),
         }
     }
 
-    /// The engine in force now, and its generation.
-    pub fn in_force(&self) -> InForce {
-        InForce::clone(&self.in_force.load())
+    /// Its engine.
+    pub const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
-    /// The engine in force now.
-    pub fn engine(&self) -> Arc<Engine> {
-        self.in_force().engine
-    }
-
-    /// The lease of its catalog.
+    /// Its lease.
     pub fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
-    /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
-    pub fn exchange(&self, next: InForce, sent: Duration) {
-        let generation = next.generation;
-        next.engine.stop_when_replaced(Arc::new(HeldCatalog {
-            lease: Arc::clone(&self.lease),
-            generation,
+    /// Whether this is the version of the record that was seen last.
+    pub(super) fn has_seen(&self, version: &ETag) -> bool {
+        self.record.load().version.as_ref() == Some(version)
+    }
+
+    /// Whether another record of the same views, which a look begun at `sent` found, changes nothing that the engine goes by. It is the
+    /// record of this catalog from then on, and what it names belongs to other workers' catalogs.
+    pub(super) fn takes_over(&self, record: &CatalogRecord, sent: Duration) -> bool {
+        let own = &self.engine.catalog().generations;
+        let generations = record.generations(self.engine.catalog());
+        // A record that was restored from a copy has lost count: the catalog's own generations are not another's.
+        let is_behind = |(view, recorded): (&ViewName, &u32)| *recorded <= own.of(view);
+        if generations.retired != own.retired
+            || generations.followed != own.followed
+            || !generations.current.iter().all(is_behind)
+        {
+            return false;
+        }
+        self.record.store(Arc::new(SeenRecord {
+            version: record.etag.clone(),
+            generations,
         }));
-        self.in_force.store(Arc::new(next));
-        self.lease.take_over(generation, sent);
+        self.lease.take_over(sent);
+        true
     }
 
     /// Takes the generations that were met and not told yet.
@@ -124,7 +136,7 @@ impl Current {
 
     /// The primary that a job is about; then, of an archived one, the primaries that it was.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
-        self.engine().forms_of(job)
+        self.engine.forms_of(job)
     }
 
     /// Notes a generation that the catalog is too old for, and asks for a look at the record.
@@ -137,13 +149,13 @@ impl Current {
         self.lease.ask();
     }
 
-    /// How a run by a generation stands, by a look from now on or by one that is fresh enough.
-    async fn standing(&self, generation: u32, by_now: bool) -> Result<Standing, Failure> {
+    /// How the catalog stands, by a look from now on or by one that is fresh enough.
+    async fn standing(&self, by_now: bool) -> Result<Standing, Failure> {
         let looked = async {
             if by_now {
-                self.lease.standing_now(generation).await
+                self.lease.standing_now().await
             } else {
-                self.lease.standing(generation).await
+                self.lease.standing().await
             }
         };
         let step = "comparing the catalog with the recorded one";
@@ -165,12 +177,8 @@ impl Current {
         if planted(Bug::WalkByAnyCatalog) {
             return Ok(());
         }
-        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) =
-            self.standing(self.in_force().generation, true).await?
-        {
-            if let Standing::Outdated(recorded) = standing {
-                return Err(not_recorded(recorded));
-            }
+        if let Standing::Outdated(recorded) = self.standing(true).await? {
+            return Err(not_recorded(recorded));
         }
         match self.lease.older_ones_for() {
             Some(left) if !planted(Bug::WalkAtOnce) => Err(Failure::new(
@@ -183,6 +191,46 @@ impl Current {
             Some(_) | None => Ok(()),
         }
     }
+
+    /// The failure of a job: in passing where another recorded catalog has the job's archive or table, whose workers take the job as long
+    /// as it is tried.
+    fn left_to_others(&self, failure: Failure, subject: JobSubject<'_>) -> Failure {
+        if failure.class != FailureClass::Permanent
+            || !self
+                .engine
+                .catalog()
+                .lacks(subject, &self.record.load().generations)
+        {
+            return failure;
+        }
+        let step = format!(
+            "{}: another recorded catalog has it, and this worker leaves it to others",
+            failure.step
+        );
+        Failure::new(
+            FailureClass::Transient { retry_after: None },
+            step,
+            failure.cause,
+        )
+    }
+}
+
+/// Items of views that are what they were are of no earlier generation than before, whatever a record says that was restored from a copy.
+fn remember(catalog: &mut Catalog, before: &Catalog) {
+    let is_same = |view: &ViewName| match (catalog.views.get(view), before.views.get(view)) {
+        (Some(now), Some(then)) => now.definition() == then.definition(),
+        _ => match (catalog.dated_views.get(view), before.dated_views.get(view)) {
+            (Some(now), Some(then)) => now.definition() == then.definition(),
+            _ => false,
+        },
+    };
+    let mut current = std::mem::take(&mut catalog.generations.current);
+    for (view, generation) in &mut current {
+        if is_same(view) {
+            *generation = before.generations.of(view).max(*generation);
+        }
+    }
+    catalog.generations.current = current;
 }
 
 fn not_recorded(recorded: u32) -> Failure {
@@ -193,52 +241,11 @@ fn not_recorded(recorded: u32) -> Failure {
     )
 }
 
-/// The follow-up of a run with an engine exchanged meanwhile: the new engine handles the views that the old one did not
-/// know.
-async fn follow(
-    engine: &Engine,
-    work: &Work,
-    delivery: &Delivery,
-    ended: Result<Outcome, Failure>,
-) -> Result<Outcome, Failure> {
-    let Work::Job(job) = work else {
-        return engine.execute(work, delivery).await;
-    };
-    if job.effect() == Effect::Drops {
-        return ended;
+/// Counts the changes of an outcome that does not become its message's.
+fn count_untold(ended: Result<Outcome, Failure>) {
+    if let Ok(mut outcome) = ended {
+        note_untold(std::mem::take(&mut outcome.summary_mut().changes));
     }
-    let ended = ended.map(untold);
-    if ended.is_err()
-        || job.effect() == Effect::Derives
-        || job.key().is_none()
-        || job.operation().erases().is_some()
-    {
-        // Half done or refused by the replaced catalog, over primaries without a name by now, or over every archive: once more, as after a
-        // delivery without an end in order.
-        return engine
-            .execute(
-                work,
-                &Delivery {
-                    dequeue_count: delivery.dequeue_count.saturating_add(1),
-                    ..delivery.clone()
-                },
-            )
-            .await;
-    }
-    for primary in engine.primaries_of(job) {
-        untold(
-            engine
-                .execute(&Work::Job(Job::sync(primary)), delivery)
-                .await?,
-        );
-    }
-    ended
-}
-
-/// An outcome that does not become its message's, or with others: its changes are counted here.
-fn untold(mut outcome: Outcome) -> Outcome {
-    note_untold(std::mem::take(&mut outcome.summary_mut().changes));
-    outcome
 }
 
 /// The subject of work.
@@ -249,97 +256,50 @@ fn subject(work: &Work) -> JobSubject<'_> {
     }
 }
 
-/// The failure of a job: in passing where another recorded catalog has the job's archive or table, whose workers take the job as long as it is
-/// tried.
-fn left_to_others(failure: Failure, catalog: &Catalog, subject: JobSubject<'_>) -> Failure {
-    if failure.class != FailureClass::Permanent || !catalog.lacks(subject) {
-        return failure;
-    }
-    let step = format!(
-        "{}: another recorded catalog has it, and this worker leaves it to others",
-        failure.step
-    );
-    Failure::new(
-        FailureClass::Transient { retry_after: None },
-        step,
-        failure.cause,
-    )
-}
-
 #[async_trait]
 impl Execute for Current {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.may_begin(work).await?;
-        let mut ran = self.in_force();
-        let mut ended = ran.engine.execute(work, delivery).await;
-        loop {
-            if ended.as_ref().is_err_and(|failure| {
-                matches!(
-                    failure.class,
-                    FailureClass::Transient { .. } | FailureClass::Withheld { .. }
-                )
-            }) {
-                return ended;
-            }
-            let now = self.in_force();
-            if !Arc::ptr_eq(&now.engine, &ran.engine) && planted(Bug::ExchangedNotFollowed) {
-                return ended;
-            }
-            if !Arc::ptr_eq(&now.engine, &ran.engine) {
-                ended = follow(&now.engine, work, delivery, ended).await;
-                ran = now;
-                continue;
-            }
-            if let Err(failure) = &ended
-                && failure.class == FailureClass::OutdatedCatalog
-            {
-                self.note(failure);
-                return ended;
-            }
-            if planted(Bug::RecordNotCompared) {
-                return ended;
-            }
-            // A name that is unknown to an older catalog may be no mistake of the sender.
-            let by_now = ended
-                .as_ref()
-                .is_err_and(|failure| failure.class == FailureClass::Permanent);
-            let standing = match self
-                .standing(
-                    ran.generation,
-                    by_now && !planted(Bug::PoisonedByAnOldCatalog),
-                )
-                .await
-            {
-                Ok(standing) => standing,
-                Err(unconfirmed) => {
-                    drop(ended.map(untold));
-                    return Err(unconfirmed);
+        let ended = self.engine.execute(work, delivery).await;
+        // A name that is unknown to an older catalog may be no mistake of the sender.
+        let by_now = match &ended {
+            Err(failure) => match failure.class {
+                FailureClass::Transient { .. } | FailureClass::Withheld { .. } => return ended,
+                FailureClass::OutdatedCatalog => {
+                    self.note(failure);
+                    return ended;
                 }
-            };
-            match standing {
-                Standing::Holds => {
-                    return ended.map_err(|failure| {
-                        left_to_others(failure, ran.engine.catalog(), subject(work))
-                    });
-                }
-                Standing::Outdated(recorded) => {
-                    drop(ended.map(untold));
-                    return Err(not_recorded(recorded));
-                }
-                Standing::Exchanged => {}
+                FailureClass::Permanent => !planted(Bug::PoisonedByAnOldCatalog),
+            },
+            Ok(_) => false,
+        };
+        if planted(Bug::RecordNotCompared) {
+            return ended;
+        }
+        match self.standing(by_now).await {
+            Ok(Standing::Holds) => {
+                ended.map_err(|failure| self.left_to_others(failure, subject(work)))
+            }
+            Ok(Standing::Outdated(recorded)) => {
+                count_untold(ended);
+                Err(not_recorded(recorded))
+            }
+            Err(unconfirmed) => {
+                count_untold(ended);
+                Err(unconfirmed)
             }
         }
     }
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
-        self.engine().give_up(work, delivery).await
+        self.engine.give_up(work, delivery).await
     }
 }
 
 #[async_trait]
 impl SealBodies for Current {
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.engine().seal_body(body).await
+        self.engine.seal_body(body).await
     }
 }
 

@@ -31,13 +31,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 )]
 pub(super) struct RecordUnread;
 
-/// How the catalog that a run was done by stands to the recorded one.
+/// How a worker's catalog stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It is the recorded one.
     Holds,
-    /// Another one is in force in this worker by now.
-    Exchanged,
     /// It is not the recorded one, which has this generation.
     Outdated(u32),
 }
@@ -45,18 +43,17 @@ pub enum Standing {
 /// Result of the last look at the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastRead {
-    /// The generation in force.
-    generation: u32,
-    /// Since when it is known to be the recorded one.
+    /// Since when the record is known.
     since: Duration,
     /// When the last look that found it so was begun.
     confirmed: Duration,
-    /// The recorded generation, where the catalog in force does not fit it.
+    /// The recorded generation, where it is that of another catalog. That is final.
     newer: Option<u32>,
-    /// No worker can have an older one: it is the first of all.
+    /// No worker can have an older catalog: it is the first of all.
     first: bool,
 }
 
+/// The lease of one catalog.
 pub struct CatalogLease {
     found: Mutex<LastRead>,
     /// Wakes those who wait, in the order in which they began to.
@@ -66,11 +63,10 @@ pub struct CatalogLease {
 }
 
 impl CatalogLease {
-    /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
-    pub fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    /// Of a catalog that a look begun at `sent` (monotonic) found recorded by now, and that may be the first of all.
+    pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let found = LastRead {
-            generation,
-            since: sent,
+            since: clock.monotonic(),
             confirmed: sent,
             newer: None,
             first,
@@ -105,58 +101,38 @@ impl CatalogLease {
         }
     }
 
-    /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
-    pub fn confirm(&self, generation: u32, sent: Duration) {
-        self.tell(|found| {
-            let is_same = found.generation == generation;
-            let since = if is_same && found.newer.is_none() {
-                found.since
-            } else {
-                sent
-            };
-            *found = LastRead {
-                generation,
-                since,
-                confirmed: sent.max(since),
-                newer: None,
-                first: found.first && is_same,
-            };
-        });
+    /// A look begun at `sent` found the same record as before.
+    pub fn confirm(&self, sent: Duration) {
+        self.tell(|found| found.confirmed = sent.max(found.confirmed));
     }
 
-    /// A look begun at `sent` found another record than before, of this generation, and it is in force from now on. One that was made anew
-    /// may repeat a number: workers with the former one may be about.
-    pub fn take_over(&self, generation: u32, sent: Duration) {
+    /// A look begun at `sent` has by now found another record of the same catalog: workers with the former one may be about, whatever its
+    /// number.
+    pub fn take_over(&self, sent: Duration) {
+        let since = self.clock.monotonic();
         self.tell(|found| {
             *found = LastRead {
-                generation,
-                since: sent,
-                confirmed: sent,
-                newer: None,
+                since,
+                confirmed: sent.max(found.confirmed),
+                newer: found.newer,
                 first: false,
             }
         });
     }
 
-    /// A look found a catalog recorded that is not the one in force.
+    /// A look found another catalog recorded.
     pub fn revoke(&self, recorded: u32) {
         self.tell(|found| found.newer = Some(recorded));
     }
 
-    /// The recorded generation, where the catalog in force does not fit it.
+    /// The recorded generation, where it is that of another catalog.
     pub fn newer(&self) -> Option<u32> {
         self.found().newer
     }
 
-    /// Waits until the catalog in force is not the recorded one; the recorded generation.
+    /// Waits until another catalog is recorded; its generation.
     pub async fn revoked(&self) -> u32 {
         self.until(|found| found.newer).await
-    }
-
-    /// Waits until the catalog in force is the recorded one again.
-    pub async fn restored(&self) {
-        self.until(|found| found.newer.is_none().then_some(()))
-            .await;
     }
 
     /// Asks for a look.
@@ -169,28 +145,22 @@ impl CatalogLease {
         self.wanted.notified().await;
     }
 
-    /// How a run by this generation stands, as soon as that is known.
-    pub async fn standing(&self, generation: u32) -> Standing {
-        self.judged(generation, |found| {
-            self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST
-        })
-        .await
-    }
-
-    /// As [`standing`](Self::standing), by a look that begins from now on.
-    pub async fn standing_now(&self, generation: u32) -> Standing {
-        let now = self.clock.monotonic();
-        self.judged(generation, |found| found.confirmed >= now)
+    /// How the catalog stands, as soon as that is known.
+    pub async fn standing(&self) -> Standing {
+        self.judged(|found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST)
             .await
     }
 
-    async fn judged(&self, generation: u32, is_fresh: impl Fn(&LastRead) -> bool) -> Standing {
+    /// As [`standing`](Self::standing), by a look that begins from now on.
+    pub async fn standing_now(&self) -> Standing {
+        let now = self.clock.monotonic();
+        self.judged(|found| found.confirmed >= now).await
+    }
+
+    async fn judged(&self, is_fresh: impl Fn(&LastRead) -> bool) -> Standing {
         self.until(|found| {
             if let Some(recorded) = found.newer {
                 return Some(Standing::Outdated(recorded));
-            }
-            if found.generation != generation {
-                return Some(Standing::Exchanged);
             }
             if is_fresh(found) {
                 return Some(Standing::Holds);
@@ -209,16 +179,10 @@ impl CatalogLease {
     }
 }
 
-/// The lease, as the engine of one generation asks for it.
-pub(super) struct HeldCatalog {
-    pub(super) lease: Arc<CatalogLease>,
-    pub(super) generation: u32,
-}
-
 #[async_trait]
-impl CatalogHold for HeldCatalog {
+impl CatalogHold for CatalogLease {
     async fn holds(&self) -> Result<bool, Unread> {
-        let standing = timeout(PATIENCE, self.lease.standing(self.generation))
+        let standing = timeout(PATIENCE, self.standing())
             .await
             .map_err(|_| RecordUnread)?;
         Ok(standing == Standing::Holds)
@@ -239,7 +203,7 @@ mod tests {
     fn lease() -> (CatalogLease, Arc<dyn Clock>) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         (
-            CatalogLease::new(2, false, clock.monotonic(), Arc::clone(&clock)),
+            CatalogLease::new(false, clock.monotonic(), Arc::clone(&clock)),
             clock,
         )
     }
@@ -248,23 +212,27 @@ mod tests {
     async fn a_lease_holds_for_its_time_after_the_look_was_begun_and_then_asks_for_another() {
         let (lease, clock) = lease();
         advance(TRUST).await;
-        assert_eq!(lease.standing(2).await, Standing::Holds);
+        assert_eq!(lease.standing().await, Standing::Holds);
         advance(SECOND).await;
         assert!(
-            timeout(SECOND, lease.standing(2)).await.is_err(),
+            timeout(SECOND, lease.standing()).await.is_err(),
             "nobody has looked again"
         );
         lease.asked().await;
-        lease.confirm(2, clock.monotonic());
-        assert_eq!(lease.standing(2).await, Standing::Holds);
-        assert_eq!(lease.standing(1).await, Standing::Exchanged);
+        lease.confirm(clock.monotonic());
+        assert_eq!(lease.standing().await, Standing::Holds);
         lease.revoke(3);
         assert_eq!(
-            (lease.standing(2).await, lease.newer()),
+            (lease.standing().await, lease.newer()),
             (Standing::Outdated(3), Some(3))
         );
-        lease.confirm(3, clock.monotonic());
-        assert_eq!(lease.standing(3).await, Standing::Holds);
+        lease.confirm(clock.monotonic());
+        lease.take_over(clock.monotonic());
+        assert_eq!(
+            lease.standing().await,
+            Standing::Outdated(3),
+            "whoever has it begins anew"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -275,18 +243,18 @@ mod tests {
             lease.asked().await;
             let sent = clock.monotonic();
             advance(SECOND).await;
-            lease.confirm(2, sent);
+            lease.confirm(sent);
         };
-        let (standing, ()) = tokio::join!(lease.standing_now(2), asked);
+        let (standing, ()) = tokio::join!(lease.standing_now(), asked);
         assert_eq!(standing, Standing::Holds);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn older_catalogs_are_waited_for_once_a_generation_is_known_and_never_for_the_first() {
+    async fn older_catalogs_are_waited_for_once_a_record_is_known_and_never_for_the_first() {
         let (lease, clock) = lease();
         assert_eq!(lease.older_ones_for(), Some(TRUST));
         advance(SECOND).await;
-        lease.confirm(2, clock.monotonic());
+        lease.confirm(clock.monotonic());
         assert_eq!(
             lease.older_ones_for(),
             TRUST.checked_sub(SECOND),
@@ -294,17 +262,17 @@ mod tests {
         );
         advance(TRUST).await;
         assert_eq!(lease.older_ones_for(), None);
-        lease.take_over(2, clock.monotonic());
+        let sent = clock.monotonic();
+        advance(SECOND).await;
+        lease.take_over(sent);
         assert_eq!(
             lease.older_ones_for(),
             Some(TRUST),
-            "another record of the same number"
+            "it may have been recorded while the answer was waited for"
         );
-        lease.confirm(3, clock.monotonic());
-        assert_eq!(lease.older_ones_for(), Some(TRUST));
-        let first = CatalogLease::new(1, true, clock.monotonic(), Arc::clone(&clock));
+        let first = CatalogLease::new(true, clock.monotonic(), Arc::clone(&clock));
         assert_eq!(first.older_ones_for(), None);
-        first.take_over(1, clock.monotonic());
+        first.take_over(clock.monotonic());
         assert_eq!(
             first.older_ones_for(),
             Some(TRUST),

@@ -1,50 +1,27 @@
-//! The watch on the recorded catalog: renews the lease of the catalog in force, takes over a record that it fits, and says when it
-//! fits none.
+//! The watch on the recorded catalog: renews the lease of the catalog that a worker works by, and says when another one is recorded.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::current::{Current, InForce};
-use crate::migrations::{CatalogRecord, MigrationError, Migrator};
-use evenkeel_engine::Engine;
-use evenkeel_model::catalog::Catalog;
+use super::current::Current;
+use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
-use evenkeel_model::settings::Settings;
-use evenkeel_storage::{Chance, Clock, Stores};
+use evenkeel_storage::{Chance, Clock};
 
 /// How often the record is read: often enough for a lease to outlive two reads that fail.
 pub(super) const EVERY: Duration = Duration::from_secs(4);
 /// Delay before the next look where one is asked for and the store fails.
 const AGAIN: Duration = Duration::from_secs(1);
 
-type Callback<'a, A, R = ()> = Box<dyn Fn(A) -> R + Send + Sync + 'a>;
-
-/// The means to put a catalog into force.
-pub struct Means<'a> {
-    /// Every account.
-    pub stores: &'a Stores,
-    /// The settings.
-    pub settings: &'a Settings,
-    /// The clock.
-    pub clock: &'a Arc<dyn Clock>,
-    /// Random numbers, which spread the looks of several workers.
-    pub chance: &'a dyn Chance,
-    /// Makes the engine of a catalog.
-    pub engine: Callback<'a, Arc<Catalog>, Arc<Engine>>,
-    /// Is told of each engine that is put into force later than the first.
-    pub told: Callback<'a, Arc<Engine>>,
-}
-
 /// The context of the watch.
 pub struct Watch<'a> {
-    /// The means to put a catalog into force.
-    pub means: Means<'a>,
-    /// Reads and writes the record.
+    /// Reads the record for the catalog.
     pub migrator: &'a Migrator,
-    /// The engine in force.
+    /// The catalog that is worked by.
     pub current: &'a Current,
-    /// Held during every change of the catalog in force, so that its migration is not taken for another worker's.
-    pub changing: tokio::sync::Mutex<()>,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Random numbers, which spread the looks of several workers.
+    pub chance: &'a dyn Chance,
 }
 
 impl Watch<'_> {
@@ -53,7 +30,7 @@ impl Watch<'_> {
         let lease = self.current.lease();
         let mut pause = EVERY;
         loop {
-            let wait = tokio::time::sleep(self.means.chance.jittered(pause));
+            let wait = tokio::time::sleep(self.chance.jittered(pause));
             tokio::select! {
                 biased;
                 () = wait => {}
@@ -71,63 +48,36 @@ impl Watch<'_> {
 
     /// Looks at the record once.
     pub async fn look(&self) -> Result<(), MigrationError> {
-        let _alone = self.changing.lock().await;
-        let sent = self.means.clock.monotonic();
-        let InForce {
-            generation: own,
-            engine,
-            version,
-        } = self.current.in_force();
+        let lease = self.current.lease();
+        if lease.newer().is_some() {
+            return Ok(());
+        }
+        let sent = self.clock.monotonic();
         self.tell_met().await?;
-        let recorded = self.migrator.recorded_version().await?;
-        // A record that is gone says nothing against the catalog in force; a new record is noticed, under the same number too.
-        if recorded == version || recorded.is_none() {
-            self.current.lease().confirm(own, sent);
+        let version = self.migrator.recorded_version().await?;
+        // A record that is gone says nothing against the catalog; a new one is noticed, under the same number too.
+        if version.is_none_or(|version| self.current.has_seen(&version)) {
+            lease.confirm(sent);
             return Ok(());
         }
         let record = self.migrator.catalog_record().await?;
+        let recorded = record.generation;
         // One that cannot be compared (a source that is spelled otherwise) does not fit either.
-        if !record
-            .fits(engine.catalog(), &self.means.settings.migrate.owner)
-            .unwrap_or(false)
+        if self.migrator.is_recorded(&record).unwrap_or(false)
+            && self.current.takes_over(&record, sent)
         {
-            if self.current.lease().newer().is_none() {
-                tracing::error!(
-                    own,
-                    recorded = record.generation,
-                    "catalog: another one is recorded than this worker's; it receives nothing more until the record fits, and exits otherwise"
-                );
-            }
-            self.current.lease().revoke(record.generation);
+            tracing::info!(
+                recorded,
+                "catalog: the record is another one, with the views of this worker's; it is taken over"
+            );
             return Ok(());
         }
-        self.adopt(Catalog::clone(engine.catalog()), &record, sent);
-        tracing::info!(
-            own,
-            recorded = record.generation,
-            "catalog: the recorded generation is another one and fits; it is taken over"
+        tracing::warn!(
+            recorded,
+            "catalog: another one is recorded than this worker's, which drains and reads its configuration again"
         );
+        lease.revoke(recorded);
         Ok(())
-    }
-
-    /// Puts a catalog into force that a record fits, read since `sent`.
-    pub fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
-        let recorded = record.generations(&catalog);
-        let before = std::mem::replace(&mut catalog.generations, recorded);
-        // A record that was restored from a copy has lost count: this worker's own generations are not another's.
-        for (view, generation) in before.current {
-            if let Some(now) = catalog.generations.current.get_mut(&view) {
-                *now = generation.max(*now);
-            }
-        }
-        let engine = (self.means.engine)(Arc::new(catalog));
-        let next = InForce {
-            engine: Arc::clone(&engine),
-            generation: record.generation,
-            version: record.etag.clone(),
-        };
-        self.current.exchange(next, sent);
-        (self.means.told)(engine);
     }
 
     /// Tells the record which later generations were met.

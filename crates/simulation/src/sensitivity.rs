@@ -66,7 +66,6 @@ const OF_THE_PATTERNS: &[Bug] = &[
 /// The bugs that are about catalogs that follow each other.
 const OF_THE_RELEASES: &[Bug] = &[
     Bug::RecordNotCompared,
-    Bug::ExchangedNotFollowed,
     Bug::WalkByAnyCatalog,
     Bug::WalkAtOnce,
     Bug::PoisonedByAnOldCatalog,

@@ -292,6 +292,7 @@ fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_onc
 
     place.run(&["migrate", "up", "--retire"]).success();
     daemon.await_line("another one is recorded than this worker's");
+    daemon.await_line("the configured one is not the recorded one");
     until("unready", || get("/readyz").status == 503);
     says(
         &get("/readyz").body,

@@ -239,20 +239,20 @@ impl Catalog {
         archives.chain(tables).chain(dated).chain(filed).collect()
     }
 
-    /// Whether a job is about an archive or a table of another recorded catalog alone, now or before.
-    pub fn lacks(&self, subject: JobSubject<'_>) -> bool {
+    /// Whether a job is about an archive or a table of another recorded catalog alone, now or before, by what is recorded.
+    pub fn lacks(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
         match subject {
             JobSubject::Archived(name, _)
             | JobSubject::Restored(name, _)
             | JobSubject::Source(name) => {
                 !self.archives.contains_key(name)
-                    && self.generations.names.contains(&format!("archive:{name}"))
+                    && recorded.names.contains(&format!("archive:{name}"))
             }
             // A view that is gone is cleared from a table that this catalog need not know.
             JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
                 let knows = self.table(name).is_some() || self.filings.contains_key(name);
-                !knows && self.generations.names_table(name)
+                !knows && recorded.names_table(name)
             }),
         }
     }

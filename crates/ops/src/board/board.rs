@@ -37,7 +37,7 @@ pub struct BoardParts {
     pub worker: String,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// The catalog.
+    /// The catalog that the program starts with.
     pub catalog: Arc<Catalog>,
     /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
@@ -112,8 +112,9 @@ impl Board {
         }
     }
 
-    /// The worker runs.
+    /// A worker runs, by its engine's catalog.
     pub fn working(&self, work: WorkerHandles) {
+        self.catalog.store(Arc::clone(work.engine.catalog()));
         self.work.store(Some(Arc::new(work)));
     }
 
@@ -144,19 +145,6 @@ impl Board {
     /// The catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
-    }
-
-    /// The catalog has grown.
-    pub fn grown(&self, catalog: Arc<Catalog>, engine: &Arc<Engine>) {
-        self.catalog.store(catalog);
-        self.work.rcu(|work| {
-            work.as_deref().map(|work| {
-                Arc::new(WorkerHandles {
-                    engine: Arc::clone(engine),
-                    ..work.clone()
-                })
-            })
-        });
     }
 
     /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by

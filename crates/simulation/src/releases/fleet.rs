@@ -1,12 +1,13 @@
-//! A worker as the daemon runs it: prepared, watched, reloaded, drained when another catalog is recorded.
+//! A worker as the daemon runs it: prepared, watched, told of other configurations, drained when another catalog is to be worked by.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::Releases;
 use super::timeline::ConfigNotice;
 use crate::fleet::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
 use crate::scene::Scene;
@@ -18,7 +19,7 @@ use evenkeel_model::settings::{
     PacedAccounts, Settings, TraceSettings,
 };
 use evenkeel_rollout::migrations::MigrationError;
-use evenkeel_rollout::{Current, Means, Watch, receive_by};
+use evenkeel_rollout::{Current, Host, Means, Notice};
 use evenkeel_worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
@@ -77,121 +78,152 @@ impl WorkerFleet {
             return Ok(RunReport::default());
         };
         self.stage.stands_still(setup.caller, None);
-        let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
-        let migrator = self.migrator(&setup.stores, term.release)?;
-        let time_and_chance = (setup.clock.as_ref(), setup.chance.as_ref());
-        let ready =
-            evenkeel_rollout::persistently(&migrator, &settings.migrate, time_and_chance, |_| {});
-        let Some(prepared) = shutdown.run_until_cancelled(ready).await else {
-            return Ok(RunReport::default());
+        let (mode, settings) = (term.mode, self.settings());
+        let mut told: Vec<Duration> = term
+            .slot
+            .into_iter()
+            .flat_map(|slot| releases.told(slot, ConfigNotice::Hangup))
+            .filter(|at| *at >= self.stage.elapsed())
+            .collect();
+        told.sort_unstable_by(|a, b| b.cmp(a));
+        let host = ReleaseHost {
+            fleet: self,
+            setup,
+            releases,
+            release: Mutex::new((Some(term.release), term.release)),
+            slot: term.slot,
+            mode,
+            told: Mutex::new(told),
+            was: Mutex::new(Before::Start),
         };
-        let prepared = prepared.inspect_err(|error| {
-            if cannot_start(error) {
-                self.stage.see(Scene::StartRefused);
-            }
-        })?;
-        let engine = |catalog: Arc<Catalog>| self.engine(setup, catalog);
-        let current = Arc::new(Current::begin(&prepared, catalog, engine, &setup.clock));
-        let keys = Arc::clone(&current);
-        let Some(worker) = self.dress(setup, &current, Arc::new(move |job| keys.forms_of(job)))
-        else {
-            return Ok(RunReport::default());
-        };
-        self.stage.tell(|| {
-            format!(
-                "{} works by release {}, generation {}",
-                stage::name(setup.caller),
-                term.release,
-                prepared.record.generation
-            )
-        });
-        let told = |_| {
-            self.stage.see(Scene::TakenUp);
-            self.stage
-                .tell(|| format!("{} has taken up another catalog", stage::name(setup.caller)));
-        };
-        let (stores, clock, chance) = (&setup.stores, &setup.clock, setup.chance.as_ref());
         let means = Means {
-            stores,
+            stores: &setup.stores,
             settings: &settings,
-            clock,
-            chance,
-            engine: Box::new(engine),
-            told: Box::new(told),
+            clock: &setup.clock,
+            chance: setup.chance.as_ref(),
+            engine: Box::new(|catalog: Arc<Catalog>| self.engine(setup, catalog)),
         };
-        let watch = Watch {
-            means,
-            migrator: &migrator,
-            current: &current,
-            changing: tokio::sync::Mutex::default(),
-        };
-        let tells = |recorded: Option<u32>| {
-            self.stage.see(if recorded.is_some() {
-                Scene::Outdated
-            } else {
-                Scene::GoesOn
-            });
-            self.stage.explain(setup.caller);
-            let drained = self.stage.elapsed() + self.fault_plan.settings.drain + DRAIN_GRACE;
-            self.stage
-                .stands_still(setup.caller, recorded.map(|_| drained));
-            self.stage.tell(|| {
-                format!(
-                    "{} has another catalog than the recorded one: {recorded:?}",
-                    stage::name(setup.caller)
-                )
-            });
-        };
-        tokio::select! {
-            biased;
-            never = self.hangups(&watch, setup, term.slot) => match never {},
-            never = watch.keep() => match never {},
-            report = receive_by(&current, &worker, (term.mode, releases.patience), shutdown, &tells) => report,
-        }
-    }
-
-    /// Has a worker read its configuration again whenever its host is told to.
-    async fn hangups(
-        &self,
-        watch: &Watch<'_>,
-        setup: &WorkerSetup,
-        slot: Option<usize>,
-    ) -> Infallible {
-        if let (Some(releases), Some(slot)) = (&self.releases, slot) {
-            for at in releases.told(slot, ConfigNotice::Hangup) {
-                let Some(wait) = at.checked_sub(self.stage.elapsed()) else {
-                    continue;
-                };
-                sleep(wait).await;
-                let release = releases.configured(slot, self.stage.elapsed());
-                self.stage.tell(|| {
-                    format!(
-                        "{} reads its configuration again: release {release}",
-                        stage::name(setup.caller)
-                    )
-                });
-                let taken =
-                    Box::pin(evenkeel_rollout::grow(watch, &releases.catalogs[release])).await;
-                if !taken {
-                    self.stage.see(Scene::NotTakenUp);
-                }
-                watch.current.lease().ask();
-            }
-        }
-        std::future::pending().await
+        evenkeel_rollout::work(&host, &means, mode, shutdown).await
     }
 }
 
-/// Whether a worker may not work by its catalog.
-pub(crate) fn cannot_start<E: std::error::Error + 'static>(error: &E) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if is_refusal(error) {
-            return true;
-        }
-        cause = error.source();
+/// What was before a worker's term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Nothing.
+    Start,
+    /// Another term.
+    Term,
+    /// A refusal.
+    Refusal,
+}
+
+/// The host of a worker: its folder has a release.
+struct ReleaseHost<'a> {
+    fleet: &'a WorkerFleet,
+    setup: &'a WorkerSetup,
+    releases: &'a Releases,
+    /// The release that is read at the start, until then; that which was read last.
+    release: Mutex<(Option<usize>, usize)>,
+    slot: Option<usize>,
+    mode: Mode,
+    /// When it is told of another configuration, the next time last.
+    told: Mutex<Vec<Duration>>,
+    was: Mutex<Before>,
+}
+
+impl ReleaseHost<'_> {
+    fn become_after(&self, now: Before) -> Before {
+        std::mem::replace(
+            &mut *self.was.lock().unwrap_or_else(PoisonError::into_inner),
+            now,
+        )
     }
-    false
+
+    fn say(&self, what: std::fmt::Arguments<'_>) {
+        self.fleet
+            .stage
+            .tell(|| format!("{} {what}", stage::name(self.setup.caller)));
+    }
+}
+
+impl Host for ReleaseHost<'_> {
+    async fn read(&self) -> anyhow::Result<Arc<Catalog>> {
+        let mut release = self.release.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, last) = *release;
+        let read = match (first, self.slot) {
+            (Some(first), _) => first,
+            (None, Some(slot)) => self.releases.configured(slot, self.fleet.stage.elapsed()),
+            (None, None) => last,
+        };
+        *release = (None, read);
+        self.say(format_args!("reads its configuration: release {read}"));
+        Ok(Arc::clone(&self.releases.catalogs[read]))
+    }
+
+    async fn told(&self) {
+        let next = || {
+            self.told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .last()
+                .copied()
+        };
+        let Some(at) = next() else {
+            return std::future::pending().await;
+        };
+        sleep(at.saturating_sub(self.fleet.stage.elapsed())).await;
+        self.told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+    }
+
+    fn notice(&self, notice: Notice<'_>) {
+        let (stage, caller) = (&self.fleet.stage, self.setup.caller);
+        match notice {
+            Notice::Waiting(_) => {}
+            Notice::Kept => stage.see(Scene::NotTakenUp),
+            Notice::Refused => {
+                if self.become_after(Before::Refusal) == Before::Start {
+                    stage.see(Scene::StartRefused);
+                }
+                // It only asks for the record from now on.
+                stage.stands_still(caller, Some(stage.elapsed()));
+                self.say(format_args!("has another catalog than the recorded one"));
+            }
+            Notice::Replaced(_) | Notice::Changed => {
+                if matches!(notice, Notice::Replaced(_)) {
+                    stage.see(Scene::Outdated);
+                }
+                stage.explain(caller);
+                let drained = stage.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
+                stage.stands_still(caller, Some(drained));
+                self.say(format_args!("drains: {notice:?}"));
+            }
+        }
+    }
+
+    async fn work(
+        &self,
+        current: &Arc<Current>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<RunReport> {
+        let stage = &self.fleet.stage;
+        stage.stands_still(self.setup.caller, None);
+        match self.become_after(Before::Term) {
+            Before::Start => {}
+            Before::Term => stage.see(Scene::TakenUp),
+            Before::Refusal => stage.see(Scene::GoesOn),
+        }
+        self.say(format_args!("works by a catalog on record"));
+        let keys = Arc::clone(current);
+        let key_of = Arc::new(move |job: &_| keys.forms_of(job));
+        let Some(worker) = self.fleet.dress(self.setup, current, key_of) else {
+            return Ok(RunReport::default());
+        };
+        Ok(worker.run(self.mode, stop.clone()).await?)
+    }
 }
 
 /// Whether an error says that the record is of another catalog.

@@ -1,85 +1,11 @@
-//! A catalog that grew while its worker runs, or that fits the record again.
+//! What two folders declare otherwise. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::prepare::prepare;
-use super::watch::Watch;
-use crate::migrations::Migrator;
 use evenkeel_model::catalog::Catalog;
-use evenkeel_telemetry::announce_view;
 
-/// Takes over a catalog that grew. Whether it is in force now.
-pub async fn grow(watch: &Watch<'_>, catalog: &Catalog) -> bool {
-    let old = watch.current.engine();
-    // Nothing runs by a catalog that is not the recorded one: any that fits the record may take its place.
-    let drained = watch.current.lease().newer().is_some();
-    let waiting = resealed(old.catalog(), catalog);
-    if !waiting.is_empty() {
-        tracing::warn!(
-            changed = waiting.join(", "),
-            "catalog: keys are opened at the start, and what is encrypted changed; restart for it"
-        );
-        return false;
-    }
-    let added = match growth(old.catalog(), catalog) {
-        Err(changed) if drained => changed,
-        Ok(_) if drained => Vec::new(),
-        Ok(added) if added.is_empty() => return true,
-        Ok(added) => added,
-        Err(changed) => {
-            tracing::warn!(
-                changed = changed.join(", "),
-                "what is declared of these changed or is gone: run `evenkeel migrate up` and restart"
-            );
-            return false;
-        }
-    };
-    match taken_over(watch, catalog).await {
-        Ok(generation) if drained => {
-            tracing::info!(
-                changed = added.join(", "),
-                generation,
-                "the catalog is the recorded one again"
-            );
-            true
-        }
-        Ok(generation) => {
-            tracing::info!(
-                added = added.join(", "),
-                generation,
-                "the catalog has grown"
-            );
-            true
-        }
-        Err(error) => {
-            tracing::error!(error = %format!("{error:#}"), "the catalog stays as it is");
-            false
-        }
-    }
-}
-
-async fn taken_over(watch: &Watch<'_>, catalog: &Catalog) -> anyhow::Result<u32> {
-    // The watch must not take this worker's own migration for another worker's.
-    let _alone = watch.changing.lock().await;
-    let means = &watch.means;
-    let catalog = Arc::new(catalog.clone());
-    let migrator = Migrator::new(
-        means.stores.clone(),
-        means.settings,
-        Arc::clone(&catalog),
-        Arc::clone(means.clock),
-    )?;
-    let prepared = prepare(&migrator, &means.settings.migrate, means.clock.as_ref()).await?;
-    for view in catalog.declared().into_keys() {
-        announce_view(view.as_str());
-    }
-    watch.adopt(Catalog::clone(&catalog), &prepared.record, prepared.sent);
-    Ok(prepared.record.generation)
-}
-
-/// The additions of a catalog over another; the changes and removals instead, where there are any. Pure.
-fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
+/// What was added to a catalog, changed in it or taken out of it.
+pub(super) fn changes(old: &Catalog, new: &Catalog) -> Vec<String> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
         let wide = |table| {
             if catalog.wide.contains(table) {
@@ -127,23 +53,21 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
             .chain(rules)
             .collect()
     };
-    let (old, new) = (names(old), names(new));
-    let changed: Vec<String> = old
-        .iter()
-        .filter(|(name, what)| new.get(*name) != Some(*what))
-        .map(|(name, _)| name.clone())
-        .collect();
-    if !changed.is_empty() {
-        return Err(changed);
-    }
-    Ok(new
-        .into_keys()
-        .filter(|name| !old.contains_key(name))
-        .collect())
+    differences(&names(old), &names(new))
 }
 
-/// The tables whose properties are encrypted otherwise, or were not or are not any more. Pure.
-fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
+/// The names of what is not the same.
+fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| old.get(*name) != new.get(*name))
+        .cloned()
+        .collect()
+}
+
+/// The tables whose properties are encrypted otherwise, or were not or are not any more.
+pub fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
     let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
         let declared = |table| {
             (
@@ -163,13 +87,7 @@ fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
             })
             .collect()
     };
-    let (old, new) = (sealed(old), sealed(new));
-    let tables: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    tables
-        .into_iter()
-        .filter(|table| old.get(*table) != new.get(*table))
-        .cloned()
-        .collect()
+    differences(&sealed(old), &sealed(new))
 }
 
 #[cfg(test)]
@@ -198,26 +116,20 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_grows_by_what_was_added_and_by_nothing_else() {
+    fn what_is_added_changed_or_gone_is_named() {
         let (one, two) = (
             catalog(&view("a", "x")),
             catalog(&format!("{}{}", view("a", "x"), view("b", "y"))),
         );
-        assert_eq!(growth(&one, &one).unwrap(), Vec::<String>::new());
-        assert_eq!(growth(&one, &two).unwrap(), ["the table Byb", "the view b"]);
-        assert_eq!(
-            growth(&two, &one).unwrap_err(),
-            ["the table Byb", "the view b"]
-        );
-        assert_eq!(
-            growth(&one, &catalog(&view("a", "z"))).unwrap_err(),
-            ["the view a"]
-        );
+        assert_eq!(changes(&one, &one), Vec::<String>::new());
+        assert_eq!(changes(&one, &two), ["the table Byb", "the view b"]);
+        assert_eq!(changes(&two, &one), ["the table Byb", "the view b"]);
+        assert_eq!(changes(&one, &catalog(&view("a", "z"))), ["the view a"]);
         let wide = catalog(&format!(
             "{}[tables.Employees]\nwide = true\n",
             view("a", "x")
         ));
-        assert_eq!(growth(&one, &wide).unwrap_err(), ["the table Employees"]);
+        assert_eq!(changes(&one, &wide), ["the table Employees"]);
     }
 
     #[test]

@@ -1,0 +1,468 @@
+//! The terms of a worker: each by one catalog, and the one way from a term to the next.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::changes::changes;
+use super::current::Current;
+use super::prepare::persistently;
+use super::watch::{EVERY, Watch};
+use crate::migrations::Migrator;
+use evenkeel_engine::Engine;
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::settings::Settings;
+use evenkeel_storage::{Chance, Clock, StoreError, Stores};
+use evenkeel_worker::{Mode, RunReport};
+
+/// The program that has terms.
+pub trait Host {
+    /// Reads the folder, and takes over what needs no other worker; its catalog. An error for a folder that cannot be worked by, which has
+    /// then changed nothing that is worked by.
+    fn read(&self) -> impl Future<Output = anyhow::Result<Arc<Catalog>>>;
+
+    /// Waits until somebody says that the folder has changed.
+    fn told(&self) -> impl Future<Output = ()>;
+
+    /// Works by a catalog that is the recorded one, until told to stop or idle.
+    fn work(
+        &self,
+        current: &Arc<Current>,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<RunReport>>;
+
+    /// Is told what keeps it from work, or that nothing does.
+    fn notice(&self, notice: Notice<'_>);
+}
+
+/// What a host is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Notice<'a> {
+    /// A store does not answer yet.
+    Waiting(&'a StoreError),
+    /// Another catalog is recorded, with this number: the worker drains.
+    Replaced(u32),
+    /// The folder has another catalog: the worker drains.
+    Changed,
+    /// The folder was read again, and the worker goes on by the catalog that it has.
+    Kept,
+    /// The folder's catalog is not the recorded one.
+    Refused,
+}
+
+/// The means of a term.
+pub struct Means<'a> {
+    /// Every account.
+    pub stores: &'a Stores,
+    /// The settings that the program was started with.
+    pub settings: &'a Settings,
+    /// The clock.
+    pub clock: &'a Arc<dyn Clock>,
+    /// Random numbers.
+    pub chance: &'a dyn Chance,
+    /// Makes the engine of a catalog.
+    pub engine: Box<dyn Fn(Arc<Catalog>) -> Arc<Engine> + Send + Sync + 'a>,
+}
+
+/// The folder's catalog was not the recorded one for as long as it was waited for.
+#[derive(Debug, thiserror::Error)]
+#[error("the configured catalog is not the recorded one, and was waited for in vain")]
+pub struct NotInForce(#[source] anyhow::Error);
+
+/// A catalog that is the recorded one.
+struct Term {
+    migrator: Migrator,
+    /// As the folder has it.
+    declared: Arc<Catalog>,
+    current: Arc<Current>,
+}
+
+/// Works by the catalog of the folder as long as it is the recorded one, and by the next one after that. Ends when told to, or idle; where the
+/// folder's catalog is not the recorded one for as long as the settings say, or not at once for a worker that is to end by itself, with an
+/// error.
+pub async fn work(
+    host: &impl Host,
+    means: &Means<'_>,
+    mode: Mode,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<RunReport> {
+    let (mut total, mut before) = (RunReport::default(), None);
+    while let Some(term) = shutdown
+        .run_until_cancelled(in_force(host, means, mode, before.as_deref()))
+        .await
+        .transpose()?
+    {
+        let stop = shutdown.child_token();
+        total += term.serve(host, means, &stop).await?;
+        if shutdown.is_cancelled() || !stop.is_cancelled() {
+            break;
+        }
+        before = Some(Arc::clone(term.current.engine().catalog()));
+    }
+    Ok(total)
+}
+
+/// Waits until the folder's catalog is the recorded one.
+async fn in_force(
+    host: &impl Host,
+    means: &Means<'_>,
+    mode: Mode,
+    before: Option<&Catalog>,
+) -> anyhow::Result<Term> {
+    let (mut since, mut said) = (None, String::new());
+    loop {
+        let refusal = match prepared(host, means, before).await {
+            Ok(term) => {
+                if since.is_some() {
+                    tracing::info!(
+                        "catalog: the configured one is the recorded one; the worker goes on"
+                    );
+                }
+                return Ok(term);
+            }
+            Err(refusal) => refusal,
+        };
+        let patience = match mode {
+            Mode::Forever => means.settings.migrate.outdated_exit_after,
+            Mode::UntilIdle { .. } => return Err(refusal),
+        };
+        host.notice(Notice::Refused);
+        let now = means.clock.monotonic();
+        let left = (*since.get_or_insert(now) + patience).saturating_sub(now);
+        if left.is_zero() {
+            return Err(NotInForce(refusal).into());
+        }
+        let reason = format!("{refusal:#}");
+        if said != reason {
+            tracing::error!(
+                %reason, exits_in_seconds = left.as_secs_f64(),
+                "catalog: the configured one is not the recorded one; nothing is received until it is"
+            );
+            said = reason;
+        }
+        tokio::select! {
+            () = host.told() => {}
+            () = tokio::time::sleep(left.min(means.chance.jittered(EVERY))) => {}
+        }
+    }
+}
+
+/// Reads the folder; its catalog, where it is the recorded one once what it only adds is recorded.
+async fn prepared(
+    host: &impl Host,
+    means: &Means<'_>,
+    before: Option<&Catalog>,
+) -> anyhow::Result<Term> {
+    let Means {
+        stores,
+        settings,
+        clock,
+        chance,
+        engine,
+    } = means;
+    let declared = host.read().await?;
+    let migrator = Migrator::new(
+        Stores::clone(stores),
+        settings,
+        Arc::clone(&declared),
+        Arc::clone(clock),
+    )?;
+    let on_record = persistently(
+        &migrator,
+        &settings.migrate,
+        (clock.as_ref(), *chance),
+        |error| host.notice(Notice::Waiting(error)),
+    )
+    .await?;
+    let current = Current::begin(&on_record, &declared, before, engine, clock);
+    Ok(Term {
+        migrator,
+        declared,
+        current: Arc::new(current),
+    })
+}
+
+impl Term {
+    /// Works until `stop`, which it brings about itself where another catalog is recorded or the folder has another.
+    async fn serve(
+        &self,
+        host: &impl Host,
+        means: &Means<'_>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<RunReport> {
+        // Before the first job, so that none of them waits for it.
+        stop.run_until_cancelled(self.current.engine().read_secret())
+            .await;
+        let watch = Watch {
+            migrator: &self.migrator,
+            current: &self.current,
+            clock: means.clock.as_ref(),
+            chance: means.chance,
+        };
+        let over = async {
+            let notice = tokio::select! {
+                biased;
+                recorded = self.current.lease().revoked() => Notice::Replaced(recorded),
+                () = self.changed(host) => Notice::Changed,
+            };
+            host.notice(notice);
+            stop.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            report = host.work(&self.current, stop) => report,
+            // Also while the worker drains: what it has run by then is acknowledged.
+            never = watch.keep() => match never {},
+            () = over => Ok(RunReport::default()),
+        }
+    }
+
+    /// Waits until the folder has another catalog. What cannot be worked by is none.
+    async fn changed(&self, host: &impl Host) {
+        loop {
+            host.told().await;
+            self.current.lease().ask();
+            match host.read().await {
+                Ok(catalog) => {
+                    let changed = changes(&self.declared, &catalog);
+                    if !changed.is_empty() {
+                        tracing::info!(
+                            changed = changed.join(", "),
+                            "catalog: another one is configured; the worker drains, and goes on by it where it is the recorded one"
+                        );
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(error = %format_args!("{error:#}"), "the configuration was read again and cannot be worked by: the catalog stays as it is");
+                }
+            }
+            host.notice(Notice::Kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use anyhow::bail;
+    use tokio::sync::Notify;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::migrations::MigrationError;
+    use crate::migrations::testing::{catalog, migrator, up, world};
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_engine::EngineParts;
+    use evenkeel_model::AccountName;
+    use evenkeel_storage::system::{SeededChance, SystemClock};
+
+    type Views = &'static [(&'static str, &'static str)];
+    const NAME: Views = &[("name", "{Name}")];
+    const BOTH: Views = &[("name", "{Name}"), ("mail", "{Mail}")];
+
+    /// A program whose folder is set by the test, and whose worker only drains.
+    struct Program {
+        world: SimWorld,
+        /// The views of the folder; nothing where it has a mistake.
+        folder: Mutex<Option<Views>>,
+        hangup: Notify,
+        shutdown: CancellationToken,
+        /// What it was told, in order.
+        story: Mutex<VecDeque<String>>,
+        said: Notify,
+    }
+
+    impl Program {
+        fn new(folder: Views) -> Self {
+            Self {
+                world: world(Arc::new(NoFaults)),
+                folder: Mutex::new(Some(folder)),
+                hangup: Notify::new(),
+                shutdown: CancellationToken::new(),
+                story: Mutex::default(),
+                said: Notify::new(),
+            }
+        }
+
+        fn configure(&self, folder: Option<Views>) {
+            *self.folder.lock().unwrap() = folder;
+        }
+
+        async fn migrate(&self, views: Views) {
+            up(&migrator(&self.world, &catalog(views))).await;
+        }
+
+        fn say(&self, what: impl Into<String>) {
+            self.story.lock().unwrap().push_back(what.into());
+            self.said.notify_one();
+        }
+
+        /// The next thing that happens.
+        async fn next(&self) -> String {
+            loop {
+                if let Some(said) = self.story.lock().unwrap().pop_front() {
+                    return said;
+                }
+                self.said.notified().await;
+            }
+        }
+
+        /// Runs it beside a test.
+        async fn beside(&self, mode: Mode, test: impl Future<Output = ()>) -> anyhow::Result<()> {
+            let stores = Stores::new([(AccountName::main(), self.world.account())].into());
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let (settings, chance) = (Settings::default(), SeededChance::new(1));
+            let means = Means {
+                stores: &stores,
+                settings: &settings,
+                clock: &clock,
+                chance: &chance,
+                engine: Box::new(|catalog| {
+                    Arc::new(Engine::new(EngineParts {
+                        stores: stores.clone(),
+                        catalog,
+                        clock: Arc::clone(&clock),
+                        chance: Arc::new(SeededChance::new(2)),
+                        recheck_after: std::time::Duration::from_mins(26),
+                    }))
+                }),
+            };
+            let (ended, ()) = tokio::join!(work(self, &means, mode, &self.shutdown), test);
+            ended.map(drop)
+        }
+    }
+
+    impl Host for Program {
+        async fn read(&self) -> anyhow::Result<Arc<Catalog>> {
+            let Some(views) = *self.folder.lock().unwrap() else {
+                bail!("a mistake");
+            };
+            Ok(catalog(views))
+        }
+
+        async fn told(&self) {
+            self.hangup.notified().await;
+        }
+
+        fn notice(&self, notice: Notice<'_>) {
+            self.say(format!("{notice:?}"));
+        }
+
+        async fn work(
+            &self,
+            current: &Arc<Current>,
+            stop: &CancellationToken,
+        ) -> anyhow::Result<RunReport> {
+            let catalog = current.engine().catalog();
+            self.say(format!("{} views", catalog.views.len()));
+            stop.cancelled().await;
+            self.say("drained");
+            Ok(RunReport::default())
+        }
+    }
+
+    /// Whatever happens next is this.
+    async fn follows(program: &Program, story: &[&str]) {
+        for what in story {
+            assert_eq!(program.next().await, *what);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_that_is_the_recorded_catalog_is_worked_by_whoever_says_that_it_changed() {
+        let program = Program::new(NAME);
+        let test = async {
+            follows(&program, &["1 views"]).await;
+            // An addition is recorded by the worker itself.
+            program.configure(Some(BOTH));
+            program.hangup.notify_one();
+            follows(&program, &["Changed", "drained", "2 views"]).await;
+            // What retires a view has been recorded.
+            for _ in 0..50 {
+                program.configure(Some(NAME));
+                program.migrate(NAME).await;
+                program.hangup.notify_one();
+                follows(&program, &["Changed", "drained", "1 views"]).await;
+                program.configure(Some(BOTH));
+                program.migrate(BOTH).await;
+                program.hangup.notify_one();
+                follows(&program, &["Changed", "drained", "2 views"]).await;
+            }
+            // Nobody says so: the watch finds it.
+            program.configure(Some(NAME));
+            program.migrate(NAME).await;
+            let replaced = program.next().await;
+            assert!(replaced.starts_with("Replaced("), "{replaced}");
+            follows(&program, &["drained", "1 views"]).await;
+            program.shutdown.cancel();
+            follows(&program, &["drained"]).await;
+        };
+        program.beside(Mode::Forever, test).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mistake_and_the_same_catalog_change_nothing() {
+        let program = Program::new(NAME);
+        let test = async {
+            follows(&program, &["1 views"]).await;
+            for folder in [None, Some(NAME)] {
+                program.configure(folder);
+                program.hangup.notify_one();
+                follows(&program, &["Kept"]).await;
+            }
+            program.shutdown.cancel();
+            follows(&program, &["drained"]).await;
+        };
+        program.beside(Mode::Forever, test).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_that_is_not_the_recorded_catalog_is_waited_for_and_ends_the_program_after_a_minute()
+     {
+        let program = Program::new(BOTH);
+        let replaced = Mutex::new(None);
+        let test = async {
+            follows(&program, &["2 views"]).await;
+            program.migrate(NAME).await;
+            assert!(program.next().await.starts_with("Replaced("));
+            follows(&program, &["drained", "Refused"]).await;
+            // It is mended within the minute.
+            program.configure(None);
+            follows(&program, &["Refused"]).await;
+            program.configure(Some(NAME));
+            while program.next().await != "1 views" {}
+            // And once more, by an operator who configures first.
+            program.configure(Some(&[("name", "{Mail}")]));
+            program.hangup.notify_one();
+            follows(&program, &["Changed", "drained", "Refused"]).await;
+            *replaced.lock().unwrap() = Some(Instant::now());
+        };
+        let error = program.beside(Mode::Forever, test).await.unwrap_err();
+        assert!(error.is::<NotInForce>(), "{error:#}");
+        assert!(
+            error
+                .chain()
+                .any(|cause| matches!(cause.downcast_ref(), Some(MigrationError::NeedsConsent(_)))),
+            "{error:#}"
+        );
+        let took = replaced.lock().unwrap().unwrap().elapsed();
+        assert_eq!(took.as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_is_to_end_by_itself_waits_for_no_other_catalog() {
+        let program = Program::new(NAME);
+        program.migrate(BOTH).await;
+        let mode = Mode::UntilIdle {
+            quiet: std::time::Duration::ZERO,
+            rechecks: evenkeel_worker::Rechecks::Ignored,
+        };
+        let error = program.beside(mode, async {}).await.unwrap_err();
+        assert!(!error.is::<NotInForce>(), "{error:#}");
+        assert!(program.story.lock().unwrap().is_empty());
+    }
+}
