@@ -1,26 +1,29 @@
 //! `archive`: relocates a primary to its archive, under the same key: a table, a container or a shared folder.
 
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
+use super::passes::pass;
 use super::relocation::Relocation;
 use super::target;
 use evenkeel_model::job::{ArchiveJob, Primary};
 
 impl RunJob for ArchiveJob {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let archive = engine.archive(&self.archive)?;
-        let source = engine.pass(
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let archive = cx.env.archive(&self.archive)?;
+        let source = pass(
+            &cx.env,
             &Primary {
                 table: archive.source.table.clone(),
                 key: self.key.clone(),
             },
             delivery,
         )?;
-        let kept = target::in_archive(engine, archive, &self.key, delivery)?;
+        let kept = target::in_archive(cx, archive, &self.key, delivery)?;
         let when =
-            engine.condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        Relocation::new(engine, delivery, source, kept, self.key.clone())
+            cx.env
+                .condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        Relocation::new(cx, delivery, source, kept, self.key.clone())
             .while_it_satisfies(when)
             .run(self.if_match.as_ref())
             .await

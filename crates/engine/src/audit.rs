@@ -24,14 +24,16 @@ use serde_json::{Map, json};
 
 use super::audit_records;
 use super::conflicts::KeysTaken;
+use super::context::JobContext;
 use super::dated;
-use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::items;
 use super::jobs::RunJob;
 use super::look::Look;
-use super::reconciler::{PassOptions, Reconciler};
+use super::queueing::queue_syncs;
+use super::reconciler::Reconciler;
 use super::report::{Ahead, look_ahead, observe_ahead};
+use super::scope::PassOptions;
 use super::situation::own_items;
 use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Place, Walk, place};
@@ -126,77 +128,67 @@ impl fmt::Display for AuditFailure {
     }
 }
 
-impl Engine {
-    /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
-    pub async fn audit(
-        &self,
-        audit: &Audit,
-        delivery: &Delivery,
-    ) -> Result<Option<AuditPass>, Failure> {
-        self.audit_of(audit, None, delivery).await
+/// Compares from a cursor on, for about ten seconds or to the end; of a `view` alone the findings are kept of that one. `None` where the table
+/// has no views.
+pub(super) async fn audit(
+    cx: &JobContext,
+    audit: &Audit,
+    view: Option<&ViewName>,
+    delivery: &Delivery,
+) -> Result<Option<AuditPass>, Failure> {
+    let source = cx.env.table(&audit.table)?;
+    if !cx.env.catalog.derives_from(source) {
+        return Ok(None);
     }
-
-    /// As [`Self::audit`]; of a view alone the findings are kept of that one.
-    pub async fn audit_of(
-        &self,
-        audit: &Audit,
-        view: Option<&ViewName>,
-        delivery: &Delivery,
-    ) -> Result<Option<AuditPass>, Failure> {
-        let source = self.table(&audit.table)?;
-        if !self.catalog.derives_from(source) {
-            return Ok(None);
-        }
-        let walk = Walk {
-            engine: self,
-            source,
-            delivery,
-        };
-        let mut run = AuditRun {
-            walk,
-            repair: audit.repair,
-            cursor: self.resumed(audit, source),
-            findings: Vec::new(),
-            failures: Vec::new(),
-            summary: RunSummary::default(),
-            told: BTreeSet::new(),
-            failed: BTreeSet::new(),
-        };
-        let ended = match run.part().await {
-            Ok(ended) => ended,
-            Err(failure) => return Err(dated::explained(self, &source.table, failure).await),
-        };
-        if ended {
-            audit_records::write(self, source, view, &run.cursor).await?;
-        }
-        Ok(Some(AuditPass {
-            cursor: run.cursor,
-            ended,
-            findings: run.findings,
-            failures: run.failures,
-            summary: run.summary.take(),
-        }))
+    let walk = Walk {
+        cx,
+        source,
+        delivery,
+    };
+    let mut run = AuditRun {
+        walk,
+        repair: audit.repair,
+        cursor: resumed(cx, audit, source),
+        findings: Vec::new(),
+        failures: Vec::new(),
+        summary: RunSummary::default(),
+        told: BTreeSet::new(),
+        failed: BTreeSet::new(),
+    };
+    let ended = match run.part().await {
+        Ok(ended) => ended,
+        Err(failure) => return Err(dated::explained(&cx.env, &source.table, failure).await),
+    };
+    if ended {
+        audit_records::write(&cx.env, source, view, &run.cursor).await?;
     }
+    Ok(Some(AuditPass {
+        cursor: run.cursor,
+        ended,
+        findings: run.findings,
+        failures: run.failures,
+        summary: run.summary.take(),
+    }))
+}
 
-    /// The cursor of an audit under way; a new one where its views are others than those compared so far.
-    fn resumed(&self, audit: &Audit, source: &TableRef) -> AuditCursor {
-        let views = Some(self.catalog.audit_fingerprint(source));
-        if audit.cursor.views == views {
-            return audit.cursor.clone();
-        }
-        if audit.cursor.has_begun() {
-            tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
-        }
-        AuditCursor {
-            views,
-            ..AuditCursor::default()
-        }
+/// The cursor of an audit under way; a new one where its views are others than those compared so far.
+fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
+    let views = Some(cx.env.catalog.audit_fingerprint(source));
+    if audit.cursor.views == views {
+        return audit.cursor.clone();
+    }
+    if audit.cursor.has_begun() {
+        tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
+    }
+    AuditCursor {
+        views,
+        ..AuditCursor::default()
     }
 }
 
 impl RunJob for Audit {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let Some(pass) = engine.audit(self, delivery).await? else {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let Some(pass) = audit(cx, self, None, delivery).await? else {
             return Ok(Outcome::Skipped {
                 reason: format!("nothing is derived from {}", self.table),
                 summary: Summary::default(),
@@ -253,7 +245,7 @@ struct Audited {
 impl AuditRun<'_> {
     /// Goes on until the time is over; whether that is the end.
     async fn part(&mut self) -> Result<bool, Failure> {
-        let clock = &self.walk.engine.clock;
+        let clock = &self.walk.cx.env.clock;
         let began = clock.monotonic();
         loop {
             let from = (self.cursor.next_pk.take(), self.cursor.next_rk.take());
@@ -283,7 +275,7 @@ impl AuditRun<'_> {
                 }
             }
             (self.cursor.next_pk, self.cursor.next_rk) = next;
-            if clock.monotonic().saturating_sub(began) >= self.walk.engine.part {
+            if clock.monotonic().saturating_sub(began) >= self.walk.cx.part {
                 return Ok(false);
             }
         }
@@ -291,7 +283,7 @@ impl AuditRun<'_> {
 
     /// The views of the table whose items name their owner, so that they are read from their own side too; in order of name.
     fn row_views(&self) -> Vec<Arc<View>> {
-        let catalog = &self.walk.engine.catalog;
+        let catalog = &self.walk.cx.env.catalog;
         let mut views: Vec<_> = catalog
             .views_of(self.walk.source)
             .filter(|view| view.form().copies().is_some())
@@ -401,7 +393,7 @@ impl AuditRun<'_> {
 
     async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(
-            self.walk.engine,
+            &self.walk.cx.env,
             self.walk.source,
             subject.primary.clone(),
             None,
@@ -459,10 +451,13 @@ impl AuditRun<'_> {
         }
         let failed = std::mem::take(&mut self.failed);
         if self.repair {
-            self.walk
-                .engine
-                .queue_syncs(&failed, Looks::Everything, self.walk.delivery)
-                .await
+            queue_syncs(
+                &self.walk.cx.env,
+                &failed,
+                Looks::Everything,
+                self.walk.delivery,
+            )
+            .await
         } else {
             Ok(())
         }
@@ -545,7 +540,7 @@ impl AuditRun<'_> {
             ..PassOptions::default()
         };
         Reconciler::new(
-            self.walk.engine,
+            &self.walk.cx.env,
             self.walk.source,
             subject.primary.clone(),
             delivery,
@@ -614,7 +609,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         wanted,
         plan,
     } = look_ahead(&reconciler, seen).await?;
-    let catalog = &reconciler.scope().engine.catalog;
+    let catalog = &reconciler.scope().env.catalog;
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use evenkeel_model::audit::AuditCursor;
@@ -38,18 +38,18 @@ fn table() -> TableName {
 
 /// Keeps the findings of an audit, of one view or of all.
 pub(super) async fn write(
-    engine: &Engine,
+    env: &Env,
     source: &TableRef,
     only: Option<&ViewName>,
     cursor: &AuditCursor,
 ) -> Result<(), Failure> {
-    let now = EdmDateTime::from_timestamp(engine.clock.now())
+    let now = EdmDateTime::from_timestamp(env.clock.now())
         .map_err(|error| permanent("reading the clock", error))?;
-    let ranges = engine
+    let ranges = env
         .catalog
         .ranges_over(source)
         .filter(|view| view.source != *source);
-    for view in engine
+    for view in env
         .catalog
         .views_of(source)
         .chain(ranges)
@@ -67,7 +67,7 @@ pub(super) async fn write(
             .with("Repaired", count(cursor.repaired))
             .with("Failed", count(cursor.failed))
             .with("Completed", EdmValue::DateTime(now));
-        let kept = engine
+        let kept = env
             .account(source)?
             .tables
             .apply(&table(), &TableOperation::InsertOrReplace(entity))
@@ -80,7 +80,7 @@ pub(super) async fn write(
 /// Takes out of the findings of earlier audits what a backfill that began at `begun` has mended: all but items that no footprint lists, and
 /// those whose keys others have. If a primary could not be brought in step, nothing is known of its views.
 pub(super) async fn mended(
-    engine: &Engine,
+    env: &Env,
     source: &TableRef,
     cursor: &BackfillCursor,
     begun: Timestamp,
@@ -88,8 +88,8 @@ pub(super) async fn mended(
     if cursor.failed > 0 {
         return Ok(());
     }
-    let tables = &engine.account(source)?.tables;
-    for view in engine.catalog.views_of(source) {
+    let tables = &env.account(source)?.tables;
+    for view in env.catalog.views_of(source) {
         let step = || format!("correcting what the audit of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
@@ -135,12 +135,12 @@ pub(super) async fn mended(
 }
 
 /// Forgets the audit findings of a table that is being dropped.
-pub(super) async fn forget(engine: &Engine, source: &TableRef) -> Result<(), Failure> {
-    for view in engine.catalog.views_of(source) {
+pub(super) async fn forget(env: &Env, source: &TableRef) -> Result<(), Failure> {
+    for view in env.catalog.views_of(source) {
         let step = || format!("forgetting what audits of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
-        match engine
+        match env
             .account(source)?
             .tables
             .apply(&table(), &TableOperation::Delete(key, IfMatch::Any))

@@ -22,12 +22,15 @@ use serde_json::{Map, json};
 
 use super::audit_records;
 use super::conflicts::KeysTaken;
+use super::context::JobContext;
 use super::dated;
-use super::engine::{Engine, Unknown};
+use super::env::{Env, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::{is_lost_race, permanent};
 use super::jobs::RunJob;
-use super::reconciler::{PassOptions, Reconciler};
+use super::queueing::queue_syncs;
+use super::reconciler::Reconciler;
+use super::scope::PassOptions;
 use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use evenkeel_model::EntityKey;
@@ -47,52 +50,50 @@ pub struct BackfillPass {
     pub summary: Summary,
 }
 
-impl Engine {
-    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
-    pub async fn backfill(
-        &self,
-        backfill: &Backfill,
-        delivery: &Delivery,
-    ) -> Result<Option<BackfillPass>, Failure> {
-        let source = source(self, &backfill.scope)?;
-        if !self.catalog.derives_from(source) {
-            return Ok(None);
-        }
-        match part(
-            &Walk {
-                engine: self,
-                source,
-                delivery,
-            },
-            backfill.cursor.clone(),
-        )
-        .await
-        {
-            Ok(pass) => Ok(Some(pass)),
-            Err(failure) => Err(dated::explained(self, &source.table, failure).await),
-        }
+/// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+pub(super) async fn backfill(
+    cx: &JobContext,
+    backfill: &Backfill,
+    delivery: &Delivery,
+) -> Result<Option<BackfillPass>, Failure> {
+    let source = source(&cx.env, &backfill.scope)?;
+    if !cx.env.catalog.derives_from(source) {
+        return Ok(None);
     }
-
-    /// A backfill has been over all of its table: corrects what audits found wrong before it began.
-    pub async fn backfilled(
-        &self,
-        backfill: &Backfill,
-        cursor: &BackfillCursor,
-        delivery: &Delivery,
-    ) -> Result<(), Failure> {
-        audit_records::mended(
-            self,
-            source(self, &backfill.scope)?,
-            cursor,
-            delivery.stamp.enqueued,
-        )
-        .await
+    match part(
+        &Walk {
+            cx,
+            source,
+            delivery,
+        },
+        backfill.cursor.clone(),
+    )
+    .await
+    {
+        Ok(pass) => Ok(Some(pass)),
+        Err(failure) => Err(dated::explained(&cx.env, &source.table, failure).await),
     }
 }
 
+/// A backfill has been over all of its table: corrects what audits found wrong before it began.
+pub(super) async fn backfilled(
+    env: &Env,
+    backfill: &Backfill,
+    cursor: &BackfillCursor,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    audit_records::mended(
+        env,
+        source(env, &backfill.scope)?,
+        cursor,
+        delivery.stamp.enqueued,
+    )
+    .await
+}
+
 impl RunJob for Backfill {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        Ok(match engine.backfill(self, delivery).await? {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        Ok(match backfill(cx, self, delivery).await? {
             None => Outcome::Skipped {
                 reason: format!("nothing is derived from {}", self.scope),
                 summary: Summary::default(),
@@ -102,7 +103,7 @@ impl RunJob for Backfill {
                 summary,
                 cursor,
             }) => {
-                engine.backfilled(self, &cursor, delivery).await?;
+                backfilled(&cx.env, self, &cursor, delivery).await?;
                 for (view, TakenKeys { items, example }) in &cursor.taken {
                     tracing::warn!(
                         view,
@@ -124,7 +125,7 @@ impl RunJob for Backfill {
 }
 
 async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPass, Failure> {
-    let began = walk.engine.clock.monotonic();
+    let began = walk.cx.env.clock.monotonic();
     let mut summary = RunSummary::default();
     loop {
         let from = (cursor.next_pk.take(), cursor.next_rk.take());
@@ -146,7 +147,7 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
             BackfillPart::Primaries if ended => cursor.part = BackfillPart::Footprints,
             BackfillPart::Primaries | BackfillPart::Footprints => {}
         }
-        if walk.engine.clock.monotonic().saturating_sub(began) >= walk.engine.part {
+        if walk.cx.env.clock.monotonic().saturating_sub(began) >= walk.cx.part {
             return Ok(BackfillPass {
                 cursor,
                 ended: false,
@@ -157,11 +158,11 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
 }
 
 /// The table of the primaries in scope.
-fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
+fn source<'e>(env: &'e Env, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
     match scope {
-        BackfillScope::Table(table) => engine.table(table),
+        BackfillScope::Table(table) => env.table(table),
         BackfillScope::View(name) => {
-            let catalog = &engine.catalog;
+            let catalog = &env.catalog;
             if let Some(view) = catalog.dated_views.get(name) {
                 let unknown = Unknown::WhichTable {
                     view: name.clone(),
@@ -198,9 +199,7 @@ async fn bring_in_step(
         let (primary, ended) = pass(walk, key).await;
         count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
     }
-    walk.engine
-        .queue_syncs(&failed, Looks::Everything, walk.delivery)
-        .await
+    queue_syncs(&walk.cx.env, &failed, Looks::Everything, walk.delivery).await
 }
 
 /// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
@@ -257,7 +256,7 @@ fn pass<'w>(
         ..PassOptions::default()
     };
     let reconciler = Reconciler::new(
-        walk.engine,
+        &walk.cx.env,
         walk.source,
         primary.clone(),
         Some(walk.delivery),
@@ -274,7 +273,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{EngineParts, Waits};
+    use crate::{Engine, EngineParts, Waits};
     use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
     use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
     use evenkeel_model::audit::{Audit, AuditCursor};
@@ -403,7 +402,9 @@ mod tests {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
         let tables = &engine
-            .account(engine.table(&table("Employees")).unwrap())
+            .context()
+            .env
+            .account(engine.context().env.table(&table("Employees")).unwrap())
             .unwrap()
             .tables;
         tables.create_table(&table("EvenkeelAudits")).await.unwrap();
@@ -448,7 +449,7 @@ mod tests {
         );
         let later = Delivery {
             stamp: Stamp {
-                enqueued: engine.clock.now() + Duration::from_secs(1),
+                enqueued: engine.context().env.clock.now() + Duration::from_secs(1),
                 ..delivery.stamp
             },
             ..delivery

@@ -21,13 +21,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::doubt::Doubt;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure};
 use super::failure::{ROUNDS, lost_race};
 use super::footprint::Settled;
 use super::footprints;
-use super::queueing::RecheckRequest;
+use super::queueing::{self, RecheckRequest};
 use super::scope::Scope;
+use super::seal::read_secret;
 use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
@@ -186,79 +187,69 @@ pub(super) async fn queue(
 ) -> Result<(), Failure> {
     let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
     let what = || format!("queueing what {} says to a range", scope.primary);
-    scope
-        .engine
-        .queue(&delivery.carry_queue, &message, delivery, what)
-        .await
+    queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
 }
 
-impl Engine {
-    /// A new mark.
-    pub(super) fn new_mark(&self) -> String {
-        format!("{:016x}", self.chance.next_u64())
-    }
-
-    /// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
-    /// last.
-    pub(super) async fn carried(&self, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
-        let Some(mark) = &carry.mark else {
+/// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
+/// last.
+pub(super) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
+    let Some(mark) = &carry.mark else {
+        return Ok(());
+    };
+    // Nobody asks for a footprint that no catalog tells of.
+    let Ok(source) = env.table(&mark.table) else {
+        return Ok(());
+    };
+    let primary = Primary {
+        table: source.table.clone(),
+        key: carry.one.clone(),
+    };
+    let scope = Scope::new(env, source, primary, Some(delivery));
+    read_secret(env).await;
+    let (mut doubt, mut waited, mut lost) = (Doubt::default(), 0, 0);
+    while lost < ROUNDS {
+        let Some((mut footprint, row)) = scope.read_footprint().await? else {
             return Ok(());
         };
-        // Nobody asks for a footprint that no catalog tells of.
-        let Ok(source) = self.table(&mark.table) else {
+        if !footprint.carries.end(carry, mark) {
             return Ok(());
-        };
-        let primary = Primary {
-            table: source.table.clone(),
-            key: carry.one.clone(),
-        };
-        let scope = Scope::new(self, source, primary, Some(delivery));
-        self.read_secret().await;
-        let (mut doubt, mut waited, mut lost) = (Doubt::default(), 0, 0);
-        while lost < ROUNDS {
-            let Some((mut footprint, row)) = scope.read_footprint().await? else {
-                return Ok(());
-            };
-            if !footprint.carries.end(carry, mark) {
-                return Ok(());
-            }
-            if footprint.is_changing() && waited < MOST_WAITS {
-                tokio::time::sleep(
-                    CLOSES
-                        .saturating_mul(1 << waited)
-                        .mul_f64(0.5 + self.chance.unit()),
-                )
-                .await;
-                waited += 1;
-                continue;
-            }
-            if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-                // The second look that came with the tombstone has left it to this carry, or finds it written later.
-                let request = RecheckRequest::of(Vec::new());
-                doubt.rechecks.queue(&scope, &request, None).await?;
-            }
-            if footprints::write(
-                &scope,
-                &mut doubt,
-                &footprint,
-                Some(&row.etag),
-                "noting the end of a carry in",
-            )
-            .await?
-            .is_some()
-            {
-                return Ok(());
-            }
-            lost += 1;
         }
-        Err(lost_race(
-            format!(
-                "noting in the footprint of {} that a range is told",
-                scope.primary
-            ),
-            ROUNDS,
-        ))
+        if footprint.is_changing() && waited < MOST_WAITS {
+            tokio::time::sleep(
+                CLOSES
+                    .saturating_mul(1 << waited)
+                    .mul_f64(0.5 + env.chance.unit()),
+            )
+            .await;
+            waited += 1;
+            continue;
+        }
+        if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
+            // The second look that came with the tombstone has left it to this carry, or finds it written later.
+            let request = RecheckRequest::of(Vec::new());
+            doubt.rechecks.queue(&scope, &request, None).await?;
+        }
+        if footprints::write(
+            &scope,
+            &mut doubt,
+            &footprint,
+            Some(&row.etag),
+            "noting the end of a carry in",
+        )
+        .await?
+        .is_some()
+        {
+            return Ok(());
+        }
+        lost += 1;
     }
+    Err(lost_race(
+        format!(
+            "noting in the footprint of {} that a range is told",
+            scope.primary
+        ),
+        ROUNDS,
+    ))
 }
 
 #[cfg(test)]

@@ -24,14 +24,18 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
-use super::engine::{Engine, PART, Unknown};
+use super::carries::carried;
+use super::context::JobContext;
+use super::env::{PART, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::group::bytes_of;
 use super::jobs::RunJob;
 use super::queueing::look_again;
-use super::reconciler::{PassOptions, Reconciler};
-use super::scope::ClaimReading;
+use super::queueing::queue_syncs;
+use super::receive::{claims_on, listed, received};
+use super::reconciler::Reconciler;
+use super::scope::{ClaimReading, PassOptions};
 use super::shared::operation;
 use super::waiting::RunSummary;
 use super::walk::AT_ONCE;
@@ -80,13 +84,13 @@ struct NoRange {
 }
 
 impl RunJob for Carry {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let generations = &engine.catalog.generations;
-        let declared = engine.catalog.views.get(&self.view);
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let generations = &cx.env.catalog.generations;
+        let declared = cx.env.catalog.views.get(&self.view);
         if declared.is_none() && !generations.retired.contains_key(&self.view) {
             return Err(permanent(
                 "finding the view",
-                Unknown::view(&engine.catalog, &self.view),
+                Unknown::view(&cx.env.catalog, &self.view),
             ));
         }
         let target = TableRef {
@@ -97,10 +101,10 @@ impl RunJob for Carry {
             declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
         // Only a view that says something to the table can have queued it, or one that has changed or gone since.
         let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
-        let target = match engine.table(&target.table) {
+        let target = match cx.env.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
             // A catalog without the view may have no other use for its table.
-            Err(_) if has_left && engine.catalog.has_named(&target.table) => target,
+            Err(_) if has_left && cx.env.catalog.has_named(&target.table) => target,
             Ok(table) => {
                 return Err(permanent(
                     "finding the range",
@@ -113,7 +117,7 @@ impl RunJob for Carry {
             Err(unknown) => return Err(unknown),
         };
         let run = CarryRun {
-            engine,
+            cx,
             delivery,
             carry: self,
             view: over.map(AsRef::as_ref),
@@ -124,7 +128,7 @@ impl RunJob for Carry {
 }
 
 struct CarryRun<'e> {
-    engine: &'e Engine,
+    cx: &'e JobContext,
     delivery: &'e Delivery,
     carry: &'e Carry,
     /// The view; `None` where it says nothing to this table any more.
@@ -141,7 +145,7 @@ struct Decided {
 
 impl CarryRun<'_> {
     async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
-        let began = self.engine.clock.monotonic();
+        let began = self.cx.env.clock.monotonic();
         let mut summary = RunSummary::default();
         loop {
             let early = if planted(Bug::ClaimsReadFirst) {
@@ -159,7 +163,7 @@ impl CarryRun<'_> {
                 // Another entity has let some of these go.
                 None => cursor = CarryCursor::default(),
             }
-            if self.engine.clock.monotonic().saturating_sub(began) >= PART {
+            if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                 return Ok(Outcome::Advanced {
                     fields,
@@ -215,7 +219,7 @@ impl CarryRun<'_> {
         }
         // Those that were left out are not in step, and the one is not before they are.
         if cursor.failed == 0 {
-            self.engine.carried(self.carry, self.delivery).await?;
+            carried(&self.cx.env, self.carry, self.delivery).await?;
         }
         Ok(true)
     }
@@ -230,7 +234,8 @@ impl CarryRun<'_> {
             continuation,
         };
         match self
-            .engine
+            .cx
+            .env
             .account(&self.target)?
             .tables
             .query(&self.target.table, &query)
@@ -256,16 +261,20 @@ impl CarryRun<'_> {
             return Ok(Vec::new());
         };
         let claims = self.unproven(view).await?;
-        self.engine.listed(view, claims).await
+        listed(&self.cx.env, view, claims).await
     }
 
     /// The claims that lie there for an entity of the range, whatever footprints say.
     async fn unproven(&self, view: &View) -> Result<Vec<Claim>, Failure> {
         let reach = &self.carry.reach;
-        let mut claims = self
-            .engine
-            .claims_on(&view.name, &reach.account, &reach.table, &reach.pk)
-            .await?;
+        let mut claims = claims_on(
+            &self.cx.env,
+            &view.name,
+            &reach.account,
+            &reach.table,
+            &reach.pk,
+        )
+        .await?;
         claims.retain(|claim| claim.reach.meets(reach));
         Ok(claims)
     }
@@ -336,9 +345,7 @@ impl CarryRun<'_> {
             .map(|key| self.primary(key))
             .collect();
         // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
-        self.engine
-            .queue_syncs(&left_out, Looks::Doubtful, self.delivery)
-            .await?;
+        queue_syncs(&self.cx.env, &left_out, Looks::Doubtful, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
             failed.len()
         } else {
@@ -357,9 +364,7 @@ impl CarryRun<'_> {
         let Some(view) = self.view else {
             return self.clear(row);
         };
-        let received = self
-            .engine
-            .received(view, &self.target, &row.entity, claims)?;
+        let received = received(&self.cx.env, view, &self.target, &row.entity, claims)?;
         received.entity.check().map_err(|error| {
             permanent(format!("writing {}{}", self.target, row.entity.key), error)
         })?;
@@ -402,7 +407,7 @@ impl CarryRun<'_> {
         &self,
         operations: Vec<TableOperation>,
     ) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
-        let tables = &self.engine.account(&self.target)?.tables;
+        let tables = &self.cx.env.account(&self.target)?.tables;
         let keys: Vec<EntityKey> = operations
             .iter()
             .map(|operation| operation.key().clone())
@@ -457,7 +462,7 @@ impl CarryRun<'_> {
 
     async fn written(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
         let step = || format!("writing {}{key}", self.target);
-        let tables = &self.engine.account(&self.target)?.tables;
+        let tables = &self.cx.env.account(&self.target)?.tables;
         for _ in 0..ROUNDS {
             let row = tables
                 .get(&self.target.table, key, None)
@@ -493,7 +498,7 @@ impl CarryRun<'_> {
         failed: &mut BTreeSet<EntityKey>,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
-        if !self.engine.catalog.has_views(&self.target) {
+        if !self.cx.env.catalog.has_views(&self.target) {
             return Ok(());
         }
         let keys = rows
@@ -544,7 +549,7 @@ impl CarryRun<'_> {
             ..PassOptions::default()
         };
         Reconciler::new(
-            self.engine,
+            &self.cx.env,
             &self.target,
             self.primary(key),
             Some(self.delivery),

@@ -14,6 +14,7 @@ use super::footprint::{self, Footprint};
 use super::look::Look;
 use super::nesting::Nesting;
 use super::observation::Observation;
+use super::primary::read_primary;
 use super::scope::{Reasons, Scope, Wanted};
 use super::stage::Child;
 use super::steps::{KeyConflict, Plan};
@@ -273,15 +274,15 @@ async fn enlist(
     item: &ItemAddress,
     contender: &Primary,
 ) -> Result<Enlisted, Failure> {
-    let engine = scope.engine;
-    let Some(source) = engine.catalog.table(&owner.primary.table) else {
+    let env = scope.env;
+    let Some(source) = env.catalog.table(&owner.primary.table) else {
         return Ok(Enlisted::Done);
     };
     let (table, key) = (
-        engine.catalog.footprint_table(source),
+        env.catalog.footprint_table(source),
         footprint::key(&owner.primary),
     );
-    let tables = &engine.account(source)?.tables;
+    let tables = &env.account(source)?.tables;
     let step = || format!("adding {contender} to those that wait for {item}");
     let row = tables
         .get(&table, &key, None)
@@ -362,7 +363,7 @@ pub(super) async fn given_up(
 
 /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
 fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
-    let catalog = &scope.engine.catalog;
+    let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
         account: item.account.clone(),
         table: table.clone(),
@@ -381,25 +382,23 @@ async fn still_wants(
     owner: &Owner,
     address: &ItemAddress,
 ) -> Result<bool, Failure> {
-    let Some(source) = scope.engine.catalog.table(&owner.primary.table) else {
+    let Some(source) = scope.env.catalog.table(&owner.primary.table) else {
         return Ok(true);
     };
     if !scope
-        .engine
+        .env
         .catalog
         .views_of(source)
         .any(|view| view.name == owner.view)
     {
         return Ok(true);
     }
-    let row = scope
-        .engine
-        .read_primary(source, &owner.primary.key, false)
+    let row = read_primary(scope.env, source, &owner.primary.key, false)
         .await?
         .row;
     let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
     let Ok(wanted) = patterns::derive(
-        &scope.engine.catalog,
+        &scope.env.catalog,
         source,
         row.as_ref().map(|row| &row.entity),
     ) else {
@@ -463,7 +462,7 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
                 owner: owner.clone(),
             },
             (None, Some(list)) => {
-                TakenKey::by_list(&scope.engine.catalog, address.clone(), list.clone())
+                TakenKey::by_list(&scope.env.catalog, address.clone(), list.clone())
             }
             (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy {
                 address: address.clone(),

@@ -10,7 +10,7 @@
 //!
 //! Nothing is created here: a job that comes too late must not bring back a dropped table.
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::storage;
 use super::shared::store_error;
@@ -61,10 +61,10 @@ struct Want<'e> {
 
 impl<'e> Want<'e> {
     /// The missing table that work about a table failed for; `None` where the reason was another.
-    fn of(engine: &'e Engine, table: &TableName, failure: &Failure) -> Option<Self> {
+    fn of(env: &'e Env, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
-        let (source, retention) = dated(engine, table)
-            .filter(|(source, retention)| goes(engine, retention, source, &missing))?;
+        let (source, retention) = dated(env, table)
+            .filter(|(source, retention)| goes(env, retention, source, &missing))?;
         Some(Self {
             missing,
             source,
@@ -73,7 +73,7 @@ impl<'e> Want<'e> {
     }
 
     /// The failure, which passes where the table is there and one that follows it is missing, and stays where its time is over.
-    async fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
+    async fn explain(&self, env: &Env, failure: Failure) -> Failure {
         let Self {
             missing,
             source,
@@ -84,7 +84,7 @@ impl<'e> Want<'e> {
             ..failure
         };
         // Where that cannot be found out now, the next try will.
-        if *missing == source.table || !exists(engine, source).await.unwrap_or(true) {
+        if *missing == source.table || !exists(env, source).await.unwrap_or(true) {
             return failure;
         }
         let step = format!(
@@ -101,11 +101,7 @@ impl<'e> Want<'e> {
 }
 
 /// Handles a failure for a missing table by date, or a missing one that follows it.
-pub(super) async fn judge(
-    engine: &Engine,
-    work: &Work,
-    failure: Failure,
-) -> Result<Outcome, Failure> {
+pub(super) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     // Transient failures were explained before.
     if matches!(
         failure.class,
@@ -115,11 +111,11 @@ pub(super) async fn judge(
     }
     let Some(want) = subjects(work)
         .into_iter()
-        .find_map(|table| Want::of(engine, table, &failure))
+        .find_map(|table| Want::of(env, table, &failure))
     else {
         return Err(failure);
     };
-    let failure = want.explain(engine, failure).await;
+    let failure = want.explain(env, failure).await;
     if failure.class != FailureClass::Permanent {
         return Err(failure);
     }
@@ -135,7 +131,7 @@ pub(super) async fn judge(
     }
     if want
         .retention
-        .wanted(engine.clock.now())
+        .wanted(env.clock.now())
         .contains(&want.source.table)
     {
         let step = format!(
@@ -152,49 +148,42 @@ pub(super) async fn judge(
 }
 
 /// A failure of work about a table, which passes where that is there and one that follows it is missing.
-pub(super) async fn explained(engine: &Engine, table: &TableName, failure: Failure) -> Failure {
-    match Want::of(engine, table, &failure) {
-        Some(want) => want.explain(engine, failure).await,
+pub(super) async fn explained(env: &Env, table: &TableName, failure: Failure) -> Failure {
+    match Want::of(env, table, &failure) {
+        Some(want) => want.explain(env, failure).await,
         None => failure,
     }
 }
 
-fn dated<'e>(engine: &'e Engine, table: &TableName) -> Option<(&'e TableRef, &'e Retention)> {
-    engine
-        .catalog
+fn dated<'e>(env: &'e Env, table: &TableName) -> Option<(&'e TableRef, &'e Retention)> {
+    env.catalog
         .dated_table(table)
-        .zip(engine.catalog.retention_of(table))
+        .zip(env.catalog.retention_of(table))
 }
 
 /// Whether a table is this one, or goes with it.
-fn goes(engine: &Engine, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
-    *table == source.table || follows(engine, retention, source, table)
+fn goes(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
+    *table == source.table || follows(env, retention, source, table)
 }
 
 /// Whether a table goes with this one.
-fn follows(engine: &Engine, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
+fn follows(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     let Some((begins, _)) = retention.tables.period(&source.table) else {
         return false;
     };
-    engine
-        .catalog
+    env.catalog
         .followers(retention)
         .all()
         .any(|follower| follower.at(begins).table == *table)
 }
 
-async fn exists(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
+async fn exists(env: &Env, table: &TableRef) -> Result<bool, Failure> {
     let one = Query {
         top: Some(1),
         select: Some(Vec::new()),
         ..Query::default()
     };
-    match engine
-        .account(table)?
-        .tables
-        .query(&table.table, &one)
-        .await
-    {
+    match env.account(table)?.tables.query(&table.table, &one).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
         Err(error) => Err(storage(format!("looking for the table {table}"), error)),

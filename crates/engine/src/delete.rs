@@ -6,11 +6,12 @@
 use std::cmp::Ordering;
 
 use super::change::{Change, Commit};
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
 use super::newer::compared;
+use super::passes::pass;
 use super::put::refuse_derived;
 use super::since::is_written_since;
 use evenkeel_model::condition::Condition;
@@ -19,13 +20,16 @@ use evenkeel_model::{ETag, Row};
 use evenkeel_storage::ClocksApart;
 
 impl RunJob for DeleteJob {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        engine.refuse_view_tables(&self.primary.table)?;
-        let mut reconciler = engine.pass(&self.primary, delivery)?;
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        cx.env.refuse_view_tables(&self.primary.table)?;
+        let mut reconciler = pass(&cx.env, &self.primary, delivery)?;
         let source = reconciler.scope().source;
-        let when = engine.condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        let when = cx
+            .env
+            .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
         if let Some((property, _)) = &self.newer_by {
-            engine.refuse_sealed_order(source, &self.primary, property)?;
+            cx.encryption()
+                .refuse_sealed_order(source, &self.primary, property)?;
         }
         // The version that this run asked to delete without an answer.
         let mut asked: Option<ETag> = None;
@@ -37,7 +41,7 @@ impl RunJob for DeleteJob {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
-            let apart = engine.clocks_apart(delivery, reconciler.scope().source);
+            let apart = cx.env.clocks_apart(delivery, reconciler.scope().source);
             let wanted = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(

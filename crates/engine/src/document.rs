@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::change::{Change, Commit};
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::memory::{MemoryBudget, MemoryGrant, MemoryShare};
@@ -90,13 +90,13 @@ struct MetadataTooLarge {
 impl<'e> ArchiveDocument<'e> {
     /// Of an archive that is one of documents.
     pub(super) fn filed(
-        engine: &'e Engine,
+        env: &'e Env,
         archive: &'e Archive,
         key: &EntityKey,
     ) -> Result<Self, Failure> {
         match &archive.target {
-            ArchiveTarget::Blob(target) => Self::blob(engine, archive, target, key),
-            ArchiveTarget::File(target) => Self::file(engine, archive, target, key),
+            ArchiveTarget::Blob(target) => Self::blob(env, archive, target, key),
+            ArchiveTarget::File(target) => Self::file(env, archive, target, key),
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => Err(permanent(
                 format!("finding the place of {key} in archive {}", archive.name),
                 "it is no archive of documents",
@@ -106,7 +106,7 @@ impl<'e> ArchiveDocument<'e> {
 
     /// In a container.
     pub(super) fn blob(
-        engine: &'e Engine,
+        env: &'e Env,
         archive: &'e Archive,
         target: &'e BlobTarget,
         key: &EntityKey,
@@ -115,7 +115,7 @@ impl<'e> ArchiveDocument<'e> {
             .path
             .of(key)
             .map_err(|error| misplaced(archive, key, error))?;
-        let account = engine
+        let account = env
             .stores
             .account(&target.account)
             .map_err(|error| permanent("finding the account of the archive", error))?;
@@ -125,9 +125,9 @@ impl<'e> ArchiveDocument<'e> {
             name,
         };
         Ok(Self {
-            catalog: &engine.catalog,
+            catalog: &env.catalog,
             archive,
-            memory: &engine.memory,
+            memory: &env.memory,
             key: key.clone(),
             sink,
             rounds: 0,
@@ -136,7 +136,7 @@ impl<'e> ArchiveDocument<'e> {
 
     /// In a shared folder.
     pub(super) fn file(
-        engine: &'e Engine,
+        env: &'e Env,
         archive: &'e Archive,
         target: &'e FileTarget,
         key: &EntityKey,
@@ -145,7 +145,7 @@ impl<'e> ArchiveDocument<'e> {
             .path
             .of(key)
             .map_err(|error| misplaced(archive, key, error))?;
-        let files = engine
+        let files = env
             .stores
             .files()
             .map_err(|error| permanent("finding the folder of the archive", error))?;
@@ -157,9 +157,9 @@ impl<'e> ArchiveDocument<'e> {
             },
         };
         Ok(Self {
-            catalog: &engine.catalog,
+            catalog: &env.catalog,
             archive,
-            memory: &engine.memory,
+            memory: &env.memory,
             key: key.clone(),
             sink,
             rounds: 0,

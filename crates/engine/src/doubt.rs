@@ -1,6 +1,6 @@
 //! Doubt: the requests of one run that may have been executed, or may still arrive, and the rechecks that follow from that.
 
-use super::engine::Engine;
+use super::env::Env;
 use super::footprint::Footprint;
 use super::observation::Observation;
 use super::queueing::RunRechecks;
@@ -149,15 +149,15 @@ impl Doubt {
     }
 
     /// Until when an unconditional write may be sent: it has arrived, or is lost, before the recheck of its announcement.
-    pub(super) fn deadline(&self, engine: &Engine) -> Option<Deadline> {
+    pub(super) fn deadline(&self, env: &Env) -> Option<Deadline> {
         self.announced_at
-            .map(|sent| sent.deadline(engine.may_write_for()))
+            .map(|sent| sent.deadline(env.may_write_for()))
     }
 
     /// Whether an unconditional write now has arrived, or is lost, before the recheck of its announcement. A worker that
     /// was suspended for long announces again.
-    pub(super) fn is_in_time(&self, engine: &Engine) -> bool {
-        self.deadline(engine)
-            .is_some_and(|deadline| !deadline.is_over(engine.clock.as_ref()))
+    pub(super) fn is_in_time(&self, env: &Env) -> bool {
+        self.deadline(env)
+            .is_some_and(|deadline| !deadline.is_over(env.clock.as_ref()))
     }
 }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
 
 use super::audit_records;
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::jobs::RunJob;
@@ -66,18 +66,20 @@ fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropD
 struct NotDated(TableName);
 
 impl RunJob for DropTable {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let not_dated = || {
             permanent(
                 "finding the retention of the table",
                 NotDated(self.table.clone()),
             )
         };
-        let table = engine
+        let table = cx
+            .env
             .catalog
             .dated_table(&self.table)
             .ok_or_else(not_dated)?;
-        let retention = engine
+        let retention = cx
+            .env
             .catalog
             .retention_of(&table.table)
             .ok_or_else(not_dated)?;
@@ -107,7 +109,7 @@ impl RunJob for DropTable {
         }
         let mut archived = true;
         if let Some(to) = &retention.archive_to {
-            match table_archive::part(engine, table, to, delivery, self.cursor.clone()).await? {
+            match table_archive::part(&cx.env, table, to, delivery, self.cursor.clone()).await? {
                 ArchiveProgress::All(cursor) => {
                     tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived");
                 }
@@ -127,8 +129,8 @@ impl RunJob for DropTable {
                 }
             }
         }
-        let followers = drop_followers(engine, table, retention).await?;
-        let dropped = archived && drop_one(engine, table).await?;
+        let followers = drop_followers(cx, table, retention).await?;
+        let dropped = archived && drop_one(cx, table).await?;
         if dropped || followers > 0 {
             tracing::info!(%table, followers, "table dropped");
             Ok(Outcome::Done(Summary::default()))
@@ -140,42 +142,43 @@ impl RunJob for DropTable {
 
 /// Drops the followers of a table; how many tables that were.
 async fn drop_followers(
-    engine: &Engine,
+    cx: &JobContext,
     table: &TableRef,
     retention: &Retention,
 ) -> Result<u32, Failure> {
     let Some((begins, _)) = retention.tables.period(&table.table) else {
         return Ok(0);
     };
-    let followers = engine.catalog.followers(retention);
+    let followers = cx.env.catalog.followers(retention);
     let mut dropped = 0;
     for tables in followers.targets.iter().chain(&followers.former) {
         let target = tables.at(begins);
-        if followers.former.contains(tables) && engine.stores.account(&target.account).is_err() {
+        if followers.former.contains(tables) && cx.env.stores.account(&target.account).is_err() {
             tracing::warn!(%target, "what a view wrote that is gone lies in an account that is not configured any more: it is left there");
             continue;
         }
-        if followers.former.contains(tables) && !is_derived(engine, table, &target).await? {
+        if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
             tracing::warn!(%target, "table recorded to follow another one holds rows that no view of it made: it is left there");
             continue;
         }
-        dropped += u32::from(drop_one(engine, &target).await?);
+        dropped += u32::from(drop_one(cx, &target).await?);
     }
     if let Some(footprints) = followers.footprints {
-        dropped += u32::from(drop_one(engine, &footprints.at(begins)).await?);
-        audit_records::forget(engine, table).await?;
+        dropped += u32::from(drop_one(cx, &footprints.at(begins)).await?);
+        audit_records::forget(&cx.env, table).await?;
     }
     Ok(dropped)
 }
 
 /// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
-async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
+async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
     let mut query = Query {
         select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),
         ..Query::default()
     };
     loop {
-        let page = match engine
+        let page = match cx
+            .env
             .account(target)?
             .tables
             .query(&target.table, &query)
@@ -198,8 +201,9 @@ async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Resu
     }
 }
 
-async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
-    let dropped = engine
+async fn drop_one(cx: &JobContext, table: &TableRef) -> Result<bool, Failure> {
+    let dropped = cx
+        .env
         .account(table)?
         .tables
         .delete_table(&table.table)

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
 use super::Recheck;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Failure, FailureClass};
 use super::failure::{GONE, permanent, storage};
 use evenkeel_model::catalog::TableRef;
@@ -66,19 +66,28 @@ pub(super) struct SealedEntity {
     pub(super) first: Option<FirstKey>,
 }
 
-impl Engine {
+/// The encrypted properties of an account's tables.
+#[derive(Clone, Copy)]
+pub(super) struct Encryption<'e> {
+    pub(super) env: &'e Env,
+    /// Keys of hashes, once they were needed.
+    pub(super) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
+}
+
+impl Encryption<'_> {
     /// The encrypted properties of a table.
     fn encrypted(&self, table: &TableRef) -> Option<&BTreeSet<String>> {
-        self.catalog.encrypted.get(table)
+        self.env.catalog.encrypted.get(table)
     }
 
     fn data_keys(&self, table: &TableRef) -> Result<DataKeys<'_>, Failure> {
         let vault = self
+            .env
             .stores
             .vault()
             .map_err(|error| permanent("finding the key-encryption keys", error))?;
         Ok(DataKeys {
-            tables: self.account(table)?.tables.as_ref(),
+            tables: self.env.account(table)?.tables.as_ref(),
             vault,
         })
     }
@@ -113,7 +122,7 @@ impl Engine {
         put: &Put,
         stored: Option<&Entity>,
     ) -> Result<Option<SealedEntity>, Failure> {
-        let table = self.table(&put.table)?;
+        let table = self.env.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else {
             return Ok(None);
         };
@@ -140,6 +149,7 @@ impl Engine {
                     .any(|property| put.entity.get(property).is_some())
         };
         if let Some((property, _)) = self
+            .env
             .catalog
             .hashed
             .get(table)
@@ -157,7 +167,7 @@ impl Engine {
         }
         let mut entity = Cow::Borrowed(&put.entity);
         let mut seals = true;
-        if let Some(when) = self.catalog.encrypted_when.get(table) {
+        if let Some(when) = self.env.catalog.encrypted_when.get(table) {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
@@ -223,7 +233,7 @@ impl Engine {
         put: &Put,
         stored: &Entity,
     ) -> Result<Option<Entity>, Failure> {
-        let table = self.table(&put.table)?;
+        let table = self.env.table(&put.table)?;
         let home = Primary {
             table: table.table.clone(),
             key: put.entity.key.clone(),
@@ -331,12 +341,13 @@ impl Engine {
                 .map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
         }
-        if let Some(hashed) = self.catalog.hashed.get(table) {
+        if let Some(hashed) = self.env.catalog.hashed.get(table) {
             entity
                 .properties
                 .extend(hashes(&self.hash_key(table).await?, hashed, &plain));
         }
         let spacious = self
+            .env
             .catalog
             .large_values_of(table)
             .map(|(_, large)| &large.properties);
@@ -391,7 +402,7 @@ impl Engine {
             table: target.table.clone(),
             key: to.clone(),
         };
-        let all = self.catalog.seals(
+        let all = self.env.catalog.seals(
             target,
             &Entity {
                 key: to.clone(),
@@ -416,7 +427,7 @@ impl Engine {
         target: &TableRef,
         mut entity: Entity,
     ) -> Result<(Entity, BTreeSet<&str>), Failure> {
-        let Some((table, home)) = self.catalog.home_of(source, &from.key) else {
+        let Some((table, home)) = self.env.catalog.home_of(source, &from.key) else {
             return Ok((entity, BTreeSet::new()));
         };
         let marked = self.encrypted(table).into_iter().flatten();
@@ -475,7 +486,7 @@ impl Engine {
     /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
     /// to be had for them, or nobody can tell where they are. `None` where it has none.
     pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        if self.catalog.encrypted.is_empty() {
+        if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
         }
         let Ok(mut object) = kept_object(body) else {
@@ -484,7 +495,7 @@ impl Engine {
         let Some(unknown) = fields_unknown(&object) else {
             return Ok(Some(Value::Object(outlined(object)).to_string()));
         };
-        let plain = plain_entities(&object, &self.catalog);
+        let plain = plain_entities(&object, &self.env.catalog);
         for entity in &plain {
             let key = self
                 .data_keys(&entity.table)?
@@ -493,7 +504,7 @@ impl Engine {
             let step = || format!("encrypting the body of a message about {}", entity.home);
             entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
         }
-        let withheld = withhold(&mut object, &unknown, &self.catalog);
+        let withheld = withhold(&mut object, &unknown, &self.env.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
     }
 }

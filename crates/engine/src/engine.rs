@@ -1,49 +1,33 @@
-//! The engine: the catalog, the stores, a clock, and the operations on them.
+//! The engine: the way into the protocol for those who run jobs, and for commands.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::{SignedDuration, Timestamp};
 
-use super::execute::{Delivery, Failure, FailureClass};
-use super::failure::permanent;
+use super::audit::{self, AuditPass};
+use super::backfill::{self, BackfillPass};
+use super::context::JobContext;
+use super::env::{CatalogHold, Env, PART};
+use super::erase::{self, Erasure};
+use super::execute::{Delivery, Execute, Failure, Outcome, SealBodies, Work};
 use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
+use super::passes::pass_over;
 use super::recheck_queue::RecheckQueues;
+use super::report::{PlanReport, report};
 use super::row_memory::RowSizes;
 use super::secret::SealSecret;
 use super::shared::DocumentTurns;
-use evenkeel_model::catalog::{Archive, Catalog, TableRef};
-use evenkeel_model::condition::{Condition, TimedCondition};
-use evenkeel_model::job::{JobSubject, Primary};
-use evenkeel_model::limits::LATE_REQUEST;
-use evenkeel_model::nearest::nearest;
-use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{Job, TableName, ViewName};
-use evenkeel_storage::sealing::HashKey;
-use evenkeel_storage::{Account, Chance, Clock, ClocksApart, Stores};
-
-/// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
-
-/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
-/// shutdown loses none of it.
-pub(super) const PART: Duration = Duration::from_secs(10);
-
-/// How long views may be chained (a view's target that is another view's source).
-pub(super) const LONGEST_CHAIN: usize = 8;
-
-/// Why the record of a catalog cannot be read now.
-pub type Unread = Box<dyn std::error::Error + Send + Sync>;
-
-/// The record of an engine's catalog.
-#[async_trait]
-pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one, as soon as that is known; why not, where it cannot be found out now.
-    async fn holds(&self) -> Result<bool, Unread>;
-}
+use super::sweep::{self, SweepPage};
+use super::{dated, jobs, seal, subject};
+use evenkeel_model::audit::Audit;
+use evenkeel_model::backfill::{Backfill, BackfillCursor};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::sweep::Sweep;
+use evenkeel_model::{Job, ViewName};
+use evenkeel_storage::{Chance, Clock, Stores};
 
 /// Components of an engine.
 pub struct EngineParts {
@@ -60,94 +44,24 @@ pub struct EngineParts {
 }
 
 /// Executes jobs by the reconcile protocol.
-pub struct Engine {
-    pub(super) stores: Stores,
-    pub(super) catalog: Arc<Catalog>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) chance: Arc<dyn Chance>,
-    pub(super) recheck_after: Duration,
-    pub(super) turns: DocumentTurns,
-    /// How long one part of a walk over a table takes.
-    pub(super) part: Duration,
-    /// Memory budget of its jobs.
-    pub(super) memory: Arc<MemoryBudget>,
-    /// The sizes that rows of its tables have had lately.
-    pub(super) row_sizes: RowSizes,
-    /// Lines of logs that wait to be appended together.
-    pub(super) lanes: LogLanes,
-    /// Pending rechecks.
-    pub(super) rechecks: RecheckQueues,
-    /// Secret of the seals on cursors and footprints.
-    pub(super) secret: Arc<SealSecret>,
-    /// Keys of hashes, once they were needed.
-    pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
-    /// Asked before the close of a pass with changed items, and by commands before each part of a walk. Where there is none, the catalog is
-    /// never replaced.
-    recorded: OnceLock<Arc<dyn CatalogHold>>,
-}
+pub struct Engine(JobContext);
 
-/// The catalog of an engine is not the recorded one any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
-)]
-struct Replaced;
-
-/// A job names something that the catalog does not have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unknown {
-    #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
-    Table {
-        name: TableName,
-        meant: Option<String>,
-    },
-    #[error("the catalog has no archive {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [archives.{name}]") })]
-    Archive {
-        name: ViewName,
-        meant: Option<String>,
-    },
-    #[error("the catalog has no view {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [views.{name}]") })]
-    View {
-        name: ViewName,
-        meant: Option<String>,
-    },
-    #[error(
-        "the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`"
-    )]
-    WhichTable { view: ViewName, tables: String },
-    #[error(
-        "{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash"
-    )]
-    Sealed { table: TableName, property: String },
-    #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
-    Chain(Primary),
-}
-
-impl Unknown {
-    pub(super) fn table(catalog: &Catalog, name: &TableName) -> Self {
-        Self::Table {
-            name: name.clone(),
-            meant: meant(name.as_str(), catalog.tables.keys().map(TableName::as_str)),
-        }
+#[async_trait]
+impl Execute for Engine {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        jobs::execute(&self.0, work, delivery).await
     }
 
-    pub(super) fn view(catalog: &Catalog, name: &ViewName) -> Self {
-        Self::View {
-            name: name.clone(),
-            meant: meant(name.as_str(), catalog.views.keys().map(ViewName::as_str)),
-        }
-    }
-
-    pub(super) fn archive(catalog: &Catalog, name: &ViewName) -> Self {
-        Self::Archive {
-            name: name.clone(),
-            meant: meant(name.as_str(), catalog.archives.keys().map(ViewName::as_str)),
-        }
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        jobs::give_up(&self.0, work, delivery).await
     }
 }
 
-fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    nearest(name, known).map(str::to_owned)
+#[async_trait]
+impl SealBodies for Engine {
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.0.encryption().sealed_body(body).await
+    }
 }
 
 impl Engine {
@@ -160,245 +74,158 @@ impl Engine {
             chance,
             recheck_after,
         } = parts;
-        Self {
+        let env = Env {
             stores,
             catalog,
             clock,
             chance,
             recheck_after,
             turns: DocumentTurns::default(),
+            memory: Arc::default(),
             row_sizes: RowSizes::default(),
-            lanes: LogLanes::default(),
             rechecks: RecheckQueues::default(),
             secret: Arc::default(),
-            hash_keys: Mutex::default(),
             recorded: OnceLock::new(),
+        };
+        Self(JobContext {
+            env,
             part: PART,
-            memory: Arc::default(),
-        }
+            lanes: LogLanes::default(),
+            hash_keys: Mutex::default(),
+        })
+    }
+
+    /// What its jobs work with.
+    #[cfg(test)]
+    pub(super) const fn context(&self) -> &JobContext {
+        &self.0
     }
 
     /// As this one, but walks over tables stop about so often, to tell how far they are.
     #[must_use]
-    pub fn in_parts_of(self, part: Duration) -> Self {
-        Self { part, ..self }
+    pub fn in_parts_of(mut self, part: Duration) -> Self {
+        self.0.part = part;
+        self
     }
 
     /// The same, within a budget of memory that others share.
     #[must_use]
-    pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
-        Self { memory, ..self }
+    pub fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
+        self.0.env.memory = memory;
+        self
     }
 
     /// The same, with a secret of seals that others share.
     #[must_use]
-    pub fn sealing_by(self, secret: Arc<SealSecret>) -> Self {
-        Self { secret, ..self }
+    pub fn sealing_by(mut self, secret: Arc<SealSecret>) -> Self {
+        self.0.env.secret = secret;
+        self
     }
 
     /// Lets the engine close no pass by a replaced catalog. The first record stays.
     pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
-        self.recorded.get_or_init(|| recorded);
+        self.0.env.recorded.get_or_init(|| recorded);
     }
 
     /// Refuses a step by a replaced catalog.
     pub async fn refuse_replaced(&self, step: impl FnOnce() -> String) -> Result<(), Failure> {
-        let Some(recorded) = self.recorded.get() else {
-            return Ok(());
-        };
-        match recorded.holds().await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::new(
-                FailureClass::OutdatedCatalog,
-                step(),
-                Replaced,
-            )),
-            Err(unread) => Err(Failure::new(
-                FailureClass::Withheld { retry_after: None },
-                step(),
-                unread,
-            )),
-        }
+        self.0.env.refuse_replaced(step).await
+    }
+
+    /// The catalog of its views.
+    pub const fn catalog(&self) -> &Arc<Catalog> {
+        &self.0.env.catalog
     }
 
     /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
-        let (table, key) = match job.operation().subject() {
-            JobSubject::Primary(table, key) => (table, key),
-            JobSubject::Moved(from, _) => (&from.table, &from.key),
-            JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
-                (&self.catalog.archives.get(archive)?.source.table, key)
-            }
-            JobSubject::Table(_)
-            | JobSubject::View(_)
-            | JobSubject::Source(_)
-            | JobSubject::Range(_)
-            | JobSubject::DatedTable(_) => {
-                return None;
-            }
-        };
-        Some(Primary {
-            table: self.catalog.table(table)?.table.clone(),
-            key: key.clone(),
-        })
+        subject::primary_of(self.catalog(), job)
     }
 
     /// The primary that a job is about; then, of an archived one, the primaries that it was.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
-        let mut forms: Vec<Primary> = self.primary_of(job).into_iter().collect();
-        while let Some(last) = forms.last() {
-            let of_its_table = |archive: &&Arc<Archive>| {
-                archive
-                    .target
-                    .table()
-                    .is_some_and(|table| table.table == last.table)
-            };
-            let Some(archive) = self.catalog.archives.values().find(of_its_table) else {
-                break;
-            };
-            let source = Primary {
-                table: archive.source.table.clone(),
-                key: last.key.clone(),
-            };
-            if forms.contains(&source) {
-                break;
-            }
-            forms.push(source);
-        }
-        forms
+        subject::forms_of(self.catalog(), job)
     }
 
     /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
-        let Some(source) = self.primary_of(job) else {
-            return Vec::new();
-        };
-        let kept = match job.operation().subject() {
-            JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
-                let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
-                let target = filing.or_else(|| self.catalog.archives.get(archive)?.target.table());
-                target.map(|target| Primary {
-                    table: target.table.clone(),
-                    key: key.clone(),
-                })
-            }
-            JobSubject::Moved(_, to) => Some(to.clone()),
-            JobSubject::Primary(..)
-            | JobSubject::Table(_)
-            | JobSubject::View(_)
-            | JobSubject::Source(_)
-            | JobSubject::Range(_)
-            | JobSubject::DatedTable(_) => None,
-        };
-        [Some(source), kept].into_iter().flatten().collect()
+        subject::primaries_of(self.catalog(), job)
     }
 
-    /// The catalog of its views.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
+    /// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read.
+    pub async fn read_secret(&self) {
+        seal::read_secret(&self.0.env).await;
     }
 
-    pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
-        self.catalog
-            .table(name)
-            .ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
+    /// The plan of reconciling a primary now.
+    pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
+        let env = &self.0.env;
+        match report(pass_over(env, primary, None)?).await {
+            Ok(report) => Ok(report),
+            Err(failure) => Err(dated::explained(env, &primary.table, failure).await),
+        }
     }
 
-    /// Refuses jobs that write entities of a table that only views write.
-    pub(super) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
-        self.catalog
-            .refuse_view_table(self.table(name)?)
-            .map_err(|error| permanent("finding the table", error))
-    }
-
-    /// The condition of a job on entities of a table, at the job's time.
-    pub(super) fn condition_at(
+    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+    pub async fn backfill(
         &self,
-        table: &TableRef,
-        when: Option<&TimedCondition>,
-        now: Timestamp,
-    ) -> Result<Option<Condition>, Failure> {
-        let Some(when) = when else { return Ok(None) };
-        let condition = when
-            .at(now)
-            .map_err(|error| permanent("reading \"when\"", error.without_values()))?;
-        let sealed = self.catalog.encrypted.get(table).and_then(|sealed| {
-            condition
-                .properties()
-                .into_iter()
-                .find(|name| sealed.contains(*name))
-        });
-        match sealed {
-            Some(name) => Err(permanent(
-                "reading \"when\"",
-                Unknown::Sealed {
-                    table: table.table.clone(),
-                    property: name.to_owned(),
-                },
-            )),
-            None => Ok(Some(condition)),
-        }
+        backfill: &Backfill,
+        delivery: &Delivery,
+    ) -> Result<Option<BackfillPass>, Failure> {
+        backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
-        let archive = self.catalog.archives.get(name);
-        archive
-            .map(AsRef::as_ref)
-            .ok_or_else(|| permanent("finding the archive", Unknown::archive(&self.catalog, name)))
+    /// A backfill has been over all of its table: corrects what audits found wrong before it began.
+    pub async fn backfilled(
+        &self,
+        backfill: &Backfill,
+        cursor: &BackfillCursor,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
+        backfill::backfilled(&self.0.env, backfill, cursor, delivery).await
     }
 
-    pub(super) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {
-        self.stores
-            .account(&table.account)
-            .map_err(|error| permanent("finding the account", error))
+    /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+    pub async fn audit(
+        &self,
+        audit: &Audit,
+        delivery: &Delivery,
+    ) -> Result<Option<AuditPass>, Failure> {
+        self.audit_of(audit, None, delivery).await
     }
 
-    /// How far the clock of the queue that a job came from is ahead of that of a table.
-    pub(super) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClocksApart {
-        let clocks = |account| {
-            self.stores
-                .account(account)
-                .map(|account| Arc::clone(&account.clocks))
-        };
-        match (clocks(&delivery.account), clocks(&table.account)) {
-            (Ok(queues), Ok(tables)) => ClocksApart::between(&queues, &tables),
-            _ => ClocksApart::NOT,
-        }
+    /// As [`Self::audit`]; of a view alone the findings are kept of that one.
+    pub async fn audit_of(
+        &self,
+        audit: &Audit,
+        view: Option<&ViewName>,
+        delivery: &Delivery,
+    ) -> Result<Option<AuditPass>, Failure> {
+        audit::audit(&self.0, audit, view, delivery).await
     }
 
-    /// How long a taint lasts: as long as an old request may live, however the clocks differ.
-    pub(super) fn taint_for(&self) -> SignedDuration {
-        taint_for(self.recheck_after)
+    /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+    pub async fn erase(
+        &self,
+        primary: &Primary,
+        delivery: &Delivery,
+        erasure: &mut Erasure,
+    ) -> Result<(), Failure> {
+        erase::erase(&self.0, primary, delivery, erasure).await
     }
 
-    /// How long after its announcement a pass may write to a sink: a pass that finds the announcement open looks again
-    /// `recheck_after` later, and by then none of its requests may be on its way.
-    pub(super) fn may_write_for(&self) -> Duration {
-        self.recheck_after.saturating_sub(LATE_REQUEST)
+    /// A page of the entities that a sweep which is sent now would act on, without acting on any.
+    pub async fn would_sweep(
+        &self,
+        sweep: &Sweep,
+        from: &(Option<String>, Option<String>),
+    ) -> Result<SweepPage, Failure> {
+        sweep::would_sweep(&self.0.env, sweep, from).await
     }
-}
 
-/// How long a taint lasts, where rechecks follow after this.
-fn taint_for(recheck_after: Duration) -> SignedDuration {
-    let skew = if planted(Bug::TaintForgetsClocks) {
-        SignedDuration::ZERO
-    } else {
-        CLOCK_SKEW
-    };
-    SignedDuration::try_from(recheck_after)
-        .unwrap_or(SignedDuration::MAX)
-        .saturating_add(skew)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_taint_outlasts_an_old_request_by_the_clocks_of_two_workers_that_are_half_an_hour_apart() {
-        let recheck_after = Duration::from_mins(26);
-        assert!(taint_for(recheck_after) >= SignedDuration::from_mins(26 + 30));
-        assert_eq!(taint_for(Duration::MAX), SignedDuration::MAX);
+    /// What keeps the condition of a sweep from being met, by the first rows of its range. Reads one page.
+    pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
+        sweep::sweep_unmet(&self.0.env, sweep).await
     }
 }

@@ -16,30 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::change::{Change, Commit};
+use super::context::JobContext;
 use super::document::is_anothers;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Action, Delivery, Failure, Outcome, Summary};
-use super::failure::storage;
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::queueing;
-use super::scope::Scope;
 use super::since::is_written_since;
 use super::target::{self, Kept};
+use super::values_left::ValuesLeft;
 use super::waiting::RunSummary;
-use evenkeel_model::catalog::{ArchiveTarget, Shelf, TableRef};
+use evenkeel_model::catalog::{ArchiveTarget, TableRef};
 use evenkeel_model::job::{EraseJob, Primary};
 use evenkeel_model::{AccountName, ViewName};
-use evenkeel_storage::{ErrorClass, Missing, all_blobs};
-
-/// Large values of an erased entity that are still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ValuesLeft {
-    /// By when a second look deletes them, if a worker runs then.
-    pub until: Timestamp,
-    /// How many there are; `None` if that cannot be told.
-    pub values: Option<u64>,
-}
 
 /// Result of an erasure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,9 +68,9 @@ impl Erasure {
 }
 
 impl RunJob for EraseJob {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let mut erasure = Erasure::default();
-        let ended = engine.erase(&self.primary, delivery, &mut erasure).await;
+        let ended = erase(cx, &self.primary, delivery, &mut erasure).await;
         let until = erasure.until();
         let Erasure {
             removed,
@@ -124,267 +114,213 @@ impl RunJob for EraseJob {
     }
 }
 
-impl Engine {
-    /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
-    pub async fn erase(
-        &self,
-        primary: &Primary,
-        delivery: &Delivery,
-        erasure: &mut Erasure,
-    ) -> Result<(), Failure> {
-        self.refuse_view_tables(&primary.table)?;
-        let source = self.table(&primary.table)?.clone();
-        let home = Primary {
-            table: source.table.clone(),
-            key: primary.key.clone(),
-        };
-        let mut changes = RunSummary::default();
-        let data_key = self.data_key_version(&source, &home).await?;
-        let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
-        while let Some(table) = tables.pop() {
-            if !seen.insert(table.clone()) {
-                continue;
-            }
-            if table == source {
-                self.take_out(
+/// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+pub(super) async fn erase(
+    cx: &JobContext,
+    primary: &Primary,
+    delivery: &Delivery,
+    erasure: &mut Erasure,
+) -> Result<(), Failure> {
+    cx.env.refuse_view_tables(&primary.table)?;
+    let source = cx.env.table(&primary.table)?.clone();
+    let home = Primary {
+        table: source.table.clone(),
+        key: primary.key.clone(),
+    };
+    let mut changes = RunSummary::default();
+    let data_key = cx.encryption().data_key_version(&source, &home).await?;
+    let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
+    while let Some(table) = tables.pop() {
+        if !seen.insert(table.clone()) {
+            continue;
+        }
+        if table == source {
+            take_out(
+                cx,
+                erasure,
+                &mut changes,
+                &source.account,
+                target::primary(&cx.env, &home, delivery)?.as_mut(),
+                &home,
+                delivery,
+            )
+            .await?;
+        }
+        for archive in cx
+            .env
+            .catalog
+            .archives
+            .values()
+            .filter(|archive| archive.source == table)
+        {
+            let account = match &archive.target {
+                ArchiveTarget::Log(_) => {
+                    erasure.logs.insert(archive.name.clone());
+                    continue;
+                }
+                ArchiveTarget::Table(target) => {
+                    tables.push(target.clone());
+                    &target.account
+                }
+                ArchiveTarget::Blob(target) => &target.account,
+                ArchiveTarget::File(_) => &archive.source.account,
+            };
+            if erasure.skipped.is_none()
+                && let Some(mut kept) = target::kept_in(&cx.env, archive, &home.key, delivery)?
+            {
+                match take_out(
+                    cx,
                     erasure,
                     &mut changes,
-                    &source.account,
-                    target::primary(self, &home, delivery)?.as_mut(),
+                    account,
+                    kept.as_mut(),
                     &home,
                     delivery,
                 )
-                .await?;
-            }
-            for archive in self
-                .catalog
-                .archives
-                .values()
-                .filter(|archive| archive.source == table)
-            {
-                let account = match &archive.target {
-                    ArchiveTarget::Log(_) => {
-                        erasure.logs.insert(archive.name.clone());
-                        continue;
-                    }
-                    ArchiveTarget::Table(target) => {
-                        tables.push(target.clone());
-                        &target.account
-                    }
-                    ArchiveTarget::Blob(target) => &target.account,
-                    ArchiveTarget::File(_) => &archive.source.account,
-                };
-                if erasure.skipped.is_none()
-                    && let Some(mut kept) = target::kept_in(self, archive, &home.key, delivery)?
+                .await
                 {
-                    match self
-                        .take_out(
-                            erasure,
-                            &mut changes,
-                            account,
-                            kept.as_mut(),
-                            &home,
-                            delivery,
-                        )
-                        .await
-                    {
-                        Err(failure) if is_anothers(&failure) => {
-                            tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
-                        }
-                        ended => ended?,
+                    Err(failure) if is_anothers(&failure) => {
+                        tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
                     }
+                    ended => ended?,
                 }
             }
         }
-        self.take_out(
-            erasure,
-            &mut changes,
-            &source.account,
-            target::primary(self, &home, delivery)?.as_mut(),
-            &home,
-            delivery,
-        )
-        .await?;
-        if erasure.skipped.is_none()
-            && let Some(version) = data_key
-            && self.erase_data_key(&source, &home, version).await?
-        {
-            erasure.removed.entry(source.account).or_default().data_keys += 1;
+    }
+    take_out(
+        cx,
+        erasure,
+        &mut changes,
+        &source.account,
+        target::primary(&cx.env, &home, delivery)?.as_mut(),
+        &home,
+        delivery,
+    )
+    .await?;
+    if erasure.skipped.is_none()
+        && let Some(version) = data_key
+        && cx
+            .encryption()
+            .erase_data_key(&source, &home, version)
+            .await?
+    {
+        erasure.removed.entry(source.account).or_default().data_keys += 1;
+    }
+    erasure.summary = changes.take();
+    erasure.second_looks = second_looks(&cx.env, &seen, erasure.until());
+    Ok(())
+}
+
+/// Until when second looks have the keys of what was erased from these tables.
+fn second_looks(
+    env: &Env,
+    tables: &BTreeSet<TableRef>,
+    until: Option<Timestamp>,
+) -> Option<Timestamp> {
+    let later = |from: Timestamp, by| {
+        from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
+    };
+    let ends = match until {
+        // The second look that deletes them leaves a tombstone of its own.
+        Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
+        None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
+            env.clock.now(),
+            queueing::second_look_after(env.recheck_after),
+        ),
+        None => return None,
+    };
+    ends.ok()
+}
+
+/// Deletes an entity where it is kept, and the items derived from it there.
+async fn take_out(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    changes: &mut RunSummary,
+    account: &AccountName,
+    kept: &mut dyn Kept,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    if erasure.skipped.is_some() {
+        return Ok(());
+    }
+    let mut ended = delete_kept(cx, erasure, account, kept, home, delivery).await;
+    if ended.is_ok()
+        && erasure.skipped.is_none()
+        && let Some(primary) = kept.primary()
+    {
+        match kept.values_left().await {
+            Ok(Some(left)) => drop(erasure.left.insert(primary.clone(), left)),
+            Ok(None) => drop(erasure.left.remove(primary)),
+            Err(failure) => ended = Err(failure),
         }
-        erasure.summary = changes.take();
-        erasure.second_looks = self.second_looks(&seen, erasure.until());
-        Ok(())
     }
-
-    /// Until when second looks have the keys of what was erased from these tables.
-    fn second_looks(
-        &self,
-        tables: &BTreeSet<TableRef>,
-        until: Option<Timestamp>,
-    ) -> Option<Timestamp> {
-        let later = |from: Timestamp, by| {
-            from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
-        };
-        let ends = match until {
-            // The second look that deletes them leaves a tombstone of its own.
-            Some(until) => later(until, queueing::tombstone_stays(self.recheck_after)),
-            None if tables.iter().any(|table| self.catalog.has_views(table)) => later(
-                self.clock.now(),
-                queueing::second_look_after(self.recheck_after),
-            ),
-            None => return None,
-        };
-        ends.ok()
+    let summary = kept.take_summary();
+    for change in summary
+        .changes
+        .iter()
+        .filter(|change| change.action == Action::Delete)
+    {
+        erasure
+            .removed
+            .entry(change.account.clone())
+            .or_default()
+            .items += 1;
     }
+    changes.0.add(summary);
+    ended
+}
 
-    /// Large values that stay although their primary is gone, and by when they go.
-    pub(super) async fn values_left(
-        &self,
-        scope: &Scope<'_>,
-    ) -> Result<Option<ValuesLeft>, Failure> {
-        let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else {
-            return Ok(None);
-        };
-        let later = |from: Timestamp, by| {
-            from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
-                .unwrap_or(from)
-        };
-        let now = self.clock.now();
-        let read = scope.read_footprint().await?;
-        let tainted = read
-            .and_then(|(footprint, _)| footprint.tainted_until)
-            .filter(|until| *until > now);
-        let values = match (&shelf, tainted) {
-            (Shelf::Blobs { account, container }, _) => {
-                let blobs = all_blobs(
-                    scope.target(account)?.blobs.as_ref(),
-                    container,
-                    scope.folder.prefix(),
-                )
-                .await;
-                let step = || {
-                    format!(
-                        "looking for large values of {} in {container}",
-                        scope.primary
-                    )
-                };
-                match blobs {
-                    Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
-                        Some(0)
-                    }
-                    blobs => {
-                        let blobs = blobs.map_err(|error| storage(step(), error))?;
-                        Some(
-                            blobs
-                                .iter()
-                                .filter(|blob| scope.folder.has(&blob.name))
-                                .count() as u64,
-                        )
-                    }
+async fn delete_kept(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    account: &AccountName,
+    kept: &mut dyn Kept,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let table = TableRef {
+        account: account.clone(),
+        table: kept
+            .primary()
+            .map_or(&home.table, |primary| &primary.table)
+            .clone(),
+    };
+    let apart = cx.env.clocks_apart(delivery, &table);
+    kept.read_leftovers();
+    loop {
+        kept.next_round().await?;
+        let found = kept.observe().await?;
+        refuse_derived(&found, kept.primary().unwrap_or(home))?;
+        let Some(row) = &found.row else {
+            match kept.delete_leftovers(&found).await? {
+                Commit::Lost | Commit::Unanswered => continue,
+                Commit::Committed => {
+                    erasure.removed.entry(account.clone()).or_default().entities += 1;
                 }
+                Commit::Closed => {}
             }
-            (Shelf::Files { .. }, Some(_)) => None,
-            (Shelf::Files { .. }, None) => Some(0),
+            kept.settle_from(&found).await?;
+            break;
         };
-        // The footprint may have gone before them.
-        let until = tainted.unwrap_or_else(|| now.saturating_add(self.taint_for()).unwrap_or(now));
-        let due = later(now, queueing::second_look_after(self.recheck_after))
-            .max(later(until, 2 * queueing::SERVED_MARGIN));
-        Ok((values != Some(0)).then_some(ValuesLeft { until: due, values }))
-    }
-
-    /// Deletes an entity where it is kept, and the items derived from it there.
-    async fn take_out(
-        &self,
-        erasure: &mut Erasure,
-        changes: &mut RunSummary,
-        account: &AccountName,
-        kept: &mut dyn Kept,
-        home: &Primary,
-        delivery: &Delivery,
-    ) -> Result<(), Failure> {
-        if erasure.skipped.is_some() {
-            return Ok(());
-        }
-        let mut ended = self
-            .delete_kept(erasure, account, kept, home, delivery)
-            .await;
-        if ended.is_ok()
-            && erasure.skipped.is_none()
-            && let Some(primary) = kept.primary()
-        {
-            match kept.values_left().await {
-                Ok(Some(left)) => drop(erasure.left.insert(primary.clone(), left)),
-                Ok(None) => drop(erasure.left.remove(primary)),
-                Err(failure) => ended = Err(failure),
-            }
-        }
-        let summary = kept.take_summary();
-        for change in summary
-            .changes
-            .iter()
-            .filter(|change| change.action == Action::Delete)
-        {
-            erasure
-                .removed
-                .entry(change.account.clone())
-                .or_default()
-                .items += 1;
-        }
-        changes.0.add(summary);
-        ended
-    }
-
-    async fn delete_kept(
-        &self,
-        erasure: &mut Erasure,
-        account: &AccountName,
-        kept: &mut dyn Kept,
-        home: &Primary,
-        delivery: &Delivery,
-    ) -> Result<(), Failure> {
-        let table = TableRef {
-            account: account.clone(),
-            table: kept
-                .primary()
-                .map_or(&home.table, |primary| &primary.table)
-                .clone(),
-        };
-        let apart = self.clocks_apart(delivery, &table);
-        kept.read_leftovers();
-        loop {
-            kept.next_round().await?;
-            let found = kept.observe().await?;
-            refuse_derived(&found, kept.primary().unwrap_or(home))?;
-            let Some(row) = &found.row else {
-                match kept.delete_leftovers(&found).await? {
-                    Commit::Lost | Commit::Unanswered => continue,
-                    Commit::Committed => {
-                        erasure.removed.entry(account.clone()).or_default().entities += 1;
-                    }
-                    Commit::Closed => {}
-                }
-                kept.settle_from(&found).await?;
-                break;
-            };
-            if is_written_since(row, delivery, apart)? {
-                kept.settle_from(&found).await?;
-                let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
-                erasure.skipped = Some(reason.to_owned());
-                break;
-            }
-            let committed = kept
-                .commit(&found, &Change::Delete(home.key.clone(), row.etag.clone()))
-                .await?;
-            if matches!(committed, Commit::Lost | Commit::Unanswered) {
-                continue;
-            }
-            erasure.removed.entry(account.clone()).or_default().entities += 1;
-            if committed == Commit::Committed {
-                kept.settle().await?;
-            }
+        if is_written_since(row, delivery, apart)? {
+            kept.settle_from(&found).await?;
+            let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
+            erasure.skipped = Some(reason.to_owned());
             break;
         }
-        Ok(())
+        let committed = kept
+            .commit(&found, &Change::Delete(home.key.clone(), row.etag.clone()))
+            .await?;
+        if matches!(committed, Commit::Lost | Commit::Unanswered) {
+            continue;
+        }
+        erasure.removed.entry(account.clone()).or_default().entities += 1;
+        if committed == Commit::Committed {
+            kept.settle().await?;
+        }
+        break;
     }
+    Ok(())
 }

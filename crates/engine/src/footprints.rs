@@ -50,7 +50,7 @@ pub(super) async fn write(
 ) -> Result<Option<ETag>, Failure> {
     let step = || format!("{doing} the footprint of {}", scope.primary);
     let entity = footprint
-        .encode(&scope.primary, scope.engine.secret.get())
+        .encode(&scope.primary, scope.env.secret.get())
         .map_err(|error| permanent(step(), error))?;
     let operation = match over {
         _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),

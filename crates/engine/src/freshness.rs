@@ -12,14 +12,7 @@ pub(super) fn found_after(scope: &Scope<'_>, seen: &Observation) -> Option<Durat
         .row
         .as_ref()
         .filter(|row| seen.footprint.settled.version() != Some(&row.etag))?;
-    let clocks = &scope
-        .engine
-        .stores
-        .account(&scope.source.account)
-        .ok()?
-        .clocks;
-    let now = clocks
-        .tables_now()
-        .unwrap_or_else(|| scope.engine.clock.now());
+    let clocks = &scope.env.stores.account(&scope.source.account).ok()?.clocks;
+    let now = clocks.tables_now().unwrap_or_else(|| scope.env.clock.now());
     Some(Duration::try_from(now.duration_since(row.timestamp?.timestamp())).unwrap_or_default())
 }

@@ -133,7 +133,7 @@ async fn add_document<'e>(
     let document = items::document(scope, &first.address().account, &first.address().site)?;
     group
         .turns
-        .push(scope.engine.turns.hold(document.turn()).await);
+        .push(scope.env.turns.hold(document.turn()).await);
     let changes: Vec<_> = operations
         .iter()
         .map(|operation| items::change(scope, *operation))

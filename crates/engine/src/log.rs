@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::change::{Change, Commit};
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
@@ -43,7 +43,7 @@ use evenkeel_storage::{Account, IfMatch, TableOperation, TableStore};
 
 /// The line of one entity.
 pub(super) struct EntityLine<'e> {
-    engine: &'e Engine,
+    cx: &'e JobContext,
     archive: &'e Archive,
     target: &'e LogTarget,
     account: &'e Account,
@@ -62,17 +62,18 @@ pub(super) struct EntityLine<'e> {
 impl<'e> EntityLine<'e> {
     /// Of an entity of an archive's source.
     pub(super) fn new(
-        engine: &'e Engine,
+        cx: &'e JobContext,
         archive: &'e Archive,
         target: &'e LogTarget,
         key: &EntityKey,
         delivery: &'e Delivery,
     ) -> Result<Self, Failure> {
-        let account = engine
+        let account = cx
+            .env
             .stores
             .account(&target.account)
             .map_err(|error| permanent("finding the account of the archive", error))?;
-        let tables = engine.account(&archive.source)?.tables.as_ref();
+        let tables = cx.env.account(&archive.source)?.tables.as_ref();
         let primary = Primary {
             table: archive.source.table.clone(),
             key: key.clone(),
@@ -80,7 +81,7 @@ impl<'e> EntityLine<'e> {
         let lane = record::lane(&primary, target.spread);
         let written = delivery.stamp.enqueued;
         Ok(Self {
-            engine,
+            cx,
             archive,
             target,
             account,
@@ -193,7 +194,8 @@ impl<'e> EntityLine<'e> {
         is_written_since(
             source,
             self.delivery,
-            self.engine
+            self.cx
+                .env
                 .clocks_apart(self.delivery, &self.archive.source),
         )
     }
@@ -224,9 +226,9 @@ impl<'e> EntityLine<'e> {
         let answer = match self.open.take() {
             Some(open) => match place.close(open, entry).await {
                 Ok(answer) => answer,
-                Err(entry) => self.engine.lanes.append(&place, entry).await,
+                Err(entry) => self.cx.lanes.append(&place, entry).await,
             },
-            None => self.engine.lanes.append(&place, entry).await,
+            None => self.cx.lanes.append(&place, entry).await,
         };
         match answer {
             Append::Done(etag) => {

@@ -11,7 +11,7 @@
 //! No pass is nested in another one over its primary: it would take the announcement of that one, which waits for it, for a stranger's.
 //! So entities that set properties on each other end their job: C sets some on A, whose pass is open.
 
-use super::engine::{LONGEST_CHAIN, Unknown};
+use super::env::{LONGEST_CHAIN, Unknown};
 use super::execute::Failure;
 use super::failure::permanent;
 use evenkeel_model::job::Primary;

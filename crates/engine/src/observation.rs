@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::Failure;
 use super::footprint::{Entry, Footprint};
 use super::items::{self, LookContext};
 use super::look::Look;
-use super::primary::StoredPrimary;
+use super::primary::{self, StoredPrimary};
 use super::scope::Scope;
+use super::seal::read_secret;
 use evenkeel_model::catalog::ViewStatus;
 use evenkeel_model::item::{self, Owner};
 use evenkeel_model::job::{Looks, Primary};
@@ -98,7 +99,7 @@ pub(super) async fn observe(
     if scope.has_views() {
         // A report writes nothing, nor the secret.
         if scope.delivery.is_some() {
-            scope.engine.read_secret().await;
+            read_secret(scope.env).await;
         }
         if let Some((footprint, row)) = scope.read_footprint().await? {
             seen.footprint = footprint;
@@ -174,12 +175,10 @@ async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimar
             ..StoredPrimary::default()
         });
     }
-    let Engine {
+    let Env {
         row_sizes, memory, ..
-    } = scope.engine;
-    let read = scope
-        .engine
-        .read_primary(scope.source, &scope.primary.key, leftovers);
+    } = scope.env;
+    let read = primary::read_primary(scope.env, scope.source, &scope.primary.key, leftovers);
     let bytes = |stored: &StoredPrimary| {
         stored
             .row

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::carries::{self, ToldRange};
 use super::execute::Failure;
-use super::queueing::{RecheckRequest, RunRechecks};
+use super::queueing::{RecheckRequest, RunRechecks, queue_syncs};
 use super::scope::Scope;
 use evenkeel_model::carry::CarryMark;
 use evenkeel_model::job::{Looks, Primary};
@@ -38,9 +38,6 @@ impl Outbox {
         for request in &self.rechecks {
             queued.queue(scope, request, self.told.as_deref()).await?;
         }
-        scope
-            .engine
-            .queue_syncs(&self.syncs, Looks::Everything, delivery)
-            .await
+        queue_syncs(scope.env, &self.syncs, Looks::Everything, delivery).await
     }
 }

@@ -21,16 +21,15 @@ use super::change::{Advance, Change, Commit};
 use super::commit::{self, PreparedChange, RunState};
 use super::conflicts::{self, KeysMet, Resolution};
 use super::doubt::Doubt;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::footprints;
 use super::items::{self, ItemOperation, LookContext, Ran, Stays, WriteContext};
 use super::nesting::{Nesting, Role};
 use super::observation::Observation;
 use super::plan::{self, Decision};
-use super::reconciler::PassOptions;
 use super::rounds::Sight;
-use super::scope::{Scope, Wanted};
+use super::scope::{PassOptions, Scope, Wanted};
 use super::sent_at::SentAt;
 use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::stage::{Applied, Child, Children, Seen, Stage, Step};
@@ -76,7 +75,7 @@ enum Applying {
 
 impl<'e> Pass<'e> {
     pub(super) fn new(
-        engine: &'e Engine,
+        env: &'e Env,
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
@@ -84,7 +83,7 @@ impl<'e> Pass<'e> {
     ) -> Self {
         let (looks, met) = (options.looks, std::mem::take(&mut options.met));
         Self {
-            scope: Scope::with(engine, source, primary, delivery, options),
+            scope: Scope::with(env, source, primary, delivery, options),
             values: RunValues::default(),
             doubt: Doubt::default(),
             met: KeysMet::of(met),
@@ -220,7 +219,7 @@ impl<'e> Pass<'e> {
             writes,
             ..self.situation(seen, wanted, state)
         };
-        let mark = || self.scope.engine.new_mark();
+        let mark = || self.scope.env.new_mark();
         plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
     }
 
@@ -285,7 +284,7 @@ impl<'e> Pass<'e> {
             return Ok(Some(seen.etag.clone()));
         };
         footprints::refuse_unclosable(&self.scope, seen, plan)?;
-        let sent = SentAt::now(self.scope.engine.clock.as_ref());
+        let sent = SentAt::now(self.scope.env.clock.as_ref());
         let etag = footprints::write(
             &self.scope,
             &mut self.doubt,
@@ -386,11 +385,8 @@ impl<'e> Pass<'e> {
         if plan.changed().next().is_none() {
             return Ok(());
         }
-        let Scope {
-            engine, primary, ..
-        } = &self.scope;
-        engine
-            .refuse_replaced(|| format!("closing the footprint of {primary}"))
+        let Scope { env, primary, .. } = &self.scope;
+        env.refuse_replaced(|| format!("closing the footprint of {primary}"))
             .await
     }
 

@@ -2,7 +2,7 @@
 //! entity, whether it lies in one row or over several.
 
 use super::change::{Change, Commit};
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::scope::Scope;
@@ -38,54 +38,52 @@ pub(super) struct StoredPrimary {
     pub(super) rows: Rows,
 }
 
-impl Engine {
-    /// Reads a primary. With `leftovers`, rows that are in the way of new ones as well.
-    pub(super) async fn read_primary(
-        &self,
-        source: &TableRef,
-        key: &EntityKey,
-        leftovers: bool,
-    ) -> Result<StoredPrimary, Failure> {
-        let tables = self.account(source)?.tables.as_ref();
-        let step = || format!("reading the primary {source}{key}");
-        if self.catalog.wide.contains(source) {
-            let rows = wide::read(tables, &source.table, key, leftovers)
-                .await
-                .map_err(|error| match error {
-                    ReadError::Store(error) => storage(step(), error),
-                    ReadError::Busy => lost_race(step(), ROUNDS),
-                })?;
-            return Ok(StoredPrimary {
-                row: rows.joined(),
-                rows,
-            });
-        }
-        let row = tables
-            .get(&source.table, key, None)
+/// Reads a primary. With `leftovers`, rows that are in the way of new ones as well.
+pub(super) async fn read_primary(
+    env: &Env,
+    source: &TableRef,
+    key: &EntityKey,
+    leftovers: bool,
+) -> Result<StoredPrimary, Failure> {
+    let tables = env.account(source)?.tables.as_ref();
+    let step = || format!("reading the primary {source}{key}");
+    if env.catalog.wide.contains(source) {
+        let rows = wide::read(tables, &source.table, key, leftovers)
             .await
-            .map_err(|error| storage(step(), error))?;
-        if row
-            .as_ref()
-            .is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some())
-        {
-            // Another worker may know the newer catalog.
-            let class = FailureClass::Transient { retry_after: None };
-            return Err(Failure::new(class, step(), NotWide(source.table.clone())));
-        }
-        Ok(StoredPrimary {
-            row,
-            rows: Rows::default(),
-        })
+            .map_err(|error| match error {
+                ReadError::Store(error) => storage(step(), error),
+                ReadError::Busy => lost_race(step(), ROUNDS),
+            })?;
+        return Ok(StoredPrimary {
+            row: rows.joined(),
+            rows,
+        });
     }
+    let row = tables
+        .get(&source.table, key, None)
+        .await
+        .map_err(|error| storage(step(), error))?;
+    if row
+        .as_ref()
+        .is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some())
+    {
+        // Another worker may know the newer catalog.
+        let class = FailureClass::Transient { retry_after: None };
+        return Err(Failure::new(class, step(), NotWide(source.table.clone())));
+    }
+    Ok(StoredPrimary {
+        row,
+        rows: Rows::default(),
+    })
+}
 
-    /// Refuses a key that is a further row's.
-    pub(super) fn check_key(&self, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
-        if self.catalog.wide.contains(source) {
-            wide::check_first(&key.rk)
-                .map_err(|error| permanent(format!("finding the primary {source}{key}"), error))?;
-        }
-        Ok(())
+/// Refuses a key that is a further row's.
+pub(super) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
+    if env.catalog.wide.contains(source) {
+        wide::check_first(&key.rk)
+            .map_err(|error| permanent(format!("finding the primary {source}{key}"), error))?;
     }
+    Ok(())
 }
 
 /// The operations that write the primary as `change` says over the rows that were read, that of its first row before
@@ -96,7 +94,7 @@ pub(super) fn operations(
     change: &Change,
 ) -> Result<Vec<TableOperation>, Failure> {
     planned(scope, rows, change, || {
-        ETag::token(scope.engine.chance.next_u64())
+        ETag::token(scope.env.chance.next_u64())
     })
 }
 
@@ -117,7 +115,7 @@ fn planned(
         return Ok(Vec::new());
     }
     let plain = change.operation();
-    let wide = scope.engine.catalog.wide.contains(scope.source);
+    let wide = scope.env.catalog.wide.contains(scope.source);
     match change.result() {
         None if wide => Ok(rows.deletions(&plain)),
         Some(entity) if wide => rows

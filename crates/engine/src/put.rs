@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 
 use super::change::{Change, Commit};
 use super::content::vouched;
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
 use super::newer::{Incomparable, compared};
 use super::observation::Observation;
+use super::passes::pass;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::staging::Staging;
@@ -32,13 +33,13 @@ struct DerivedRow {
 }
 
 impl RunJob for Put {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let mut staging = Staging::new(engine, self)?;
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let mut staging = Staging::new(cx, self)?;
         if planted(Bug::StagedDeletedFirst) {
             drop(staging.values().await?);
             staging.remove().await?;
         }
-        let outcome = write(engine, self, &mut staging, delivery).await?;
+        let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
         // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
         // before its pass, while the message is gone. A run without changes is looked at again in any case.
@@ -49,14 +50,14 @@ impl RunJob for Put {
                 table: self.table.clone(),
                 key: self.entity.key.clone(),
             };
-            look_again(engine.pass(&primary, delivery)?.scope(), None).await?;
+            look_again(pass(&cx.env, &primary, delivery)?.scope(), None).await?;
         }
         Ok(outcome)
     }
 }
 
 async fn write(
-    engine: &Engine,
+    cx: &JobContext,
     put: &Put,
     staging: &mut Staging<'_>,
     delivery: &Delivery,
@@ -65,8 +66,8 @@ async fn write(
         table: put.table.clone(),
         key: put.entity.key.clone(),
     };
-    engine.refuse_view_tables(&primary.table)?;
-    let mut reconciler = engine.pass(&primary, delivery)?;
+    cx.env.refuse_view_tables(&primary.table)?;
+    let mut reconciler = pass(&cx.env, &primary, delivery)?;
     // It is written, by a data key that was erased meanwhile.
     let mut erased = false;
     loop {
@@ -202,7 +203,7 @@ async fn bring_again(
     if closed
         || reconciler
             .scope()
-            .engine
+            .env
             .catalog
             .large_values_of(reconciler.scope().source)
             .is_none()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::recheck::Recheck;
@@ -95,7 +95,7 @@ impl RunRechecks {
         if let NotBefore::Taint(until) = request.not_before {
             return self.queue_spared(scope, items, until, told).await;
         }
-        let clock = scope.engine.clock.as_ref();
+        let clock = scope.env.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
             sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
         };
@@ -119,8 +119,8 @@ impl RunRechecks {
             return Ok(());
         };
         let taint =
-            Duration::try_from(until.duration_since(scope.engine.clock.now())).unwrap_or_default();
-        let delay = delay_of_spared(scope.engine.recheck_after, taint);
+            Duration::try_from(until.duration_since(scope.env.clock.now())).unwrap_or_default();
+        let delay = delay_of_spared(scope.env.recheck_after, taint);
         let queue = RecheckQueue {
             queues: recheck_queues(scope, delivery)?,
             name: &delivery.recheck_queue,
@@ -148,47 +148,45 @@ impl RunRechecks {
     }
 }
 
-impl Engine {
-    /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
-    pub(super) async fn queue(
-        &self,
-        queue: &QueueName,
-        job: &str,
-        delivery: &Delivery,
-        what: impl Fn() -> String + Send,
-    ) -> Result<(), Failure> {
-        let account = self.stores.account(&delivery.account);
-        let queues = &account
-            .map_err(|error| permanent("finding the account of the queue", error))?
-            .queues;
-        let put = queues
-            .put(queue, &body::encode(job), Duration::ZERO, Ttl::Never)
-            .await;
-        put.map(|_| ()).map_err(|error| storage(what(), error))
-    }
+/// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
+pub(super) async fn queue(
+    env: &Env,
+    queue: &QueueName,
+    job: &str,
+    delivery: &Delivery,
+    what: impl Fn() -> String + Send,
+) -> Result<(), Failure> {
+    let account = env.stores.account(&delivery.account);
+    let queues = &account
+        .map_err(|error| permanent("finding the account of the queue", error))?
+        .queues;
+    let put = queues
+        .put(queue, &body::encode(job), Duration::ZERO, Ttl::Never)
+        .await;
+    put.map(|_| ()).map_err(|error| storage(what(), error))
+}
 
-    /// Queues syncs of primaries, in as few messages as they fit into. A primary that cannot be brought in step for a reason of its own
-    /// ends in the poison queue by itself and says why, and holds up no other.
-    pub(super) async fn queue_syncs(
-        &self,
-        primaries: &BTreeSet<Primary>,
-        looks: Looks,
-        delivery: &Delivery,
-    ) -> Result<(), Failure> {
-        // Recheck queues carry messages about one primary alone.
-        let most = if delivery.sync_queue == delivery.recheck_queue {
-            1
-        } else {
-            BATCH_KEYS
-        };
-        for (first, message) in sync_messages(primaries, looks, most) {
-            self.queue(&delivery.sync_queue, &message, delivery, || {
-                format!("queueing a sync of {first}")
-            })
-            .await?;
-        }
-        Ok(())
+/// Queues syncs of primaries, in as few messages as they fit into. A primary that cannot be brought in step for a reason of its own
+/// ends in the poison queue by itself and says why, and holds up no other.
+pub(super) async fn queue_syncs(
+    env: &Env,
+    primaries: &BTreeSet<Primary>,
+    looks: Looks,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    // Recheck queues carry messages about one primary alone.
+    let most = if delivery.sync_queue == delivery.recheck_queue {
+        1
+    } else {
+        BATCH_KEYS
+    };
+    for (first, message) in sync_messages(primaries, looks, most) {
+        queue(env, &delivery.sync_queue, &message, delivery, || {
+            format!("queueing a sync of {first}")
+        })
+        .await?;
     }
+    Ok(())
 }
 
 /// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
@@ -225,7 +223,7 @@ fn recheck_queues<'e>(
     scope: &Scope<'e>,
     delivery: &Delivery,
 ) -> Result<&'e dyn QueueStore, Failure> {
-    let account = scope.engine.stores.account(&delivery.account);
+    let account = scope.env.stores.account(&delivery.account);
     account
         .map(|account| account.queues.as_ref())
         .map_err(|error| permanent("finding the account of the recheck queue", error))
@@ -241,11 +239,11 @@ pub(super) async fn queue_recheck(
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
         return Ok(());
     };
-    let (engine, chained) = (scope.engine, scope.chained);
+    let (env, chained) = (scope.env, scope.chained);
     let delay = if planted(Bug::RecheckAtOnce) {
         Duration::ZERO
     } else {
-        delay_of(engine.recheck_after, chained)
+        delay_of(env.recheck_after, chained)
     };
     let queue = RecheckQueue {
         queues: recheck_queues(scope, delivery)?,
@@ -265,7 +263,7 @@ pub(super) async fn queue_recheck(
             chained,
             told: told.map(str::to_owned),
         };
-        let put = engine.rechecks.put(&place, &recheck, &queue).await;
+        let put = env.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
     }
     Ok(())

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use super::carries::claim_of;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Action, Failure, FailureClass, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
@@ -26,118 +26,115 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::shared::{self, Becomes, Received};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
 
-impl Engine {
-    /// The claims of a view on a partition.
-    pub(super) async fn claims_on(
-        &self,
-        view: &ViewName,
-        account: &AccountName,
-        table: &TableName,
-        pk: &Key,
-    ) -> Result<Vec<Claim>, Failure> {
-        let key = claim::place(view, table, pk);
-        let site = Site::Row {
-            table: claim::table(),
-            key,
+/// The claims of a view on a partition.
+pub(super) async fn claims_on(
+    env: &Env,
+    view: &ViewName,
+    account: &AccountName,
+    table: &TableName,
+    pk: &Key,
+) -> Result<Vec<Claim>, Failure> {
+    let key = claim::place(view, table, pk);
+    let site = Site::Row {
+        table: claim::table(),
+        key,
+    };
+    let step = || {
+        format!(
+            "reading the claims on {table}({:?}) of view {view}",
+            pk.as_str()
+        )
+    };
+    let target = env
+        .stores
+        .account(account)
+        .map_err(|error| permanent(step(), error))?;
+    let (catalog, memory) = (&env.catalog, &env.memory);
+    let document = SharedEntity {
+        account: account.clone(),
+        site: site.clone(),
+        target,
+        catalog,
+        memory,
+    };
+    let members = document.members(view).await?;
+    let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
+    let here = |claim: &Claim| {
+        claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk
+    };
+    Ok(claims
+        .into_iter()
+        .filter(here)
+        .filter_map(|claim| within_its_view(env, view, claim))
+        .collect())
+}
+
+/// Those of the claims that the footprints of their entities list. A footprint that cannot be read lists everything: a pass over its own
+/// entity says why.
+pub(super) async fn listed(
+    env: &Env,
+    view: &View,
+    mut claims: Vec<Claim>,
+) -> Result<Vec<Claim>, Failure> {
+    let ones: BTreeSet<EntityKey> = claims.iter().map(|claim| claim.one.clone()).collect();
+    for one in ones {
+        let primary = Primary {
+            table: view.source.table.clone(),
+            key: one.clone(),
         };
-        let step = || {
+        let footprint = match Scope::new(env, &view.source, primary, None)
+            .read_footprint()
+            .await
+        {
+            Ok(read) => read.map(|(footprint, _)| footprint).unwrap_or_default(),
+            Err(failure) if failure.class == FailureClass::Permanent => continue,
+            Err(failure) => return Err(failure),
+        };
+        let own = footprint
+            .items
+            .keys()
+            .filter(|item| item.view == view.name)
+            .filter_map(claim_of);
+        let own: Vec<Claim> = own
+            .filter_map(|claim| within_its_view(env, &view.name, claim))
+            .collect();
+        claims.retain(|claim| claim.one != one || own.contains(claim));
+    }
+    Ok(claims)
+}
+
+/// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
+/// about none.
+fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
+    let (_, set) = env.catalog.views.get(view)?.sets()?;
+    let set: BTreeSet<&String> = set.keys().collect();
+    claim.values.retain(|name, _| set.contains(name));
+    (!claim.values.is_empty()).then_some(claim)
+}
+
+/// The properties of a view that an entity of this table should have by these claims.
+pub(super) fn received(
+    env: &Env,
+    view: &View,
+    table: &TableRef,
+    entity: &Entity,
+    claims: &[Claim],
+) -> Result<Received, Failure> {
+    let site = Site::Row {
+        table: table.table.clone(),
+        key: entity.key.clone(),
+    };
+    let token = ETag::token(env.chance.next_u64());
+    let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
+    received.map_err(|nonsense| {
+        permanent(
             format!(
-                "reading the claims on {table}({:?}) of view {view}",
-                pk.as_str()
-            )
-        };
-        let target = self
-            .stores
-            .account(account)
-            .map_err(|error| permanent(step(), error))?;
-        let (catalog, memory) = (&self.catalog, &self.memory);
-        let document = SharedEntity {
-            account: account.clone(),
-            site: site.clone(),
-            target,
-            catalog,
-            memory,
-        };
-        let members = document.members(view).await?;
-        let claims =
-            shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
-        let here = |claim: &Claim| {
-            claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk
-        };
-        Ok(claims
-            .into_iter()
-            .filter(here)
-            .filter_map(|claim| self.within_its_view(view, claim))
-            .collect())
-    }
-
-    /// Those of the claims that the footprints of their entities list. A footprint that cannot be read lists everything: a pass over its own
-    /// entity says why.
-    pub(super) async fn listed(
-        &self,
-        view: &View,
-        mut claims: Vec<Claim>,
-    ) -> Result<Vec<Claim>, Failure> {
-        let ones: BTreeSet<EntityKey> = claims.iter().map(|claim| claim.one.clone()).collect();
-        for one in ones {
-            let primary = Primary {
-                table: view.source.table.clone(),
-                key: one.clone(),
-            };
-            let footprint = match Scope::new(self, &view.source, primary, None)
-                .read_footprint()
-                .await
-            {
-                Ok(read) => read.map(|(footprint, _)| footprint).unwrap_or_default(),
-                Err(failure) if failure.class == FailureClass::Permanent => continue,
-                Err(failure) => return Err(failure),
-            };
-            let own = footprint
-                .items
-                .keys()
-                .filter(|item| item.view == view.name)
-                .filter_map(claim_of);
-            let own: Vec<Claim> = own
-                .filter_map(|claim| self.within_its_view(&view.name, claim))
-                .collect();
-            claims.retain(|claim| claim.one != one || own.contains(claim));
-        }
-        Ok(claims)
-    }
-
-    /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
-    /// about none.
-    fn within_its_view(&self, view: &ViewName, mut claim: Claim) -> Option<Claim> {
-        let (_, set) = self.catalog.views.get(view)?.sets()?;
-        let set: BTreeSet<&String> = set.keys().collect();
-        claim.values.retain(|name, _| set.contains(name));
-        (!claim.values.is_empty()).then_some(claim)
-    }
-
-    /// The properties of a view that an entity of this table should have by these claims.
-    pub(super) fn received(
-        &self,
-        view: &View,
-        table: &TableRef,
-        entity: &Entity,
-        claims: &[Claim],
-    ) -> Result<Received, Failure> {
-        let site = Site::Row {
-            table: table.table.clone(),
-            key: entity.key.clone(),
-        };
-        let token = ETag::token(self.chance.next_u64());
-        let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
-        received.map_err(|nonsense| {
-            permanent(
-                format!(
-                    "setting what view {} keeps on {table}{}",
-                    view.name, entity.key
-                ),
-                nonsense,
-            )
-        })
-    }
+                "setting what view {} keeps on {table}{}",
+                view.name, entity.key
+            ),
+            nonsense,
+        )
+    })
 }
 
 /// The primary with the claims applied, and the views that change it; `None` where it is up to date.
@@ -151,33 +148,26 @@ pub(super) async fn awaited(
         return Ok(None);
     };
     let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
-    for view in scope.engine.catalog.ranges_over(scope.source) {
-        let claims = scope
-            .engine
-            .claims_on(
-                &view.name,
-                &scope.source.account,
-                &scope.source.table,
-                &entity.key.pk,
-            )
-            .await?;
-        let mut received = scope
-            .engine
-            .received(view, scope.source, &entity, &claims)?;
-        if received.differs {
+    for view in scope.env.catalog.ranges_over(scope.source) {
+        let claims = claims_on(
+            scope.env,
+            &view.name,
+            &scope.source.account,
+            &scope.source.table,
+            &entity.key.pk,
+        )
+        .await?;
+        let mut becomes = received(scope.env, view, scope.source, &entity, &claims)?;
+        if becomes.differs {
             let about = |claim: &Claim| {
                 claim.is_about(&entity.key, (&scope.source.account, &scope.source.table))
             };
-            let claims = scope
-                .engine
-                .listed(view, claims.into_iter().filter(about).collect())
-                .await?;
-            received = scope
-                .engine
-                .received(view, scope.source, &entity, &claims)?;
+            let claims =
+                listed(scope.env, view, claims.into_iter().filter(about).collect()).await?;
+            becomes = received(scope.env, view, scope.source, &entity, &claims)?;
         }
-        if received.differs {
-            entity = received.entity;
+        if becomes.differs {
+            entity = becomes.entity;
             differ.push(view.name.clone());
         }
     }

@@ -11,11 +11,10 @@
 //! written, before the close (a *follower*). It ends, and the one below goes on with its next child. A failure for good is told to the
 //! one below; any other ends the run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::change::{Advance, Change, Commit};
-use super::document::ArchiveDocument;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::footprint::Footprint;
 use super::freshness::found_after;
@@ -23,33 +22,16 @@ use super::nesting::{Nesting, Role};
 use super::observation::Observation;
 use super::pass::Pass;
 use super::rounds::Sight;
-use super::scope::{ClaimReading, Scope, Wanted};
+use super::scope::{PassOptions, Scope, Wanted};
 use super::stage::{Child, Seen, Stage, Step};
 use super::steps::Plan;
 use super::value::{Staged, ValueOrigin};
 use super::waiting::RunSummary;
 use super::{commit, footprints};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Entity, ItemAddress};
-
-/// What is asked of a pass, beside its primary.
-#[derive(Default)]
-pub(super) struct PassOptions<'e> {
-    /// Which items are looked at besides those that it has met.
-    pub(super) looks: Looks,
-    /// Whether it reads the claims of others on its primary.
-    pub(super) said: ClaimReading,
-    /// To look at from the first round on, also where its footprint does not list them.
-    pub(super) met: BTreeSet<ItemAddress>,
-    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
-    pub(super) chained: u32,
-    /// The document in place of the primary's row, where it is an archived one.
-    pub(super) document: Option<ArchiveDocument<'e>>,
-    /// It is nested in another one.
-    pub(super) nested: bool,
-}
 
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
@@ -62,14 +44,14 @@ pub(super) struct Reconciler<'e> {
 
 impl<'e> Reconciler<'e> {
     pub(super) fn new(
-        engine: &'e Engine,
+        env: &'e Env,
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
         options: PassOptions<'e>,
     ) -> Self {
         Self {
-            pass: Pass::new(engine, source, primary, delivery, options),
+            pass: Pass::new(env, source, primary, delivery, options),
             others: RunSummary::default(),
             writes: false,
         }
@@ -271,9 +253,7 @@ impl<'e> Reconciler<'e> {
         let mut above: Vec<Nested<'e, 'r>> = Vec::new();
         loop {
             let change = change.filter(|_| above.is_empty());
-            let Scope {
-                engine, delivery, ..
-            } = self.pass.scope;
+            let Scope { env, delivery, .. } = self.pass.scope;
             let (top, stage) = match above.last_mut() {
                 Some(nested) => (&mut nested.pass, &mut nested.stage),
                 None => (&mut self.pass, &mut *own),
@@ -288,7 +268,7 @@ impl<'e> Reconciler<'e> {
                     let Child { primary, item } = *child;
                     let role = next.role();
                     *stage = next;
-                    match Nested::open(engine, delivery, &mut nesting, role, &primary, &item) {
+                    match Nested::open(env, delivery, &mut nesting, role, &primary, &item) {
                         Ok(pass) => {
                             above.push(Nested {
                                 pass,
@@ -374,14 +354,14 @@ impl<'e> Nested<'e, '_> {
     /// A pass over another primary. It inherits the delivery alone. What is derived has a key that its view has checked, and is in no
     /// archive.
     fn open(
-        engine: &'e Engine,
+        env: &'e Env,
         delivery: Option<&'e Delivery>,
         nesting: &mut Nesting,
         role: Role,
         primary: &Primary,
         item: &ItemAddress,
     ) -> Result<Pass<'e>, Failure> {
-        let source = engine.table(&primary.table)?;
+        let source = env.table(&primary.table)?;
         let primary = Primary {
             table: source.table.clone(),
             key: primary.key.clone(),
@@ -393,7 +373,7 @@ impl<'e> Nested<'e, '_> {
             nested: true,
             ..PassOptions::default()
         };
-        Ok(Pass::new(engine, source, primary, delivery, options))
+        Ok(Pass::new(env, source, primary, delivery, options))
     }
 }
 

@@ -12,9 +12,9 @@
 
 use super::change::{Change, Commit};
 use super::content::{is_as_left, vouched};
+use super::context::JobContext;
 use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archived};
 use super::delete::unsatisfied;
-use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::observation::Observation;
@@ -163,7 +163,7 @@ struct Demands<'j> {
 
 /// One run of a job that relocates an entity.
 pub(super) struct Relocation<'e> {
-    engine: &'e Engine,
+    cx: &'e JobContext,
     delivery: &'e Delivery,
     source: Reconciler<'e>,
     target: Box<dyn RelocationTarget + 'e>,
@@ -180,14 +180,14 @@ pub(super) struct Relocation<'e> {
 impl<'e> Relocation<'e> {
     /// From a source to where it is to be kept, under this key.
     pub(super) fn new(
-        engine: &'e Engine,
+        cx: &'e JobContext,
         delivery: &'e Delivery,
         source: Reconciler<'e>,
         target: Box<dyn RelocationTarget + 'e>,
         to: EntityKey,
     ) -> Self {
         Self {
-            engine,
+            cx,
             delivery,
             source,
             target,
@@ -373,7 +373,8 @@ impl<'e> Relocation<'e> {
             .as_ref()
             .filter(|row| self.delivery.stamp.is_on(&row.entity))?;
         let sealed = self
-            .engine
+            .cx
+            .encryption()
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
         // Another run may be about to delete by it.
@@ -402,7 +403,12 @@ impl<'e> Relocation<'e> {
                 table: table.table.clone(),
                 key: self.to.clone(),
             };
-            if self.engine.keeps_data_key(table, &home, key).await? {
+            if self
+                .cx
+                .encryption()
+                .keeps_data_key(table, &home, key)
+                .await?
+            {
                 return Ok(());
             }
             let mut ended = Commit::Lost;
@@ -495,7 +501,7 @@ impl<'e> Relocation<'e> {
             && is_written_since(
                 row,
                 self.delivery,
-                self.engine.clocks_apart(self.delivery, scope.source),
+                self.cx.env.clocks_apart(self.delivery, scope.source),
             )?)
     }
 
@@ -593,11 +599,12 @@ impl<'e> Relocation<'e> {
             ));
         }
         let apart = self
-            .engine
+            .cx
+            .env
             .clocks_apart(self.delivery, self.source.scope().source);
         // It may lie in another account, with another clock.
         let kept_apart = self.target.table().map_or(apart, |table| {
-            self.engine.clocks_apart(self.delivery, table)
+            self.cx.env.clocks_apart(self.delivery, table)
         });
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // A row in the way of a move is not written over in any case.
@@ -643,7 +650,7 @@ impl<'e> Relocation<'e> {
             entity
                 .properties
                 .extend(owners.map(|(name, value)| (name.clone(), value.clone())));
-            if let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now()) {
+            if let Ok(now) = EdmDateTime::from_timestamp(self.cx.env.clock.now()) {
                 entity = entity.with(ARCHIVED_AT, now);
             }
         }

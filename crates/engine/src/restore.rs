@@ -20,14 +20,16 @@
 
 use super::change::{Change, Commit};
 use super::content::{is_as_left, is_proved, is_same, vouched};
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
 use super::marks;
 use super::observation::Observation;
+use super::passes::pass;
 use super::primary;
 use super::put::refuse_derived;
+use super::queueing::queue_syncs;
 use super::reconciler::Reconciler;
 use super::relocation::joined;
 use super::scope::Scope;
@@ -52,15 +54,16 @@ struct Exists(Primary);
 struct OneWay(ViewName);
 
 impl RunJob for RestoreJob {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let archive = engine.archive(&self.archive)?;
-        let Some(mut kept) = target::kept_in(engine, archive, &self.key, delivery)? else {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let archive = cx.env.archive(&self.archive)?;
+        let Some(mut kept) = target::kept_in(&cx.env, archive, &self.key, delivery)? else {
             return Err(permanent(
                 format!("restoring from archive {}", archive.name),
                 OneWay(archive.name.clone()),
             ));
         };
-        let mut source = engine.pass(
+        let mut source = pass(
+            &cx.env,
             &Primary {
                 table: archive.source.table.clone(),
                 key: self.key.clone(),
@@ -113,7 +116,7 @@ impl RunJob for RestoreJob {
             let (own, mut owners) = shared::disowned(row.entity.clone()).map_err(|error| {
                 permanent(format!("restoring {}", source.scope().primary), error)
             })?;
-            owners.retain(|owner| engine.catalog.table(&owner.table).is_some());
+            owners.retain(|owner| cx.env.catalog.table(&owner.table).is_some());
             let mut entity = delivery
                 .stamp
                 .on(Entity {
@@ -176,9 +179,7 @@ impl RunJob for RestoreJob {
                 restored = Some(row.etag.clone());
             }
             // Before the row with their names goes.
-            engine
-                .queue_syncs(&owners, Looks::Everything, delivery)
-                .await?;
+            queue_syncs(&cx.env, &owners, Looks::Everything, delivery).await?;
             match kept
                 .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
                 .await?

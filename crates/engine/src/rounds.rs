@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race};
 use super::observation::{self, Observation};
@@ -56,7 +56,7 @@ impl Pass<'_> {
                 ROUNDS,
             ));
         }
-        let Engine { clock, chance, .. } = self.scope.engine;
+        let Env { clock, chance, .. } = self.scope.env;
         if lost > 0 && !self.met.lost_no_race {
             let wait = pause(
                 lost,
@@ -95,7 +95,7 @@ impl Pass<'_> {
             };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
             let footprint = footprint.unwrap_or_default();
-            let doubted = record::doubted(&scope.engine.catalog, footprint.clone(), &met.touched);
+            let doubted = record::doubted(&scope.env.catalog, footprint.clone(), &met.touched);
             let is_known = doubted == footprint;
             if is_known
                 || !matches!(

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::ArchiveDocument;
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint::{self, Footprint};
-use super::reconciler::PassOptions;
 use super::row_memory::RowMemory;
 use evenkeel_model::catalog::{TableRef, ViewStatus};
-use evenkeel_model::job::Primary;
+use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::large::{self, Pointer, ValueFolder};
 use evenkeel_model::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use evenkeel_model::{
@@ -29,9 +28,26 @@ pub(super) enum ClaimReading {
     Known,
 }
 
+/// What is asked of a pass, beside its primary.
+#[derive(Default)]
+pub(super) struct PassOptions<'e> {
+    /// Which items are looked at besides those that it has met.
+    pub(super) looks: Looks,
+    /// Whether it reads the claims of others on its primary.
+    pub(super) said: ClaimReading,
+    /// To look at from the first round on, also where its footprint does not list them.
+    pub(super) met: BTreeSet<ItemAddress>,
+    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    pub(super) chained: u32,
+    /// The document in place of the primary's row, where it is an archived one.
+    pub(super) document: Option<ArchiveDocument<'e>>,
+    /// It is nested in another one.
+    pub(super) nested: bool,
+}
+
 /// The scope of one pass.
 pub(super) struct Scope<'e> {
-    pub(super) engine: &'e Engine,
+    pub(super) env: &'e Env,
     pub(super) source: &'e TableRef,
     pub(super) primary: Primary,
     /// The table that keeps its footprint.
@@ -105,17 +121,17 @@ impl Wanted {
 
 impl<'e> Scope<'e> {
     pub(super) fn new(
-        engine: &'e Engine,
+        env: &'e Env,
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
     ) -> Self {
-        Self::with(engine, source, primary, delivery, PassOptions::default())
+        Self::with(env, source, primary, delivery, PassOptions::default())
     }
 
     /// The scope of a pass with these options.
     pub(super) fn with(
-        engine: &'e Engine,
+        env: &'e Env,
         source: &'e TableRef,
         primary: Primary,
         delivery: Option<&'e Delivery>,
@@ -126,10 +142,10 @@ impl<'e> Scope<'e> {
                 .document
                 .as_ref()
                 .map_or_else(|| ValueFolder::of(&primary), ArchiveDocument::folder),
-            engine.catalog.footprint_table(source),
+            env.catalog.footprint_table(source),
         );
         Self {
-            engine,
+            env,
             source,
             primary,
             footprints,
@@ -144,27 +160,21 @@ impl<'e> Scope<'e> {
     }
 
     pub(super) fn has_views(&self) -> bool {
-        self.engine.catalog.has_views(self.source)
+        self.env.catalog.has_views(self.source)
     }
 
     /// Whether views keep properties on ranges of this primary's table.
     pub(super) fn receives(&self) -> bool {
-        self.said == ClaimReading::Ask
-            && self
-                .engine
-                .catalog
-                .ranges_over(self.source)
-                .next()
-                .is_some()
+        self.said == ClaimReading::Ask && self.env.catalog.ranges_over(self.source).next().is_some()
     }
 
     pub(super) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
-        Ok(self.engine.account(self.source)?.tables.as_ref())
+        Ok(self.env.account(self.source)?.tables.as_ref())
     }
 
     /// An account that items lie in.
     pub(super) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
-        let found = self.engine.stores.account(account);
+        let found = self.env.stores.account(account);
         found.map_err(|error| {
             permanent(
                 format!("finding the account of items of {}", self.primary),
@@ -175,7 +185,7 @@ impl<'e> Scope<'e> {
 
     /// Derives the items of a state of the primary, as far as its views can.
     pub(super) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
-        let catalog = &self.engine.catalog;
+        let catalog = &self.env.catalog;
         let derived = match catalog.filing(self.source) {
             Some(filing) => patterns::values(
                 catalog,
@@ -258,7 +268,7 @@ impl<'e> Scope<'e> {
         };
         // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
-        (is_primary && self.engine.catalog.derives_from(&target)).then(|| Primary {
+        (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {
             table: target.table.clone(),
             key: key.clone(),
         })
@@ -266,7 +276,7 @@ impl<'e> Scope<'e> {
 
     /// Relation of an address to this primary.
     pub(super) fn claims(&self, address: &ItemAddress) -> Claimed {
-        let catalog = &self.engine.catalog;
+        let catalog = &self.env.catalog;
         Claimant {
             catalog,
             source: self.source,
@@ -278,7 +288,7 @@ impl<'e> Scope<'e> {
 
     /// Status of an item's view, by this catalog.
     pub(super) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
-        let catalog = &self.engine.catalog;
+        let catalog = &self.env.catalog;
         catalog
             .generations
             .status(&address.view, generation, catalog.declares(&address.view))
@@ -294,7 +304,7 @@ impl<'e> Scope<'e> {
         let Some(row) = row.map_err(|error| storage(step(), error))? else {
             return Ok(None);
         };
-        let footprint = Footprint::decode(&self.primary, &row.entity, self.engine.secret.get())
+        let footprint = Footprint::decode(&self.primary, &row.entity, self.env.secret.get())
             .map_err(|error| permanent(step(), error))?;
         Ok(Some((self.disowned(footprint), row)))
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::engine::Engine;
+use super::env::Env;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::{permanent, storage};
 use super::secret::{SECRET, Secret};
@@ -68,123 +68,121 @@ impl CursorSeal {
     }
 }
 
-impl Engine {
-    /// The job, with the trusted part of its cursor.
-    pub(super) async fn believed(&self, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
-        let mut job = job.clone();
-        let op = job.op();
-        if let Some(cursor) = job
-            .operation_mut()
-            .cursor_mut()
-            .filter(|cursor| cursor.has_begun())
-        {
-            self.cursor_seal(op, delivery).await?.believe(cursor);
-        }
-        Ok(job)
+/// The job, with the trusted part of its cursor.
+pub(super) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
+    let mut job = job.clone();
+    let op = job.op();
+    if let Some(cursor) = job
+        .operation_mut()
+        .cursor_mut()
+        .filter(|cursor| cursor.has_begun())
+    {
+        cursor_seal(env, op, delivery).await?.believe(cursor);
     }
+    Ok(job)
+}
 
-    /// An outcome with a sealed cursor.
-    pub(super) async fn sealed(
-        &self,
-        job: &Job,
-        mut outcome: Outcome,
-        delivery: &Delivery,
-    ) -> Result<Outcome, Failure> {
-        if let Outcome::Advanced { fields, .. } = &mut outcome
-            && fields.contains_key("cursor")
-        {
-            self.cursor_seal(job.op(), delivery).await?.seal(fields);
-        }
-        Ok(outcome)
+/// An outcome with a sealed cursor.
+pub(super) async fn sealed(
+    env: &Env,
+    job: &Job,
+    mut outcome: Outcome,
+    delivery: &Delivery,
+) -> Result<Outcome, Failure> {
+    if let Outcome::Advanced { fields, .. } = &mut outcome
+        && fields.contains_key("cursor")
+    {
+        cursor_seal(env, job.op(), delivery).await?.seal(fields);
     }
+    Ok(outcome)
+}
 
-    /// The seal of a message's cursors.
-    async fn cursor_seal(
-        &self,
-        op: &'static str,
-        delivery: &Delivery,
-    ) -> Result<CursorSeal, Failure> {
-        Ok(CursorSeal {
-            secret: self.secret().await?,
-            message_id: delivery.stamp.message_id.clone(),
-            op,
-        })
+/// The seal of a message's cursors.
+async fn cursor_seal(
+    env: &Env,
+    op: &'static str,
+    delivery: &Delivery,
+) -> Result<CursorSeal, Failure> {
+    Ok(CursorSeal {
+        secret: secret(env).await?,
+        message_id: delivery.stamp.message_id.clone(),
+        op,
+    })
+}
+
+/// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
+/// may be guessed, and the digest would tell a right guess to whoever reads the entity.
+pub(super) async fn keyed<'d>(
+    env: &Env,
+    delivery: &'d Delivery,
+) -> Result<Cow<'d, Delivery>, Failure> {
+    let digest = delivery
+        .stamp
+        .job
+        .as_ref()
+        .filter(|_| !env.catalog.encrypted.is_empty());
+    let Some(digest) = digest else {
+        return Ok(Cow::Borrowed(delivery));
+    };
+    let secret = secret(env).await?;
+    let mut keyed = delivery.clone();
+    keyed.stamp.job = Some(digest.keyed(|digits| secret.mac(&["job", digits])));
+    Ok(Cow::Owned(keyed))
+}
+
+/// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
+/// a minute: meanwhile no job waits for it.
+pub(super) async fn read_secret(env: &Env) {
+    if env.secret.is_to_be_read(env.clock.monotonic())
+        && let Err(failure) = secret(env).await
+    {
+        tracing::warn!(
+            error = failure.chain(),
+            "footprints: not sealed for now, and items of unsealed ones are looked at"
+        );
     }
+}
 
-    /// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
-    /// may be guessed, and the digest would tell a right guess to whoever reads the entity.
-    pub(super) async fn keyed<'d>(
-        &self,
-        delivery: &'d Delivery,
-    ) -> Result<Cow<'d, Delivery>, Failure> {
-        let digest = delivery
-            .stamp
-            .job
-            .as_ref()
-            .filter(|_| !self.catalog.encrypted.is_empty());
-        let Some(digest) = digest else {
-            return Ok(Cow::Borrowed(delivery));
-        };
-        let secret = self.secret().await?;
-        let mut keyed = delivery.clone();
-        keyed.stamp.job = Some(digest.keyed(|digits| secret.mac(&["job", digits])));
-        Ok(Cow::Owned(keyed))
+async fn secret(env: &Env) -> Result<Secret, Failure> {
+    env.secret
+        .read
+        .get_or_try_init(|| read_or_draw(env))
+        .await
+        .copied()
+}
+
+async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
+    let main = env
+        .stores
+        .account(&AccountName::main())
+        .map_err(|error| permanent(STEP, error))?;
+    let (table, key) = place().map_err(|error| permanent(STEP, error))?;
+    let failed = |error| storage(STEP, error);
+    if let Some(secret) = find(main.tables.as_ref(), &table, &key)
+        .await
+        .map_err(failed)?
+    {
+        return parse(&secret);
     }
-
-    /// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
-    /// a minute: meanwhile no job waits for it.
-    pub async fn read_secret(&self) {
-        if self.secret.is_to_be_read(self.clock.monotonic())
-            && let Err(failure) = self.secret().await
-        {
-            tracing::warn!(
-                error = failure.chain(),
-                "footprints: not sealed for now, and items of unsealed ones are looked at"
-            );
-        }
+    let mut drawn = [0; SECRET];
+    for bytes in drawn.chunks_mut(8) {
+        bytes.copy_from_slice(&env.chance.next_u64().to_be_bytes());
     }
-
-    async fn secret(&self) -> Result<Secret, Failure> {
-        self.secret
-            .read
-            .get_or_try_init(|| self.read_or_draw())
-            .await
-            .copied()
-    }
-
-    async fn read_or_draw(&self) -> Result<Secret, Failure> {
-        let main = self
-            .stores
-            .account(&AccountName::main())
-            .map_err(|error| permanent(STEP, error))?;
-        let (table, key) = place().map_err(|error| permanent(STEP, error))?;
-        let failed = |error| storage(STEP, error);
-        if let Some(secret) = find(main.tables.as_ref(), &table, &key)
-            .await
-            .map_err(failed)?
-        {
-            return parse(&secret);
+    let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
+    match main
+        .tables
+        .apply(&table, &TableOperation::Insert(row))
+        .await
+    {
+        Ok(_) => Ok(Secret(drawn)),
+        // Another worker was faster, or this request was and its answer is lost.
+        Err(error) if error.may_have_lost() => {
+            let found = find(main.tables.as_ref(), &table, &key)
+                .await
+                .map_err(failed)?;
+            found.map_or_else(|| Err(failed(error)), |found| parse(&found))
         }
-        let mut drawn = [0; SECRET];
-        for bytes in drawn.chunks_mut(8) {
-            bytes.copy_from_slice(&self.chance.next_u64().to_be_bytes());
-        }
-        let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
-        match main
-            .tables
-            .apply(&table, &TableOperation::Insert(row))
-            .await
-        {
-            Ok(_) => Ok(Secret(drawn)),
-            // Another worker was faster, or this request was and its answer is lost.
-            Err(error) if error.may_have_lost() => {
-                let found = find(main.tables.as_ref(), &table, &key)
-                    .await
-                    .map_err(failed)?;
-                found.map_or_else(|| Err(failed(error)), |found| parse(&found))
-            }
-            Err(error) => Err(failed(error)),
-        }
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -62,7 +62,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
             && !has_forgettable(
                 &seen.footprint,
                 &seen.looks,
-                reconciler.scope().engine.clock.now(),
+                reconciler.scope().env.clock.now(),
             )
         {
             match &seen.etag {

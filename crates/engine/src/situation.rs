@@ -82,7 +82,7 @@ impl<'a> Situation<'a> {
         wanted: &'a Wanted,
         state: Presence,
     ) -> Self {
-        let engine = scope.engine;
+        let env = scope.env;
         let replaced = seen
             .row
             .as_ref()
@@ -94,7 +94,7 @@ impl<'a> Situation<'a> {
                 .into_iter()
                 .flat_map(|row| scope.sites(&row.entity))
                 .collect(),
-            catalog: &engine.catalog,
+            catalog: &env.catalog,
             source: scope.source,
             footprint: &seen.footprint,
             primary: &scope.primary,
@@ -107,8 +107,8 @@ impl<'a> Situation<'a> {
             referred: &wanted.referred,
             underived: &wanted.underived,
             disturbed: doubt.is_disturbed(seen),
-            now: engine.clock.now(),
-            taint_for: engine.taint_for(),
+            now: env.clock.now(),
+            taint_for: env.taint_for(),
         }
     }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 use super::change::Change;
+use super::context::JobContext;
 use super::encryption::SealedEntity;
-use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::memory::{MemoryGrant, MemoryShare};
@@ -28,7 +28,7 @@ const ENTITY_COPIES: u64 = 3;
 
 /// The staged blobs of one job.
 pub(super) struct Staging<'e> {
-    engine: &'e Engine,
+    cx: &'e JobContext,
     /// Memory taken by its entity, as long as it is here.
     memory: Option<MemoryGrant>,
     blobs: &'e dyn BlobStore,
@@ -138,13 +138,13 @@ enum StagedError {
 
 impl<'e> Staging<'e> {
     /// Nothing is read yet.
-    pub(super) fn new(engine: &'e Engine, put: &'e Put) -> Result<Self, Failure> {
-        let account = engine.table(&put.table)?;
+    pub(super) fn new(cx: &'e JobContext, put: &'e Put) -> Result<Self, Failure> {
+        let account = cx.env.table(&put.table)?;
         let container = ContainerName::new(STAGING)
             .map_err(|error: NameError| permanent("finding what was staged", error))?;
-        let blobs = engine.account(account)?.blobs.as_ref();
+        let blobs = cx.env.account(account)?.blobs.as_ref();
         Ok(Self {
-            engine,
+            cx,
             memory: None,
             blobs,
             account,
@@ -172,7 +172,7 @@ impl<'e> Staging<'e> {
             return Ok(Err(gone));
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
-        let (sealed, first) = match self.engine.sealed_put(put, stored).await? {
+        let (sealed, first) = match self.cx.encryption().sealed_put(put, stored).await? {
             Some(SealedEntity { entity, first }) => (
                 Cow::Owned(Put {
                     entity,
@@ -189,13 +189,13 @@ impl<'e> Staging<'e> {
     /// The write of those values anew that this job has written already, sealed by a data key which was erased meanwhile. `None` where all
     /// can be read.
     pub(super) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
-        if !self.engine.catalog.encrypted.contains_key(self.account)
+        if !self.cx.env.catalog.encrypted.contains_key(self.account)
             || self.read_entity().await?.is_err()
         {
             return Ok(None);
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
-        let sealed = self.engine.sealed_again(put, &row.entity).await?;
+        let sealed = self.cx.encryption().sealed_again(put, &row.entity).await?;
         Ok(sealed.map(|changes| Change::Merge {
             merged: row.entity.clone().merged(&changes),
             changes,
@@ -212,7 +212,10 @@ impl<'e> Staging<'e> {
             table: self.account.table.clone(),
             key: self.put.entity.key.clone(),
         };
-        self.engine.keeps_data_key(self.account, &home, first).await
+        self.cx
+            .encryption()
+            .keeps_data_key(self.account, &home, first)
+            .await
     }
 
     /// Reads the staged entity, where there is one.
@@ -243,7 +246,8 @@ impl<'e> Staging<'e> {
             ));
         }
         self.memory = Some(
-            self.engine
+            self.cx
+                .env
                 .memory
                 .take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES)
                 .await,
@@ -287,7 +291,8 @@ impl<'e> Staging<'e> {
                     Err(gone) => return Ok(Err(gone)),
                 };
                 let _blocks = self
-                    .engine
+                    .cx
+                    .env
                     .memory
                     .take_aside(MemoryShare::Values, value::VALUE_BYTES)
                     .await;
@@ -325,7 +330,8 @@ impl<'e> Staging<'e> {
             let _part = match read {
                 Some(_) => None,
                 None => Some(
-                    self.engine
+                    self.cx
+                        .env
                         .memory
                         .take_aside(MemoryShare::Values, value::BLOCK_BYTES)
                         .await,

@@ -17,11 +17,14 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
+use super::backfill;
+use super::context::JobContext;
 use super::dated;
-use super::engine::Engine;
-use super::execute::{Delivery, Execute as _, Failure, FailureClass, Outcome, Work};
+use super::env::Env;
+use super::execute::{Delivery, Failure, FailureClass, Outcome, Work};
 use super::failure::{is_lost_race, permanent, storage};
-use super::jobs::RunJob;
+use super::jobs::{RunJob, execute};
+use super::passes::pass_over;
 use super::waiting::RunSummary;
 use super::walk::{Place, Primaries, Walk, place};
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
@@ -64,9 +67,11 @@ struct LeftOut {
 }
 
 impl RunJob for Sweep {
-    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let source = engine.swept(self)?;
-        let condition = engine.condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let source = swept(&cx.env, self)?;
+        let condition = cx
+            .env
+            .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
         // Entities that no earlier delivery has begun are delivered for the first time. One that did not end in order may have begun any.
         let least = 1 + u32::from(self.cursor.disturbed);
         let deliveries = delivery
@@ -74,7 +79,7 @@ impl RunJob for Sweep {
             .saturating_sub(self.cursor.delivery)
             .max(least);
         let mut run = SweepRun {
-            engine,
+            cx,
             source,
             sweep: self,
             condition,
@@ -91,7 +96,7 @@ impl RunJob for Sweep {
         };
         let ended = match run.part().await {
             Ok(ended) => ended,
-            Err(failure) => return Err(dated::explained(engine, &source.table, failure).await),
+            Err(failure) => return Err(dated::explained(&cx.env, &source.table, failure).await),
         };
         let SweepRun {
             cursor,
@@ -127,112 +132,117 @@ impl RunJob for Sweep {
     }
 }
 
-impl Engine {
-    /// The table that a sweep goes over.
-    fn swept(&self, sweep: &Sweep) -> Result<&TableRef, Failure> {
-        let table = match &sweep.action {
-            SweepAction::Delete(table) => self.table(table)?,
-            SweepAction::Archive(archive) => &self.archive(archive)?.source,
-        };
-        self.refuse_view_tables(&table.table).map(|()| table)
-    }
+/// The table that a sweep goes over.
+fn swept<'e>(env: &'e Env, sweep: &Sweep) -> Result<&'e TableRef, Failure> {
+    let table = match &sweep.action {
+        SweepAction::Delete(table) => env.table(table)?,
+        SweepAction::Archive(archive) => &env.archive(archive)?.source,
+    };
+    env.refuse_view_tables(&table.table).map(|()| table)
+}
 
-    /// A page of the entities that a sweep which is sent now would act on, without acting on any.
-    pub async fn would_sweep(
-        &self,
-        sweep: &Sweep,
-        from: &(Option<String>, Option<String>),
-    ) -> Result<SweepPage, Failure> {
-        let source = self.swept(sweep)?;
-        let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
-        self.sweep_page(sweep, source, condition.as_ref(), limits::PAGE_ROWS, from)
-            .await
-    }
+/// A page of the entities that a sweep which is sent now would act on, without acting on any.
+pub(super) async fn would_sweep(
+    env: &Env,
+    sweep: &Sweep,
+    from: &(Option<String>, Option<String>),
+) -> Result<SweepPage, Failure> {
+    let source = swept(env, sweep)?;
+    let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
+    sweep_page(
+        env,
+        sweep,
+        source,
+        condition.as_ref(),
+        limits::PAGE_ROWS,
+        from,
+    )
+    .await
+}
 
-    /// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
-    pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
-        let source = self.swept(sweep)?;
-        let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
-        let Some(condition) = condition.filter(|_| !self.catalog.wide.contains(source)) else {
-            return Ok(Vec::new());
-        };
-        let query = Query {
-            filter: sweep.range.filter(),
-            top: Some(limits::PAGE_ROWS),
-            ..Query::default()
-        };
-        let page = self
-            .account(source)?
-            .tables
-            .query(&source.table, &query)
-            .await;
-        let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
-        let primaries = page
-            .rows
-            .into_iter()
-            .map(|row| row.entity)
-            .filter(|entity| !is_derived_within(&source.table, entity));
-        Ok(sample::unmet(
-            source.table.as_str(),
-            &condition,
-            &primaries.collect::<Vec<_>>(),
-        ))
-    }
+/// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
+pub(super) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
+    let source = swept(env, sweep)?;
+    let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
+    let Some(condition) = condition.filter(|_| !env.catalog.wide.contains(source)) else {
+        return Ok(Vec::new());
+    };
+    let query = Query {
+        filter: sweep.range.filter(),
+        top: Some(limits::PAGE_ROWS),
+        ..Query::default()
+    };
+    let page = env
+        .account(source)?
+        .tables
+        .query(&source.table, &query)
+        .await;
+    let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
+    let primaries = page
+        .rows
+        .into_iter()
+        .map(|row| row.entity)
+        .filter(|entity| !is_derived_within(&source.table, entity));
+    Ok(sample::unmet(
+        source.table.as_str(),
+        &condition,
+        &primaries.collect::<Vec<_>>(),
+    ))
+}
 
-    async fn sweep_page(
-        &self,
-        sweep: &Sweep,
-        source: &TableRef,
-        condition: Option<&Condition>,
-        rows: u32,
-        from: &Place,
-    ) -> Result<SweepPage, Failure> {
-        let wide = self.catalog.wide.contains(source);
-        let condition = condition.filter(|_| !wide);
-        let prefilter = condition.and_then(Condition::prefilter);
-        let filter = sweep
-            .range
-            .filter()
-            .into_iter()
-            .chain(prefilter)
-            .reduce(Filter::and);
-        let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
-        let select = own
-            .into_iter()
-            .chain(condition.into_iter().flat_map(Condition::selected))
-            .map(str::to_owned)
-            .collect();
-        let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
-        let query = Query {
-            filter,
-            select: Some(select),
-            top: Some(rows),
-            continuation,
-        };
-        let page = self
-            .account(source)?
-            .tables
-            .query(&source.table, &query)
-            .await;
-        let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
-        let primary = |row: &Row| {
-            !(is_derived_within(&source.table, &row.entity)
-                || wide && is_continuation(&row.entity.key.rk))
-        };
-        let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
-        let seen = found.len() as u64;
-        found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
-        Ok(SweepPage {
-            rows: found,
-            seen,
-            next: place(page.continuation),
-        })
-    }
+async fn sweep_page(
+    env: &Env,
+    sweep: &Sweep,
+    source: &TableRef,
+    condition: Option<&Condition>,
+    rows: u32,
+    from: &Place,
+) -> Result<SweepPage, Failure> {
+    let wide = env.catalog.wide.contains(source);
+    let condition = condition.filter(|_| !wide);
+    let prefilter = condition.and_then(Condition::prefilter);
+    let filter = sweep
+        .range
+        .filter()
+        .into_iter()
+        .chain(prefilter)
+        .reduce(Filter::and);
+    let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
+    let select = own
+        .into_iter()
+        .chain(condition.into_iter().flat_map(Condition::selected))
+        .map(str::to_owned)
+        .collect();
+    let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
+    let query = Query {
+        filter,
+        select: Some(select),
+        top: Some(rows),
+        continuation,
+    };
+    let page = env
+        .account(source)?
+        .tables
+        .query(&source.table, &query)
+        .await;
+    let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
+    let primary = |row: &Row| {
+        !(is_derived_within(&source.table, &row.entity)
+            || wide && is_continuation(&row.entity.key.rk))
+    };
+    let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
+    let seen = found.len() as u64;
+    found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
+    Ok(SweepPage {
+        rows: found,
+        seen,
+        next: place(page.continuation),
+    })
 }
 
 /// One part of a sweep, as far as it has come.
 struct SweepRun<'e> {
-    engine: &'e Engine,
+    cx: &'e JobContext,
     source: &'e TableRef,
     sweep: &'e Sweep,
     condition: Option<Condition>,
@@ -245,7 +255,7 @@ struct SweepRun<'e> {
 impl SweepRun<'_> {
     /// Goes on until the time is over; whether that is the end.
     async fn part(&mut self) -> Result<bool, Failure> {
-        let clock = &self.engine.clock;
+        let clock = &self.cx.env.clock;
         let began = clock.monotonic();
         loop {
             let from = (self.cursor.next_pk.take(), self.cursor.next_rk.take());
@@ -268,7 +278,7 @@ impl SweepRun<'_> {
                 }
                 SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived => {}
             }
-            if clock.monotonic().saturating_sub(began) >= self.engine.part {
+            if clock.monotonic().saturating_sub(began) >= self.cx.part {
                 return Ok(false);
             }
         }
@@ -278,17 +288,22 @@ impl SweepRun<'_> {
     async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
-        let page = self
-            .engine
-            .sweep_page(self.sweep, self.source, self.condition.as_ref(), most, from)
-            .await?;
+        let page = sweep_page(
+            &self.cx.env,
+            self.sweep,
+            self.source,
+            self.condition.as_ref(),
+            most,
+            from,
+        )
+        .await?;
         self.cursor.seen += page.seen;
         let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
         for keys in keys.chunks(AT_ONCE.min(usize::try_from(pace).unwrap_or(AT_ONCE))) {
-            let began = self.engine.clock.monotonic();
+            let began = self.cx.env.clock.monotonic();
             self.act(keys).await?;
             let least = Duration::from_secs(keys.len() as u64) / pace;
-            tokio::time::sleep((began + least).saturating_sub(self.engine.clock.monotonic())).await;
+            tokio::time::sleep((began + least).saturating_sub(self.cx.env.clock.monotonic())).await;
         }
         Ok(page.next)
     }
@@ -326,15 +341,13 @@ impl SweepRun<'_> {
                 table: table.table.clone(),
                 key: key.clone(),
             };
-            return self
-                .engine
-                .pass_over(&copy, Some(delivery))?
+            return pass_over(&self.cx.env, &copy, Some(delivery))?
                 .reconcile()
                 .await
                 .map(Outcome::Done);
         }
         let job = self.sweep.job_of(&self.source.table, key.clone());
-        self.engine.execute(&Work::Job(job), delivery).await
+        execute(self.cx, &Work::Job(job), delivery).await
     }
 
     fn count(&mut self, key: &EntityKey, ended: Result<Outcome, Failure>) -> Result<(), Failure> {
@@ -375,7 +388,7 @@ impl SweepRun<'_> {
             scope: BackfillScope::Table(self.source.table.clone()),
             cursor,
         };
-        let Some(pass) = self.engine.backfill(&backfill, &self.delivery).await? else {
+        let Some(pass) = backfill::backfill(self.cx, &backfill, &self.delivery).await? else {
             return Ok(Place::default());
         };
         self.summary.0.add(pass.summary);
@@ -391,7 +404,7 @@ impl SweepRun<'_> {
         let SweepAction::Archive(archive) = &self.sweep.action else {
             return None;
         };
-        let catalog = &self.engine.catalog;
+        let catalog = &self.cx.env.catalog;
         match (
             catalog.filing_of(archive),
             &catalog.archives.get(archive)?.target,
@@ -410,7 +423,7 @@ impl SweepRun<'_> {
             return Ok(Place::default());
         };
         let Primaries { keys, next } = Walk {
-            engine: self.engine,
+            cx: self.cx,
             source: table,
             delivery: &self.delivery,
         }
@@ -425,7 +438,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::EngineParts;
+    use crate::{Engine, EngineParts};
     use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
     use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
     use evenkeel_model::job::{Job, Stamp, decode};
@@ -510,20 +523,28 @@ mod tests {
                 write(&account, rk, "King").await;
             }
             let sweep = sweep(&message);
-            let source = engine.swept(&sweep).unwrap();
+            let source = swept(&engine.context().env, &sweep).unwrap();
             let condition = engine
+                .context()
+                .env
                 .condition_at(source, sweep.when.as_ref(), delivery.stamp.enqueued)
                 .unwrap();
-            let page = engine
-                .sweep_page(&sweep, source, condition.as_ref(), 100, &Place::default())
-                .await
-                .unwrap();
+            let page = sweep_page(
+                &engine.context().env,
+                &sweep,
+                source,
+                condition.as_ref(),
+                100,
+                &Place::default(),
+            )
+            .await
+            .unwrap();
             let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
             assert_eq!((keys.len(), page.seen), (3, 3));
             write(&account, "2", "Lovelace").await;
             let summary = RunSummary::default();
             let mut run = SweepRun {
-                engine: &engine,
+                cx: engine.context(),
                 source,
                 sweep: &sweep,
                 condition,
@@ -555,13 +576,13 @@ mod tests {
         for rk in 0..60 {
             write(&account, &rk.to_string(), "King").await;
         }
-        let began = engine.clock.monotonic();
+        let began = engine.context().env.clock.monotonic();
         let mut sweep = sweep(
             &json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales"}, "per_second": 2}),
         );
         let mut parts = 0;
         loop {
-            match sweep.run(&engine, &delivery).await.unwrap() {
+            match sweep.run(engine.context(), &delivery).await.unwrap() {
                 Outcome::Advanced { fields, .. } => {
                     sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap();
                 }
@@ -570,7 +591,7 @@ mod tests {
             }
             parts += 1;
         }
-        let took = engine.clock.monotonic().saturating_sub(began);
+        let took = engine.context().env.clock.monotonic().saturating_sub(began);
         assert!(
             took >= Duration::from_secs(30) && parts > 0,
             "{took:?} in {parts} parts"

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::engine::{Engine, PART};
+use super::env::{Env, PART};
 use super::execute::{Delivery, Failure};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::memory::MemoryShare;
@@ -91,28 +91,28 @@ struct CompletedArchive<'a> {
 
 /// Archives the rows of a table from a cursor on, for about ten seconds or to the end.
 pub(super) async fn part(
-    engine: &Engine,
+    env: &Env,
     table: &TableRef,
     to: &TableArchive,
     delivery: &Delivery,
     mut cursor: DropTableCursor,
 ) -> Result<ArchiveProgress, Failure> {
-    let shelf = TableFiles::new(engine, to, table)?;
+    let shelf = TableFiles::new(env, to, table)?;
     // Lines of a file, the page in them, and the file that they are compared with.
-    let _files = engine
+    let _files = env
         .memory
         .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
         .await;
-    let began = engine.clock.monotonic();
+    let began = env.clock.monotonic();
     let mut claimed = false;
     let mut run = run_of(delivery, cursor.folder);
     let mut is_complete = false;
     let begins = cursor.folder == 0 && cursor.files == 0;
     loop {
-        let Some(file) = read(engine, table, &cursor).await? else {
+        let Some(file) = read(env, table, &cursor).await? else {
             if claimed {
                 // Dropped under its hands, by an earlier delivery's request that came late: every row was in a file by then.
-                shelf.release(&run, engine.clock.now()).await?;
+                shelf.release(&run, env.clock.now()).await?;
             }
             return Ok(ArchiveProgress::NoTable);
         };
@@ -120,7 +120,7 @@ pub(super) async fn part(
         if !claimed {
             let own = run_of(delivery, cursor.folder);
             let Some(folder) = shelf
-                .claim(own, begins && cursor.folder == 0, engine.clock.now())
+                .claim(own, begins && cursor.folder == 0, env.clock.now())
                 .await?
             else {
                 return Ok(ArchiveProgress::Elsewhere);
@@ -147,7 +147,7 @@ pub(super) async fn part(
                     .is_some())
         {
             tracing::warn!(%table, %run, "table archive: the folder has other rows than the table; all rows go into another folder");
-            shelf.release(&run, engine.clock.now()).await?;
+            shelf.release(&run, env.clock.now()).await?;
             cursor = DropTableCursor {
                 folder: cursor.folder + 1,
                 ..DropTableCursor::default()
@@ -165,13 +165,13 @@ pub(super) async fn part(
                 }));
             }
             if !is_complete {
-                shelf.end(&run, &cursor, engine.clock.now()).await?;
+                shelf.end(&run, &cursor, env.clock.now()).await?;
             }
-            shelf.release(&run, engine.clock.now()).await?;
+            shelf.release(&run, env.clock.now()).await?;
             return Ok(ArchiveProgress::All(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();
-        if engine.clock.monotonic().saturating_sub(began) >= PART {
+        if env.clock.monotonic().saturating_sub(began) >= PART {
             return Ok(ArchiveProgress::Until(cursor));
         }
     }
@@ -205,7 +205,7 @@ struct ArchiveFile {
 
 /// Reads as many rows as fill a file, however long the pages are; nothing where there is no table.
 async fn read(
-    engine: &Engine,
+    env: &Env,
     table: &TableRef,
     cursor: &DropTableCursor,
 ) -> Result<Option<ArchiveFile>, Failure> {
@@ -222,12 +222,7 @@ async fn read(
         next: None,
     };
     loop {
-        let page = match engine
-            .account(table)?
-            .tables
-            .query(&table.table, &query)
-            .await
-        {
+        let page = match env.account(table)?.tables.query(&table.table, &query).await {
             Ok(page) => page,
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
                 return Ok(None);
@@ -279,10 +274,10 @@ enum ArchiveSink<'e> {
 }
 
 impl<'e> TableFiles<'e> {
-    fn new(engine: &'e Engine, to: &'e TableArchive, table: &'e TableRef) -> Result<Self, Failure> {
+    fn new(env: &'e Env, to: &'e TableArchive, table: &'e TableRef) -> Result<Self, Failure> {
         let sink = match to {
             TableArchive::Blob { account, container } => {
-                let account = engine
+                let account = env
                     .stores
                     .account(account)
                     .map_err(|error| permanent("finding the account of the archive", error))?;
@@ -292,7 +287,7 @@ impl<'e> TableFiles<'e> {
                 }
             }
             TableArchive::File { dir } => {
-                let files = engine
+                let files = env
                     .stores
                     .files()
                     .map_err(|error| permanent("finding the folder of the archive", error))?;

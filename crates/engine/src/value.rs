@@ -168,7 +168,7 @@ impl RunValues {
         change: Change,
         staged: &BTreeMap<String, (Staged, String)>,
     ) -> Result<Change, Failure> {
-        let Some((view, large)) = scope.engine.catalog.large_values_of(scope.source) else {
+        let Some((view, large)) = scope.env.catalog.large_values_of(scope.source) else {
             return if staged.is_empty() {
                 Ok(change)
             } else {
@@ -190,7 +190,7 @@ impl RunValues {
                 .insert(property.clone(), pointer.to_string().into());
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
         }
-        let computed = computed_from(&scope.engine.catalog, scope.source, &rest);
+        let computed = computed_from(&scope.env.catalog, scope.source, &rest);
         if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
             return Err(permanent(
                 writing(scope),
@@ -198,7 +198,7 @@ impl RunValues {
             ));
         }
         // A wide entity takes as many rows as it needs.
-        let room = if scope.engine.catalog.wide.contains(scope.source) {
+        let room = if scope.env.catalog.wide.contains(scope.source) {
             usize::MAX
         } else {
             limits::ENTITY_BYTES
@@ -262,7 +262,7 @@ impl RunValues {
         if found.is_empty() {
             return Ok(entity);
         }
-        let Some((view, shelf)) = scope.engine.catalog.shelf_of(scope.source) else {
+        let Some((view, shelf)) = scope.env.catalog.shelf_of(scope.source) else {
             return Err(permanent(writing(scope), PointerError::NoView));
         };
         let mut values = BTreeMap::new();
@@ -311,7 +311,7 @@ impl RunValues {
         if self.slot.is_none() && self.supplies.iter().any(carried) {
             self.slot = Some(
                 scope
-                    .engine
+                    .env
                     .memory
                     .take_aside(MemoryShare::Values, VALUE_BYTES)
                     .await,
@@ -381,7 +381,7 @@ impl RunValues {
             } => {
                 upload.content_type.clone_from(content_type);
                 // Of the archived entity, with pointers into its own folder.
-                let files = scope.engine.stores.files();
+                let files = scope.env.stores.files();
                 let files = files.map_err(|error| {
                     permanent(format!("finding the folder of {address}"), error)
                 })?;
@@ -446,7 +446,7 @@ impl RunValues {
 
 /// Where this primary's large values come from, for its new owner; `None` where it can have none.
 pub(super) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
-    let (_, shelf) = scope.engine.catalog.shelf_of(scope.source)?;
+    let (_, shelf) = scope.env.catalog.shelf_of(scope.source)?;
     Some(ValueOrigin {
         shelf,
         folder: scope.folder.clone(),
@@ -455,7 +455,7 @@ pub(super) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
 
 /// Refuses a client's pointer to a blob of another owner.
 pub(super) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
-    if scope.engine.catalog.large_values_of(scope.source).is_none() {
+    if scope.env.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
     }
     let foreign = entity
@@ -503,7 +503,7 @@ pub(super) fn own_files<'e>(
     place: &FilePlace,
 ) -> Result<&'e dyn FileStore, Failure> {
     let step = || format!("finding the folder of {}", scope.primary);
-    let filing = scope.engine.catalog.filing(scope.source);
+    let filing = scope.env.catalog.filing(scope.source);
     let shelf = filing.is_some_and(
         |filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir),
     );
@@ -517,7 +517,7 @@ pub(super) fn own_files<'e>(
         ));
     }
     scope
-        .engine
+        .env
         .stores
         .files()
         .map_err(|error| permanent(step(), error))

@@ -2,7 +2,7 @@
 
 use futures::stream::{self, StreamExt as _};
 
-use super::engine::Engine;
+use super::context::JobContext;
 use super::execute::{Delivery, Failure};
 use super::failure::storage;
 use super::footprint::{self, Footprint, Settled};
@@ -20,7 +20,7 @@ pub(super) const AT_ONCE: usize = 16;
 
 /// A walk over the primaries of one table.
 pub(super) struct Walk<'e> {
-    pub(super) engine: &'e Engine,
+    pub(super) cx: &'e JobContext,
     pub(super) source: &'e TableRef,
     pub(super) delivery: &'e Delivery,
 }
@@ -46,7 +46,7 @@ impl Walk<'_> {
             .rows
             .into_iter()
             .filter(|row| !is_derived_within(&self.source.table, &row.entity));
-        let wide = self.engine.catalog.wide.contains(self.source);
+        let wide = self.cx.env.catalog.wide.contains(self.source);
         let keys = rows
             .map(|row| row.entity.key)
             .filter(|key| !(wide && is_continuation(&key.rk)))
@@ -93,7 +93,7 @@ impl Walk<'_> {
             Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
         };
         let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
-        let footprints = self.engine.catalog.footprint_table(self.source);
+        let footprints = self.cx.env.catalog.footprint_table(self.source);
         self.page(self.source, &footprints, Some(range), select, from)
             .await
     }
@@ -115,7 +115,8 @@ impl Walk<'_> {
             continuation,
         };
         let page = self
-            .engine
+            .cx
+            .env
             .account(account)?
             .tables
             .query(table, &query)
@@ -124,7 +125,7 @@ impl Walk<'_> {
     }
 
     async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
-        let tables = &self.engine.account(self.source)?.tables;
+        let tables = &self.cx.env.account(self.source)?.tables;
         let keys: Vec<EntityKey> = rows
             .iter()
             .filter_map(|row| footprint::owner(&self.source.table, &row.entity))

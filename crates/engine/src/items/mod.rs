@@ -96,7 +96,7 @@ trait WholeItem: Send + Sync {
         operation: ItemOperation<'_>,
     ) -> Result<Option<ETag>, ItemFailure> {
         let view = &operation.address().view;
-        if !Self::CONDITIONAL && !by.doubt.is_in_time(by.scope.engine) {
+        if !Self::CONDITIONAL && !by.doubt.is_in_time(by.scope.env) {
             return Err(ItemFailure::Lost {
                 may_still_create: false,
             });

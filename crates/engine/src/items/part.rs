@@ -27,13 +27,9 @@ pub(crate) fn document<'e>(
     account: &AccountName,
     site: &Site,
 ) -> Result<SharedEntity<'e>, Failure> {
-    let (target, engine) = (scope.target(account)?, scope.engine);
-    let (account, site, catalog, memory) = (
-        account.clone(),
-        site.clone(),
-        &engine.catalog,
-        &engine.memory,
-    );
+    let (target, env) = (scope.target(account)?, scope.env);
+    let (account, site, catalog, memory) =
+        (account.clone(), site.clone(), &env.catalog, &env.memory);
     Ok(SharedEntity {
         account,
         site,
@@ -50,7 +46,7 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
             let random = if planted(Bug::PropertyTokensRepeat) {
                 0
             } else {
-                scope.engine.chance.next_u64()
+                scope.env.chance.next_u64()
             };
             shared::Edit::Put {
                 over: write.over.clone(),
@@ -136,7 +132,7 @@ impl ItemStore for PartStore<'_> {
             .iter()
             .map(|change| change.write.token().cloned())
             .collect();
-        let answers = by.scope.engine.turns.change(&document, changes).await;
+        let answers = by.scope.env.turns.change(&document, changes).await;
         let ended =
             operations
                 .iter()

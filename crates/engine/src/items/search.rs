@@ -26,7 +26,7 @@ pub(super) struct Indexed<'a> {
 
 impl Indexed<'_> {
     fn sink<'e>(&self, scope: &Scope<'e>) -> Result<&'e dyn Sink, Failure> {
-        let found = scope.engine.stores.sink(self.sink);
+        let found = scope.env.stores.sink(self.sink);
         found.map_err(|error| {
             permanent(
                 format!("finding the sink of documents of {}", scope.primary),
@@ -100,7 +100,7 @@ impl WholeItem for Indexed<'_> {
             }
         };
         let token = document.as_ref().map(SinkDocument::token);
-        let (version, deadline) = (by.doubt.version(), by.doubt.deadline(by.scope.engine));
+        let (version, deadline) = (by.doubt.version(), by.doubt.deadline(by.scope.env));
         let write = DocumentWrite {
             key: self.key.clone(),
             document,

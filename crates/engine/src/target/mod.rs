@@ -20,16 +20,19 @@ use async_trait::async_trait;
 use self::moved::MovedRow;
 use self::row::KeptRow;
 use super::change::{Change, Commit};
+use super::context::JobContext;
 use super::copy_decision::{Copy, is_shared};
 use super::document::ArchiveDocument;
-use super::engine::Engine;
-use super::erase::ValuesLeft;
+use super::env::Env;
 use super::execute::{Delivery, Failure, Summary};
 use super::log::EntityLine;
 use super::observation::Observation;
-use super::reconciler::{PassOptions, Reconciler};
+use super::passes::{pass, pass_over, pass_with};
+use super::reconciler::Reconciler;
+use super::scope::PassOptions;
 use super::scope::Scope;
 use super::value::ValueOrigin;
+use super::values_left::ValuesLeft;
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::item::SOURCE_ETAG;
 use evenkeel_model::job::{Looks, Primary, Stamp};
@@ -206,19 +209,19 @@ pub(super) trait Kept: EntityStore {
 
 /// Where an archive has an entity.
 pub(super) fn in_archive<'e>(
-    engine: &'e Engine,
+    cx: &'e JobContext,
     archive: &'e Archive,
     key: &EntityKey,
     delivery: &'e Delivery,
 ) -> Result<Box<dyn RelocationTarget + 'e>, Failure> {
     Ok(match &archive.target {
         ArchiveTarget::Log(target) => {
-            Box::new(EntityLine::new(engine, archive, target, key, delivery)?)
+            Box::new(EntityLine::new(cx, archive, target, key, delivery)?)
         }
         ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
-            match row_of(engine, archive, key, delivery)? {
+            match row_of(&cx.env, archive, key, delivery)? {
                 Some(row) => Box::new(row),
-                None => Box::new(ArchiveDocument::filed(engine, archive, key)?),
+                None => Box::new(ArchiveDocument::filed(&cx.env, archive, key)?),
             }
         }
     })
@@ -226,7 +229,7 @@ pub(super) fn in_archive<'e>(
 
 /// Where an archive keeps an entity for `restore`; `None` for a log, which nothing comes back from.
 pub(super) fn kept_in<'e>(
-    engine: &'e Engine,
+    env: &'e Env,
     archive: &'e Archive,
     key: &EntityKey,
     delivery: &'e Delivery,
@@ -234,15 +237,15 @@ pub(super) fn kept_in<'e>(
     if let ArchiveTarget::Log(_) = archive.target {
         return Ok(None);
     }
-    Ok(Some(match row_of(engine, archive, key, delivery)? {
+    Ok(Some(match row_of(env, archive, key, delivery)? {
         Some(row) => Box::new(row),
-        None => Box::new(ArchiveDocument::filed(engine, archive, key)?),
+        None => Box::new(ArchiveDocument::filed(env, archive, key)?),
     }))
 }
 
 /// The row of an archive, or the document with large values; `None` where it is a mere document.
 fn row_of<'e>(
-    engine: &'e Engine,
+    env: &'e Env,
     archive: &'e Archive,
     key: &EntityKey,
     delivery: &'e Delivery,
@@ -251,13 +254,13 @@ fn row_of<'e>(
         table: table.table.clone(),
         key: key.clone(),
     };
-    if let Some(filing) = engine.catalog.filing_of(&archive.name) {
-        let run = engine.pass_over(&at(&filing.table), Some(delivery))?;
+    if let Some(filing) = env.catalog.filing_of(&archive.name) {
+        let run = pass_over(env, &at(&filing.table), Some(delivery))?;
         return Ok(Some(KeptRow(run)));
     }
     match &archive.target {
         ArchiveTarget::Table(target) => {
-            let run = engine.pass(&at(target), delivery)?;
+            let run = pass(env, &at(target), delivery)?;
             Ok(Some(KeptRow(run)))
         }
         ArchiveTarget::Blob(_) | ArchiveTarget::File(_) | ArchiveTarget::Log(_) => Ok(None),
@@ -266,24 +269,27 @@ fn row_of<'e>(
 
 /// A primary itself, as an erasure takes it out: with a look at every item.
 pub(super) fn primary<'e>(
-    engine: &'e Engine,
+    env: &'e Env,
     primary: &Primary,
     delivery: &'e Delivery,
 ) -> Result<Box<dyn Kept + 'e>, Failure> {
-    engine.table(&primary.table)?;
+    env.table(&primary.table)?;
     let options = PassOptions {
         looks: Looks::Everything,
         ..PassOptions::default()
     };
-    let run = engine.pass_with(primary, Some(delivery), options)?;
+    let run = pass_with(env, primary, Some(delivery), options)?;
     Ok(Box::new(KeptRow(run)))
 }
 
 /// Where a `move` brings a primary.
 pub(super) fn moved<'e>(
-    engine: &'e Engine,
+    cx: &'e JobContext,
     to: &Primary,
     delivery: &'e Delivery,
 ) -> Result<Box<dyn RelocationTarget + 'e>, Failure> {
-    Ok(Box::new(MovedRow(engine.pass(to, delivery)?)))
+    Ok(Box::new(MovedRow {
+        run: pass(&cx.env, to, delivery)?,
+        encryption: cx.encryption(),
+    }))
 }

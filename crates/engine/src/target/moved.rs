@@ -5,6 +5,7 @@ use async_trait::async_trait;
 
 use super::super::change::{Change, Commit};
 use super::super::content::vouched;
+use super::super::encryption::Encryption;
 use super::super::execute::{Failure, Summary};
 use super::super::failure::permanent;
 use super::super::footprint::{Entry, Footprint};
@@ -22,7 +23,10 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, Row, shared};
 
 /// The row that an entity is moved to.
-pub(super) struct MovedRow<'e>(pub(super) Reconciler<'e>);
+pub(super) struct MovedRow<'e> {
+    pub(super) run: Reconciler<'e>,
+    pub(super) encryption: Encryption<'e>,
+}
 
 /// A footprint that lists large values which were copied before their row; nothing where there are none.
 struct ValuesAnnounced(Option<Footprint>);
@@ -30,26 +34,26 @@ struct ValuesAnnounced(Option<Footprint>);
 #[async_trait]
 impl EntityStore for MovedRow<'_> {
     fn primary(&self) -> Option<&Primary> {
-        Some(&self.0.scope().primary)
+        Some(&self.run.scope().primary)
     }
 
     fn table(&self) -> Option<&TableRef> {
-        Some(self.0.scope().source)
+        Some(self.run.scope().source)
     }
 
     async fn next_round(&mut self) -> Result<(), Failure> {
-        self.0.next_round().await
+        self.run.next_round().await
     }
 
     async fn observe(&mut self) -> Result<Observation, Failure> {
-        self.0.observe().await
+        self.run.observe().await
     }
 
     async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         let Some(announced) = self.values_first(found, change.result()).await? else {
             return Ok(Commit::Lost);
         };
-        match self.0.write_alone(found, change).await? {
+        match self.run.write_alone(found, change).await? {
             Commit::Closed | Commit::Committed => {
                 self.values_last(announced).await?;
                 Ok(Commit::Closed)
@@ -59,15 +63,15 @@ impl EntityStore for MovedRow<'_> {
     }
 
     async fn settle(&mut self) -> Result<(), Failure> {
-        self.0.settle().await
+        self.run.settle().await
     }
 
     async fn settle_from(&mut self, found: &Observation) -> Result<(), Failure> {
-        self.0.settle_from(found).await
+        self.run.settle_from(found).await
     }
 
     fn take_summary(&mut self) -> Summary {
-        self.0.take_summary()
+        self.run.take_summary()
     }
 }
 
@@ -86,14 +90,14 @@ impl RelocationTarget for MovedRow<'_> {
 
     /// Properties that others set on it under its old key are none of its own, and its values are sealed for the new one.
     async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
-        let scope = self.0.scope();
+        let scope = self.run.scope();
         let (own, _) = shared::disowned(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
         let (from, to) = (
             (source.source, &row.entity),
             (scope.source, &scope.primary.key),
         );
-        let sealed = scope.engine.sealed_anew(from, to, own).await?;
+        let sealed = self.encryption.sealed_anew(from, to, own).await?;
         Ok(Taken {
             entity: sealed.entity,
             first_key: sealed.first,
@@ -105,16 +109,16 @@ impl RelocationTarget for MovedRow<'_> {
         from: Option<&ValueOrigin>,
         entity: Entity,
     ) -> Result<Entity, Failure> {
-        self.0.take_in(from, entity).await
+        self.run.take_in(from, entity).await
     }
 
     fn prepare(&self, change: Change, found: &Observation) -> Result<Change, Failure> {
-        fitted(&self.0, vouched(change), found)
+        fitted(&self.run, vouched(change), found)
     }
 
     /// Makes sure of the large values of a row that an earlier delivery has written.
     async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
-        if !self.0.brings_values() {
+        if !self.run.brings_values() {
             return Ok(());
         }
         let announced = self.values_again().await?;
@@ -122,15 +126,15 @@ impl RelocationTarget for MovedRow<'_> {
     }
 
     async fn arrived(&mut self) -> Result<(), Failure> {
-        self.0.settle().await
+        self.run.settle().await
     }
 
     async fn look_again(&self) -> Result<(), Failure> {
-        look_again(self.0.scope(), None).await
+        look_again(self.run.scope(), None).await
     }
 
     fn may_have_written(&self) -> bool {
-        self.0.may_have_written()
+        self.run.may_have_written()
     }
 }
 
@@ -142,7 +146,7 @@ impl MovedRow<'_> {
         seen: &Observation,
         entity: Option<&Entity>,
     ) -> Result<Option<ValuesAnnounced>, Failure> {
-        let run = &mut self.0;
+        let run = &mut self.run;
         if !run.brings_values() {
             return Ok(Some(ValuesAnnounced(None)));
         }
@@ -192,7 +196,7 @@ impl MovedRow<'_> {
         ValuesAnnounced(mut announced): ValuesAnnounced,
     ) -> Result<(), Failure> {
         while let Some(footprint) = &announced {
-            if self.0.announce_again(footprint).await? {
+            if self.run.announce_again(footprint).await? {
                 return Ok(());
             }
             announced = self.values_again().await?;
@@ -203,8 +207,8 @@ impl MovedRow<'_> {
     /// Copies missing values again. `None` where the row is gone, or points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
-            self.0.next_round().await?;
-            let seen = self.0.observe().await?;
+            self.run.next_round().await?;
+            let seen = self.run.observe().await?;
             let Some(row) = &seen.row else {
                 return Ok(None);
             };

@@ -10,8 +10,9 @@ use super::super::observation::Observation;
 use super::super::queueing::look_again;
 use super::super::reconciler::Reconciler;
 use super::super::value::{ValueOrigin, origin};
+use super::super::values_left::{ValuesLeft, values_left};
 use super::super::{marks, primary};
-use super::{EntityStore, Kept, RelocationTarget, TargetRules, ValuesLeft};
+use super::{EntityStore, Kept, RelocationTarget, TargetRules};
 use evenkeel_model::Entity;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::item::SOURCE_SHARED;
@@ -119,7 +120,7 @@ impl Kept for KeptRow<'_> {
 
     async fn values_left(&self) -> Result<Option<ValuesLeft>, Failure> {
         let scope = self.0.scope();
-        scope.engine.values_left(scope).await
+        values_left(scope).await
     }
 }
 
