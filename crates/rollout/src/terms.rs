@@ -207,7 +207,7 @@ impl Term {
             };
             host.notice(notice);
             stop.cancel();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
