@@ -112,6 +112,20 @@ fn the_poison_message_that_the_documentation_shows_has_every_field() {
 const SHIPPED: &str = include_str!("../../../config/default.toml");
 
 #[test]
+fn every_key_of_the_program_s_own_sections_is_documented() {
+    let page = include_str!("../../../docs/configuration.md");
+    let shipped: toml::Table = SHIPPED.parse().unwrap();
+    for section in ["worker", "http", "migrate", "pace", "log", "traces"] {
+        for key in shipped[section].as_table().unwrap().keys() {
+            assert!(
+                page.contains(&format!("`{key}`")) || page.contains(&format!("`{section}.{key}`")),
+                "docs/configuration.md has no row for {section}.{key}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_kind_of_view_has_an_example_a_section_and_a_page() {
     let patterns: String = pages()
         .unwrap()
@@ -131,6 +145,10 @@ fn every_kind_of_view_has_an_example_a_section_and_a_page() {
                 "{place} shows no view of kind {kind}"
             );
         }
+        assert!(
+            include_str!("../../../docs/choose.md").contains(&format!("`{kind}`")),
+            "docs/choose.md names no view of kind {kind}"
+        );
     }
 }
 
