@@ -3,6 +3,11 @@
 //! A change that makes one of them unreadable is a new format: it gets a version of its own, and a corpus beside this one.
 //! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files anew, from what the program reads in them.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a file that cannot be read is a failed test"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
