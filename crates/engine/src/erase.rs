@@ -135,16 +135,7 @@ pub(super) async fn erase(
             continue;
         }
         if table == source {
-            take_out(
-                cx,
-                erasure,
-                &mut changes,
-                &source.account,
-                target::primary(&cx.env, &home, delivery)?.as_mut(),
-                &home,
-                delivery,
-            )
-            .await?;
+            take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
         }
         for archive in cx
             .env
@@ -187,16 +178,7 @@ pub(super) async fn erase(
             }
         }
     }
-    take_out(
-        cx,
-        erasure,
-        &mut changes,
-        &source.account,
-        target::primary(&cx.env, &home, delivery)?.as_mut(),
-        &home,
-        delivery,
-    )
-    .await?;
+    take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
     if erasure.skipped.is_none()
         && let Some(version) = data_key
         && cx
@@ -230,6 +212,19 @@ fn second_looks(
         None => return None,
     };
     ends.ok()
+}
+
+/// Deletes an entity from its own table, and the items derived from it there.
+async fn take_out_primary(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    changes: &mut RunSummary,
+    account: &AccountName,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let mut kept = target::primary(&cx.env, home, delivery)?;
+    take_out(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
 }
 
 /// Deletes an entity where it is kept, and the items derived from it there.
