@@ -37,6 +37,8 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
+
 mod cache;
 mod connect;
 mod encryption;

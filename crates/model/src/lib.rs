@@ -11,6 +11,8 @@
 //!
 //! It may name libraries of values and formats, and nothing that waits: every other crate of the workspace names this one.
 
+#![warn(missing_docs)]
+
 pub mod allowed;
 pub mod audit;
 pub mod backfill;
