@@ -472,8 +472,8 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_catalog_in_the_pages_of_patterns_keys_events_and_performance_is_valid() {
-    const OTHERS: [&str; 4] = ["events.md", "keys.md", "choose.md", "performance.md"];
+fn every_catalog_in_the_pages_of_patterns_keys_events_and_choices_is_valid() {
+    const OTHERS: [&str; 3] = ["events.md", "keys.md", "choose.md"];
     let has_catalogs = |path: &std::path::Path| {
         path.parent()
             .is_some_and(|folder| folder.ends_with("patterns"))
@@ -483,11 +483,6 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_performance_is_valid()
         ("SEARCH_ADMIN_KEY", "key"),
         ("REPORTING_PASSWORD", "secret"),
         ("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-        (
-            "AZURE_STORAGE_CONNECTION_STRING",
-            "UseDevelopmentStorage=true",
-        ),
-        ("SECOND_CONNECTION_STRING", "UseDevelopmentStorage=true"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
