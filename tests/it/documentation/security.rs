@@ -94,18 +94,14 @@ fn section(name: &str) -> &'static str {
 
 #[test]
 fn every_claim_has_a_test() {
-    for (name, least) in [("What holds", 50), ("Threats", 15)] {
-        let is_head = |line: &&str| {
-            line.starts_with("| ---") || line.ends_with("| test |") || line.ends_with("| tests |")
-        };
-        let rows: Vec<&str> = section(name)
-            .lines()
-            .filter(|line| line.starts_with("| ") && !is_head(line))
-            .collect();
-        assert!(rows.len() >= least, "{name}: {}", rows.len());
-        for row in rows {
-            assert!(named(row).count() > 0, "{name}, without a test: {row}");
-        }
+    let is_head = |line: &&str| line.starts_with("| ---") || line.ends_with("| test |");
+    let rows: Vec<&str> = section("What holds")
+        .lines()
+        .filter(|line| line.starts_with("| ") && !is_head(line))
+        .collect();
+    assert!(rows.len() >= 60, "{}", rows.len());
+    for row in rows {
+        assert!(named(row).count() > 0, "without a test: {row}");
     }
     assert!(named(section("Files")).count() > 1);
 }
