@@ -6,8 +6,7 @@ import { TableClient } from "@azure/data-tables";
 import { parseArgs } from "node:util";
 import { connectionString } from "./storage.mjs";
 
-// docs/client.md shows what follows, as far as the next rule.
-// ---
+// docs/client.md names this function.
 /** Whether everything derived from an entity has its version at this ETag, or a later one; the present one where no ETag is given. */
 const inStep = async (entities, footprints, pk, rk, etag) => {
   const read = async (table, partition, name) => {
@@ -26,7 +25,6 @@ const inStep = async (entities, footprints, pk, rk, etag) => {
   const present = await read(entities, pk, "PartitionKey");
   return settled === (present ? `at ${present.etag}` : "absent");
 };
-// ---
 
 const { values: args } = parseArgs({
   options: { table: { type: "string" }, pk: { type: "string" }, rk: { type: "string" }, etag: { type: "string" } },
