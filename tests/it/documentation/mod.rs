@@ -254,8 +254,8 @@ const WALKTHROUGHS: [Walkthrough; 3] = [
     Walkthrough {
         path: "README.ko.md",
         text: include_str!("../../../README.ko.md"),
-        declares: (1, 1),
-        jobs: 3,
+        declares: (1, 0),
+        jobs: 2,
     },
     Walkthrough {
         path: "docs/start.md",
