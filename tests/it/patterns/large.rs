@@ -278,7 +278,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
         .map(|n| text(char::from(b'a' + n), 4_000))
         .collect::<Vec<_>>()
         .join(",");
-    let refused = "the value of \"Tags\" is too large for a row";
+    let refused = "property \"Tags\" is too large for a row";
     assert!(
         site.refused(put(&json!({"Tags": many})))
             .await
@@ -296,7 +296,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
         .refused(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"}))
         .await;
     assert!(
-        error.contains("\"Tags\"") && error.contains("lies in a blob"),
+        error.contains("\"Tags\"") && error.contains("is in a blob"),
         "{error}"
     );
     assert_eq!(tags().await, ["green", "red"]);

@@ -75,7 +75,10 @@ async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
         entity.with(format!("Q{n}"), format!("another answer to question {n}"))
     });
     let refused = lab.work(&put(&many)).await.unwrap_err().chain();
-    assert!(refused.contains("1001 items; at most 1,000"), "{refused}");
+    assert!(
+        refused.contains("too many items: 1001, at most 1,000"),
+        "{refused}"
+    );
 }
 
 fn views(count: usize) -> String {

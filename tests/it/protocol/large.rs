@@ -928,7 +928,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         .await
         .unwrap_err();
     assert!(
-        refused.chain().contains("\"Title\"") && refused.chain().contains("lies in a blob"),
+        refused.chain().contains("\"Title\"") && refused.chain().contains("is in a blob"),
         "{}",
         refused.chain()
     );

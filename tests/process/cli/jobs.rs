@@ -154,7 +154,7 @@ fn a_job_that_would_write_a_table_that_only_views_write_is_not_sent() {
         says(
             &stderr(&refused),
             &[
-                "not sent: the table EmployeesByEmail holds rows that views make",
+                "not sent: table EmployeesByEmail holds only rows of views",
                 "declare [tables.EmployeesByEmail]",
             ],
         );

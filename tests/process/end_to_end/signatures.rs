@@ -191,17 +191,17 @@ fn more_than_is_declared_is_refused_and_so_is_an_account_without_a_key() {
         (&["staf"][..], "did you mean \"staff\"?"),
         (
             &["staff", "--valid", "31m"],
-            "--valid is beyond what [sas.staff] opens",
+            "--valid exceeds what [sas.staff] allows",
         ),
         (
             &["sales", "--pk", "Marketing"],
-            "--pk is beyond what [sas.sales] opens",
+            "--pk exceeds what [sas.sales] allows",
         ),
         (&["sales", "--rk-to", "6"], "--rk-to is beyond"),
         (&["staff", "--rk-to", "6"], "name it with --pk"),
         (
             &["sender", "--blob", "x"],
-            "--blob has no meaning for what [sas.sender] opens",
+            "--blob does not apply to the target of [sas.sender]",
         ),
     ] {
         let ended = site.command(&[&["sas"], arguments].concat());

@@ -185,11 +185,11 @@ fn what_cannot_be_meant_is_refused_in_words() {
         ),
         (
             vec!["delete-where", "EmployeesByEmail", "--all", "--dry-run"],
-            "holds rows that views make",
+            "holds only rows of views",
         ),
         (
             vec!["delete-where", "EmployeesByEmail", "--all"],
-            "holds rows that views make",
+            "holds only rows of views",
         ),
     ] {
         let ended = site.command(&arguments);

@@ -228,7 +228,7 @@ fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
     has(
         &warnings(&text),
         &[
-            "archives.v: a view is called v as well",
+            "archives.v: a view has the same name",
             "`evenkeel lookup v`",
         ],
     );

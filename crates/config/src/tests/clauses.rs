@@ -149,7 +149,7 @@ fn every_kind_refuses_a_target_that_is_something_else() {
         ),
         (
             "[retention.days]\ntables = \"Logins%Y%m%d\"\nkeep = \"9d\"\n[views.follows]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"Target%Y%m%d\"\npartition_key = \"{User}\"\nrow_key = \"{RowKey}\"\n",
-            "Target20261120 follows a table of [retention.days]",
+            "Target20261120 is dropped with a table of [retention.days]",
         ),
     ];
     for (_, section) in sections("one")
@@ -180,7 +180,7 @@ fn every_kind_refuses_a_source_that_is_something_else() {
         refuses(
             &format!("{section}{spread}"),
             "views.one.source",
-            &["Employees lies in several accounts"],
+            &["Employees is spread over several accounts"],
         );
         let dated = section.replace("Employees", "Logins20261120");
         let retention = "[retention.days]\ntables = \"Logins%Y%m%d\"\nkeep = \"9d\"\n";
@@ -202,13 +202,13 @@ fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sea
         refuses(
             &format!("{section}{sealed}"),
             "views.one.",
-            &["Email is encrypted in the rows of Employees"],
+            &["property Email is encrypted in Employees"],
         );
         let large = "[views.values]\nkind = \"large_entity\"\nsource = \"Employees\"\ncontainer = \"large\"\nproperties = [\"Email\"]\n";
         refuses(
             &format!("{section}{large}"),
             "views.one.",
-            &["Email of Employees goes into blobs (the view values)"],
+            &["the view values may move property Email of Employees to a blob"],
         );
     }
 }
@@ -224,15 +224,15 @@ fn what_a_table_archives_into_must_take_in_what_it_has() {
         ),
         (
             "[views.values]\nkind = \"large_entity\"\nsource = \"Employees\"\ncontainer = \"large\"\nproperties = [\"Photo\"]\n",
-            "the view values keeps large values of Employees in blobs, and Old would have none",
+            "the view values stores large values of Employees in blobs; expected a large_entity view",
         ),
         (
             "[tables.Employees]\nencrypt = [\"Ssn\"]\n[tables.Old]\nencrypt = [\"Ssn\"]\n",
-            "Old has encrypted properties of its own, and rows from Employees lie there",
+            "Old has its own encrypted properties and also receives encrypted rows of Employees",
         ),
         (
             "[tables.Old]\naccounts = [\"main\", \"b\"]\n",
-            "Old lies in several accounts",
+            "Old is spread over several accounts",
         ),
         (
             "[archives.older]\nsource = \"Others\"\nto = { kind = \"table\", table = \"Old\" }\n",
@@ -243,7 +243,7 @@ fn what_a_table_archives_into_must_take_in_what_it_has() {
             refuses(
                 &format!("{archive}{has}"),
                 "archives.older.to.table",
-                &["Old is the archive \"old\" already"],
+                &["Old is already the target of the archive \"old\""],
             );
         } else {
             refuses(&format!("{archive}{has}"), "archives.old.to.table", &[part]);

@@ -158,7 +158,12 @@ fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
         (format!("{TABLE}{archived}"), "views.f.row_key"),
     ] {
         let found = wrong(&text);
-        assert!(found.iter().any(|found| found.contains(place) && found.contains("is encrypted in the rows of")), "{place}: {found:#?}");
+        assert!(
+            found
+                .iter()
+                .any(|found| found.contains(place) && found.contains("is encrypted in")),
+            "{place}: {found:#?}"
+        );
     }
 }
 
@@ -175,7 +180,7 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
     }
     let archive = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"table\", table = \"Former\" }\n[tables.Former]\nencrypt = [\"Ssn\"]\n";
     let found = wrong(&format!("{TABLE}{archive}"));
-    assert!(found[0].contains("archives.a.to.table: Former has encrypted properties of its own, and rows from Staff lie there"), "{found:#?}");
+    assert!(found[0].contains("archives.a.to.table: Former has its own encrypted properties and also receives encrypted rows of Staff"), "{found:#?}");
     let found = wrong(
         "[views.v]\nkind = \"secondary_index\"\nsource = \"evenkeelkeys\"\ntable = \"Copies\"\npartition_key = \"a\"\nrow_key = \"{RowKey}\"\n",
     );
@@ -358,11 +363,11 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
         ),
         (
             format!("{}{sets}", table("Region == \"EU\"")),
-            "Region is kept by the view d",
+            "property Region is set by the view d",
         ),
         (
             format!("{}{large}", table("Region == \"EU\"")),
-            "the view l keeps large values of Staff in blobs",
+            "the view l stores large values of Staff in blobs",
         ),
         (
             "[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(),

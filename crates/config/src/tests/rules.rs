@@ -55,7 +55,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ),
         (
             "delete = \"ByGuest\"\nwhen = \"A == 1\"",
-            "rules.r.delete: the table ByGuest holds rows that views make",
+            "rules.r.delete: table ByGuest holds only rows of views",
         ),
         (
             "when = \"A == 1\"",

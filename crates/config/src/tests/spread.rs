@@ -79,15 +79,15 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
         ),
         (
             format!("{VIEW}[tables.Employees]\n{both}"),
-            "views.v.source: Employees lies in several accounts, and the primaries of views lie in one",
+            "views.v.source: Employees is spread over several accounts; the source of a view must be in one account",
         ),
         (
             format!("[tables.Notes]\n{both}"),
-            "tables.Notes.accounts: no view writes into Notes, and an application's entities lie where it writes them",
+            "tables.Notes.accounts: no view writes to Notes, and only tables of views can be spread over accounts",
         ),
         (
             format!("{VIEW}[tables.ByEmail]\nwide = true\n{both}"),
-            "tables.ByEmail.wide: ByEmail lies in several accounts, where views alone write, and this is for entities of your own",
+            "tables.ByEmail.wide: ByEmail is spread over several accounts; wide needs a table in one account",
         ),
         (
             format!(
@@ -96,14 +96,14 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
                     .replace("Employees", "ByEmail")
                     .replace("\"ByEmail\"\npart", "\"Copies\"\npart")
             ),
-            "views.w.source: ByEmail lies in several accounts",
+            "views.w.source: ByEmail is spread over several accounts",
         ),
         (
             format!(
                 "{spread}{}",
                 archive("ByEmail", "kind = \"table\", table = \"Old\"")
             ),
-            "archives.a.source: ByEmail lies in several accounts",
+            "archives.a.source: ByEmail is spread over several accounts",
         ),
         (
             archive(
@@ -123,19 +123,19 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
             format!(
                 "[views.p]\nkind = \"denormalize\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"d\"\nrow_key = \"{{RowKey}}\"\nset = {{ Name = \"{{LastName}}\" }}\n{both}"
             ),
-            "views.p.table: Departments lies in several accounts, and properties are set on entities of your own, which lie in one",
+            "views.p.table: Departments is spread over several accounts; denormalize needs a table in one account",
         ),
         (
             format!(
                 "[views.p]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"d\"\nset = {{ Name = \"{{LastName}}\" }}\n{both}"
             ),
-            "views.p.accounts: its properties are set on entities of your own, which lie in one account; expected account, with one name",
+            "views.p.accounts: denormalize sets properties on your own entities, which are in one account; expected account, with one name",
         ),
         (
             format!(
                 "[views.p]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"large\"\n{both}"
             ),
-            "views.p.accounts: a value is written by the job that brings it and stays where it was written",
+            "views.p.accounts: the pointer in a row names no account, so all values must be in one",
         ),
         (
             format!(

@@ -71,13 +71,13 @@ fn each_mistake_is_told_at_its_key_with_what_was_expected() {
         ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\ntimeout = \"2m\"", 6, "sinks.hooks.timeout: unknown key; an answer is waited for 10 s".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\nkey_env = \"K\"", 6, "sinks.hooks.key_env: unknown key".to_owned()),
         ("sink = \"hooks\"", "sink = \"hook\"", 10, "views.staff.sink: unknown sink \"hook\"; did you mean \"hooks\"?".to_owned()),
-        ("topic = \"staff\"\n", "", 8, "views.staff.topic: missing; expected the name of what the events are about, such as \"staff\"".to_owned()),
+        ("topic = \"staff\"\n", "", 8, "views.staff.topic: missing; expected the topic of the events, such as \"staff\"".to_owned()),
         ("topic = \"staff\"", "topic = \"Staff!\"", 11, "views.staff.topic: ".to_owned()),
         ("select = [\"Salary\"]", "", 8, "expected select".to_owned()),
-        ("select = [\"Salary\"]", "select = [\"RowKey\"]", 12, "is no property to copy".to_owned()),
-        ("topic =", "table = \"T\"\ntopic =", 11, "views.staff.table: an event names its primary by itself; expected no such key".to_owned()),
-        ("topic =", "index = \"i\"\ntopic =", 11, "an event names its primary by itself".to_owned()),
-        ("topic =", "on_conflict = \"reject\"\ntopic =", 11, "events are about their primaries, so there are no conflicts".to_owned()),
+        ("select = [\"Salary\"]", "select = [\"RowKey\"]", 12, "cannot be selected".to_owned()),
+        ("topic =", "table = \"T\"\ntopic =", 11, "views.staff.table: an event already names its primary; remove this key".to_owned()),
+        ("topic =", "index = \"i\"\ntopic =", 11, "an event already names its primary".to_owned()),
+        ("topic =", "on_conflict = \"reject\"\ntopic =", 11, "each event is about one primary, so there are no conflicts".to_owned()),
         ("kind = \"webhook\"\nsource", "kind = \"search_index\"\nindex = \"staff\"\nsource", 11, "views.staff.sink: [sinks.hooks] is another kind of sink".to_owned()),
     ] {
         assert!(TEXT.contains(right), "{right}");

@@ -83,11 +83,11 @@ impl Archive {
     pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::Archive(&self.name));
         let (archive, source) = (clauses.by, self.source.tables());
-        let words = format!("{archive} has the same name; expected another one");
+        let words = format!("{archive} already has this name; expected another one");
         let name = clauses.owns("", format!("the name {}", self.name), words);
         name.is_advice = true;
         clauses.bars("source", &source, Fact::Follows, FOLLOWS);
-        let why = ", and views write its rows; expected a table in one account";
+        let why = "; the source of an archive must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
         clauses.reads(&source, self.target.reads());
         let (key, place, account) = match &self.target {
@@ -105,13 +105,13 @@ impl Archive {
                 ("to.dir", place, &AccountName::main())
             }
             ArchiveTarget::Log(log) => {
-                let why = ", which are taken along into tables, containers and folders only";
+                let why = ", and a log cannot take these; expected a table, container or folder";
                 clauses.bars("to.kind", &source, Fact::Large, why);
                 let place = format!("{}/{}", log.container, log.path.as_str());
                 ("to.container", place, &log.account)
             }
         };
-        let words = format!("{place} is {archive} already; expected another place");
+        let words = format!("{place} is already the target of {archive}; expected another one");
         clauses.owns(key, format!("{key} {account}/{place}"), words);
         clauses.all
     }
@@ -121,16 +121,12 @@ impl Archive {
 fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
     const KEY: &str = "to.table";
     clauses.names(KEY, target);
-    let why = ", and what is archived stays where it was written; expected a table in one account";
+    let why = "; the target of an archive must be in one account";
     clauses.bars(KEY, target, Fact::Spread, why);
     clauses.is(target, Fact::Archive);
     clauses.brings_sealed(KEY, source, target);
-    let wide = format!(
-        ", and its entities may take several rows; expected wide = true in [tables.{target}]"
-    );
-    let large = format!(
-        ", and {target} would have none; expected a large_entity view with source = \"{target}\""
-    );
+    let wide = format!("; expected wide = true in [tables.{target}] too");
+    let large = format!("; expected a large_entity view with source = \"{target}\" too");
     for (fact, why) in [(Fact::Wide, wide), (Fact::Large, large)] {
         let needs = Term::Needs(target.clone(), fact.clone(), why);
         clauses.add(KEY, needs).given = Some((source.clone(), fact));

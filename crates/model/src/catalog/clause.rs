@@ -127,19 +127,21 @@ impl Fact {
     pub fn sentence(&self, by: Party<'_>, tables: &Tables, named: &Tables) -> String {
         match self {
             Self::Wide => format!("{named} is wide"),
-            Self::Spread => format!("{named} lies in several accounts"),
-            Self::Encrypts => format!("{named} has encrypted properties of its own"),
-            Self::Large => format!("{by} keeps large values of {named} in blobs"),
-            Self::Archive => format!("{named} is {by}"),
-            Self::Dropped if tables == named => format!("{named} is kept by {by}"),
+            Self::Spread => format!("{named} is spread over several accounts"),
+            Self::Encrypts => format!("{named} has its own encrypted properties"),
+            Self::Large => format!("{by} stores large values of {named} in blobs"),
+            Self::Archive => format!("{named} is the target of {by}"),
+            Self::Dropped if tables == named => format!("{named} is managed by {by}"),
             Self::Dropped => {
                 format!("{named} is one of the tables of {by} (\"{tables}\")")
             }
-            Self::Follows => format!("{named} follows a table of {by}"),
-            Self::Written => format!("{by} writes into {named}"),
-            Self::Sealed(property) => format!("{property} is encrypted in the rows of {named}"),
-            Self::Pointer(property) => format!("{property} of {named} goes into blobs ({by})"),
-            Self::Kept(property) => format!("{property} is kept by {by}"),
+            Self::Follows => format!("{named} is dropped with a table of {by}"),
+            Self::Written => format!("{by} writes to {named}"),
+            Self::Sealed(property) => format!("property {property} is encrypted in {named}"),
+            Self::Pointer(property) => {
+                format!("{by} may move property {property} of {named} to a blob")
+            }
+            Self::Kept(property) => format!("property {property} is set by {by}"),
         }
     }
 }
@@ -257,8 +259,8 @@ impl<'c> Read<'c> {
 }
 
 /// Why a table that follows others cannot be named by itself.
-pub(super) const FOLLOWS: &str = ", and is dropped with it; expected another table";
-const DROPPED: &str = ", and dropped with its period; expected those or another table";
+pub(super) const FOLLOWS: &str = "; expected another table";
+const DROPPED: &str = "; expected the pattern of all these tables, or another table";
 
 /// Collects the clauses of one declaration.
 pub(super) struct Clauses<'c> {
@@ -320,7 +322,7 @@ impl<'c> Clauses<'c> {
 
     /// A feature that is for entities of the user's own.
     fn of_entities(&mut self, key: &'static str, tables: &Tables) {
-        let why = ", where views alone write, and this is for entities of your own; expected account, with one name";
+        let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
@@ -328,11 +330,11 @@ impl<'c> Clauses<'c> {
     pub(super) fn reads<'r>(&mut self, source: &Tables, reads: impl IntoIterator<Item = Read<'r>>) {
         for read in reads {
             let (key, name) = (read.key, read.property.to_owned());
-            let why = ", and nothing is computed from it or compared with it; expected another property (archives, a secondary_index and a large_entity carry it as it is)";
+            let why = "; it can only be copied as it is, so expected another property";
             self.bars(key, source, Fact::Sealed(name.clone()), why);
             if read.is_computed {
                 let why = format!(
-                    ", and nothing is computed from a pointer or compared with it; expected another property, one that is copied whole, or exists({name})"
+                    "; expected another property, one that is copied as it is, or exists({name})"
                 );
                 self.bars(key, source, Fact::Pointer(name), why);
             }
@@ -342,7 +344,7 @@ impl<'c> Clauses<'c> {
     /// Brings entities into a table with their sealed values.
     pub(super) fn brings_sealed(&mut self, key: &'static str, from: &Tables, into: &Tables) {
         let why = format!(
-            ", and rows from {from} lie there, sealed for the entities of {from}; expected encrypt in one of the two"
+            " and also receives encrypted rows of {from}; expected encrypt in only one of the two"
         );
         self.bars(key, into, Fact::Encrypts, why).given = Some((from.clone(), Fact::Encrypts));
     }
@@ -403,16 +405,16 @@ impl Catalog {
                 clauses.of_entities("hash", &tables);
             }
             if let Some(when) = self.encrypted_when.get(&table) {
-                let why = ", where none is sealed later; expected one of the two";
+                let why = ", which are never encrypted later; expected either that view or when";
                 clauses.bars("when", &tables, Fact::Large, why);
                 for property in when.properties() {
-                    let why = ", which seals nothing; expected a property that jobs write";
+                    let why = ", and views do not encrypt; expected a property that jobs write";
                     clauses.bars("when", &tables, Fact::Kept(property.to_owned()), why);
                 }
             }
             if self.spread.contains_key(name) {
                 let why = format!(
-                    "no view writes into {name}, and an application's entities lie where it writes them; expected account, with one name"
+                    "no view writes to {name}, and only tables of views can be spread over accounts; expected account with one name"
                 );
                 clauses.is(&tables, Fact::Spread);
                 clauses.add("accounts", Term::Needs(tables.clone(), Fact::Written, why));
@@ -443,6 +445,6 @@ mod tests {
             of(&one),
             "logins20261120 is one of the tables of [retention.days] (\"Logins%Y%m%d\")"
         );
-        assert_eq!(of(&dated), "Logins%Y%m%d is kept by [retention.days]");
+        assert_eq!(of(&dated), "Logins%Y%m%d is managed by [retention.days]");
     }
 }

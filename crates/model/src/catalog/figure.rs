@@ -25,7 +25,7 @@ pub enum Figure {
 /// Why a text is no figure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
+    "{text:?} is not a figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
 )]
 pub struct FigureError {
     /// The text.
@@ -91,14 +91,14 @@ impl FromStr for Figure {
             .strip_suffix(')')
             .and_then(|text| text.split_once('('));
         let Some((name, argument)) = inner else {
-            return Err(error("it is no call".to_owned()));
+            return Err(error("it has no parentheses".to_owned()));
         };
         let (name, argument) = (name.trim(), argument.trim());
         if name == "count" {
             return if argument.is_empty() {
                 Ok(Self::Count)
             } else {
-                Err(error("count takes nothing: every member counts".to_owned()))
+                Err(error("count takes no argument".to_owned()))
             };
         }
         let make: fn(String) -> Self = match name {
@@ -110,7 +110,7 @@ impl FromStr for Figure {
         if valid_property_name(argument) {
             Ok(make(argument.to_owned()))
         } else {
-            Err(error(format!("{argument:?} is not the name of a property")))
+            Err(error(format!("{argument:?} is not a property name")))
         }
     }
 }

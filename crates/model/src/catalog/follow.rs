@@ -113,7 +113,7 @@ impl View<DatedRef> {
         {
             let (view, key) = (clauses.by, self.kind.kind().place_key());
             let why = format!(
-                ", and what is derived from {source} goes with {source}; expected tables of no [retention]"
+                ", but is derived from {source} and dropped with it; expected tables without a [retention]"
             );
             clauses.bars(key, &Tables::Dated(tables.clone()), Fact::Dropped, why);
             let mut share = |key, what, shared_as, words| {
@@ -121,13 +121,14 @@ impl View<DatedRef> {
                 clauses.owns(key, thing, words).share(shared_as);
             };
             let words = format!(
-                "{view} writes into {tables} from {source}; tables that follow others have one source, expected others"
+                "{view} already derives {tables} from {source}; dated tables can have one source only"
             );
             share(key, "source", source.canonical(), words);
-            let words = format!("{view} spells it \"{tables}\"; expected the very same text");
+            let words =
+                format!("{view} spells these tables \"{tables}\"; expected the same spelling");
             share(key, "spelling", tables.to_string(), words);
             let words =
-                format!("{view} writes into {tables} in another account; expected the same");
+                format!("{view} writes to {tables} in another account; expected the same account");
             share("account", "account", account.to_string(), words);
         }
         clauses.all

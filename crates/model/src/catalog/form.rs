@@ -295,17 +295,17 @@ impl<'v, P: Place> Form<'v, P> {
             let target = &rows.tables;
             clauses.is(target, Fact::Written);
             clauses.names(key, target);
-            let why = "; expected a table that is no archive";
+            let why = "; expected a table that is not an archive";
             clauses.bars(key, target, Fact::Archive, why);
             if let RowPart::Properties(set) = rows.part {
-                let why = ", and properties are set on entities of your own, which lie in one; expected a table in one account";
+                let why = "; denormalize needs a table in one account";
                 clauses.bars(key, target, Fact::Spread, why);
                 for name in set.keys() {
                     clauses.is(target, Fact::Kept(name.clone()));
                 }
             }
             if !rows.is_beside || matches!(rows.part, RowPart::Properties(_)) {
-                let why = ", and what views write lies in single rows; expected another table";
+                let why = "; views cannot write to a wide table";
                 clauses.bars(key, target, Fact::Wide, why);
             }
             if !rows.is_beside && matches!(rows.part, RowPart::Copy) {
@@ -315,20 +315,20 @@ impl<'v, P: Place> Form<'v, P> {
         }
         match self {
             Self::Copies { select: None, .. } => {
-                let why = ", and its entities may have more properties than a copy, which is one row; better select some";
+                let why = "; a copy is a single row, so name the properties to copy in select";
                 clauses.bars("row_key", source, Fact::Wide, why).is_advice = true;
             }
             Self::BlobLists(lists) => {
                 let (container, name) = (&lists.container, lists.name.as_str());
                 let thing = format!("blobs {}/{container}/{name}", lists.accounts);
                 let words = format!(
-                    "{view} writes the same blobs into the container {container}; expected another container or name"
+                    "{view} already writes these blobs to container {container}; expected another container or name"
                 );
                 clauses.owns(key, thing, words);
             }
             Self::Values(large) => {
                 let words = format!(
-                    "{view} keeps the large values of {source} already; expected one such view for a table"
+                    "{view} already stores the large values of {source}; a table can have one large_entity view"
                 );
                 clauses.owns("source", format!("large values of {source}"), words);
                 clauses.is(source, Fact::Large);
@@ -340,12 +340,12 @@ impl<'v, P: Place> Form<'v, P> {
                 let place = format!("the {key} {} of {}", documents.collection, documents.sink);
                 // A table of a database has the columns of one view.
                 let (what, expected) = if documents.types.is_empty() {
-                    let what = format!("the documents of {source} into {place}");
+                    let what = format!("the documents of {source} to {place}");
                     (what, format!("another {key}"))
                 } else {
                     (place, format!("a {key} of its own"))
                 };
-                let words = format!("{view} writes {what}; expected {expected}");
+                let words = format!("{view} already writes {what}; expected {expected}");
                 clauses.owns(key, what, words);
             }
             Self::Copies { .. }

@@ -84,7 +84,7 @@ pub struct Catalog {
 /// A job that would write entities of a table that only views write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the table {0} holds rows that views make, and nothing else: change their primaries; if applications keep entities there too, declare [tables.{0}]"
+    "table {0} holds only rows of views. Change their primaries, or declare [tables.{0}] if applications keep entities there."
 )]
 pub struct ViewTableError(TableName);
 

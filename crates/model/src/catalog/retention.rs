@@ -72,7 +72,7 @@ impl Retention {
     pub(super) fn clauses(&self, followers: &Followers) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::Retention(&self.name));
         let words = format!(
-            "{} has the same tables; a table is kept by one rule",
+            "{} already has these tables; a table can belong to one retention only",
             clauses.by
         );
         let thing = format!("the tables {}", self.tables.canonical());

@@ -130,13 +130,13 @@ impl<P: SourcePlace> View<P> {
         let mut clauses = Clauses::of(Party::View(&self.name));
         let (name, source) = (&self.name, self.source.tables());
         let words = format!(
-            "a view is called {name} as well, so that `evenkeel lookup {name}` finds the view's rows and never the archive's; expected another name"
+            "a view has the same name, so `evenkeel lookup {name}` reads the view and never the archive; expected another name"
         );
         clauses
             .owns("", format!("the name {name}"), words)
             .is_advice = true;
         clauses.names("source", &source);
-        let why = ", and the primaries of views lie in one; expected a table in one account";
+        let why = "; the source of a view must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
         clauses.reads(&source, self.reads());
         let key = self.kind.kind().place_key();

@@ -111,7 +111,7 @@ pub struct Derivation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeriveError {
     /// A key cannot be rendered.
-    #[error("view {view}: its {part} cannot be rendered for {primary}")]
+    #[error("view {view}: cannot render {part} for {primary}")]
     Render {
         /// The view.
         view: ViewName,
@@ -124,7 +124,7 @@ pub enum DeriveError {
         source: RenderError,
     },
     /// The derived row breaks a limit of the service.
-    #[error("view {view}: the item it derives from {primary} cannot be stored")]
+    #[error("view {view}: cannot store the item derived from {primary}")]
     Item {
         /// The view.
         view: ViewName,
@@ -136,7 +136,7 @@ pub enum DeriveError {
     },
     /// A property that no figure can be made of.
     #[error(
-        "view {view}: the property {property:?} of {primary} is an {found}; a sum takes numbers, min and max take numbers or an Edm.DateTime"
+        "view {view}: property {property:?} of {primary} is an {found}; sum needs a number, min and max a number or an Edm.DateTime"
     )]
     Contribution {
         /// The view.
@@ -149,7 +149,7 @@ pub enum DeriveError {
         found: &'static str,
     },
     /// The name of a blob breaks a limit of the service.
-    #[error("view {view}: its name cannot be a blob's for {primary}")]
+    #[error("view {view}: its name makes no valid blob name for {primary}")]
     Place {
         /// The view.
         view: ViewName,
@@ -161,7 +161,7 @@ pub enum DeriveError {
     },
     /// A value that it would be computed from has gone into a blob.
     #[error(
-        "view {view}: the property {property:?} of {primary} lies in a blob, and nothing is computed from the pointer in its place: put a shorter value"
+        "view {view}: cannot compute from property {property:?} of {primary}: its value is in a blob. Put a shorter value."
     )]
     InBlob {
         /// The view.
@@ -173,7 +173,7 @@ pub enum DeriveError {
     },
     /// A member over its limit.
     #[error(
-        "view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed"
+        "view {view}: the member of {primary} is too long: {units} UTF-16 units as JSON, at most 2,048"
     )]
     LongMember {
         /// The view.
@@ -185,7 +185,7 @@ pub enum DeriveError {
     },
     /// A contribution over its limit.
     #[error(
-        "view {view}: what {primary} contributes has {units} UTF-16 units as JSON; at most {} are allowed: make its figures of fewer properties",
+        "view {view}: the contribution of {primary} is too long: {units} UTF-16 units as JSON, at most {}. Use fewer properties in its figures.",
         limits::CONTRIBUTION_UTF16_UNITS
     )]
     LongContribution {
@@ -197,7 +197,7 @@ pub enum DeriveError {
         units: usize,
     },
     /// A pointer of another version.
-    #[error("the large values of {primary} cannot be told")]
+    #[error("cannot read the pointers to the large values of {primary}")]
     Pointer {
         /// The primary.
         primary: Primary,
@@ -207,7 +207,7 @@ pub enum DeriveError {
     },
     /// A claim over its limit.
     #[error(
-        "view {view}: what {primary} says to its range has {units} UTF-16 units as JSON, its keys included; at most {} are allowed",
+        "view {view}: range overlay of {primary} is too large: {units} UTF-16 units, at most {}",
         limits::CLAIM_UTF16_UNITS
     )]
     LongClaim {
@@ -220,7 +220,7 @@ pub enum DeriveError {
     },
     /// A range with an end that stores do not agree on.
     #[error(
-        "view {view}: the {part} of {primary} contains {found:?}; the ends of a range may contain characters below U+D7FE only"
+        "view {view}: {part} of {primary} contains {found:?}; expected only characters below U+D7FE"
     )]
     RangeEnd {
         /// The view.
@@ -233,7 +233,7 @@ pub enum DeriveError {
         found: char,
     },
     /// A value that no document can hold.
-    #[error("view {view}: the field {field:?} of the document of {primary} cannot be written")]
+    #[error("view {view}: cannot write field {field:?} of the document of {primary}")]
     Field {
         /// The view.
         view: ViewName,
@@ -247,7 +247,7 @@ pub enum DeriveError {
     },
     /// Two views, or one view and its source, want one row.
     #[error(
-        "the views {first} and {second} both derive {address} from {primary}: give one of them another key"
+        "views {first} and {second} both derive {address} from {primary}. Give one of them another key."
     )]
     SameRow {
         /// One view.
@@ -261,7 +261,7 @@ pub enum DeriveError {
     },
     /// A view derives the primary's own row.
     #[error(
-        "view {view} derives the row of {primary} itself: give the view another table, or a literal prefix in its row_key"
+        "view {view} derives the row of {primary} itself. Give it another table, or a literal prefix in row_key."
     )]
     OwnRow {
         /// The view.
@@ -270,7 +270,7 @@ pub enum DeriveError {
         primary: Primary,
     },
     /// More than a footprint can list.
-    #[error("{primary} has {count} items; at most 1,000 are allowed for one primary")]
+    #[error("{primary} has too many items: {count}, at most 1,000")]
     TooMany {
         /// The primary.
         primary: Primary,

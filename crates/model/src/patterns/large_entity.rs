@@ -59,7 +59,7 @@ pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
 /// A value is too large for its row, and nothing could be computed from a pointer in its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the value of {0:?} is too large for a row, and does not go into a blob: a view, rule or archive computes from it (keys, conditions, members, figures, composed texts or metadata), which a pointer would falsify"
+    "property {0:?} is too large for a row, and cannot be moved to a blob because a view, rule or archive computes from it"
 )]
 pub struct ComputedFrom(pub String);
 

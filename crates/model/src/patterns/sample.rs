@@ -128,7 +128,7 @@ impl ViewSample {
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
         let failed = if self.failed > 0 {
-            format!("; it cannot be derived from {}", grouped(self.failed))
+            format!("; {} could not be derived", grouped(self.failed))
         } else {
             String::new()
         };
@@ -257,7 +257,7 @@ pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<St
             let kinds: BTreeSet<&str> = wanted.iter().map(|value| value.type_name()).collect();
             let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
             words.push(format!(
-                "`{property}` is {} of {sample}: it does not compare with {kinds}",
+                "`{property}` is {} of {sample}: it cannot be compared with {kinds}",
                 found.join(" and ")
             ));
         }
@@ -382,7 +382,7 @@ mod tests {
             said("Endde < datetime'2021-01-01T00:00:00Z'"),
             "none of 8 Sessions has `Endde`; did you mean `Ended`?"
         );
-        let unlike = "`Ended` is Edm.Int64 in 2 and Edm.String in 2 of 8 Sessions: it does not compare with Edm.DateTime";
+        let unlike = "`Ended` is Edm.Int64 in 2 and Edm.String in 2 of 8 Sessions: it cannot be compared with Edm.DateTime";
         assert_eq!(said("not (Ended > datetime'2021-01-01T00:00:00Z')"), unlike);
         assert_eq!(
             said("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""),

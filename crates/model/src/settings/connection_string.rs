@@ -61,16 +61,16 @@ pub enum ConnectionStringError {
     Twice(&'static str),
     /// Something beside `UseDevelopmentStorage=true`, which has an account and endpoints of its own.
     #[error(
-        "the connection string gives {0} beside UseDevelopmentStorage=true, which means the emulator's account at ports 10000 to 10002; leave one of them out"
+        "the connection string gives {0} beside UseDevelopmentStorage=true, which has its own account and endpoints. Remove one of them."
     )]
     Development(&'static str),
     /// A proxy with a port or path.
     #[error(
-        "DevelopmentStorageProxyUri is not a scheme and a host alone, such as http://azurite; the ports 10000 to 10002 are added to it"
+        "DevelopmentStorageProxyUri must be a scheme and a host without port or path, such as http://azurite"
     )]
     Proxy,
     /// An endpoint that names more than the account.
-    #[error("{0} names a container, table or queue; expected the address of the account alone")]
+    #[error("{0} names a container, table or queue; expected the address of the account only")]
     Path(&'static str),
 }
 

@@ -108,7 +108,7 @@ impl HttpToken {
             return None;
         };
         Some(format!(
-            "{what} can be guessed: expected at least {TOKEN_CHARACTERS} random ones, as `openssl rand -hex 32` prints"
+            "{what} can be guessed; expected at least {TOKEN_CHARACTERS} random characters, such as the output of `openssl rand -hex 32`"
         ))
     }
 }

@@ -70,13 +70,13 @@ pub struct IssuedSas {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SasRefusal {
     /// More than is declared.
-    #[error("{0} is beyond what [sas.{1}] opens")]
+    #[error("{0} exceeds what [sas.{1}] allows")]
     Beyond(&'static str, ViewName),
     /// A part that the target does not have.
-    #[error("{0} has no meaning for what [sas.{1}] opens")]
+    #[error("{0} does not apply to the target of [sas.{1}]")]
     Meaningless(&'static str, ViewName),
     /// Rows without a partition.
-    #[error("a range of rows is one of a partition: name it with --pk")]
+    #[error("a range of rows needs a partition. Give it with --pk.")]
     Partition,
     /// A range that holds no row.
     #[error("the range of rows ends before it begins")]

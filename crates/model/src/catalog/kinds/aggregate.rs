@@ -51,7 +51,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let rows = view.rows(TABLE);
     view.refuse(
         &["on_conflict"],
-        "a group takes every primary, so there are no conflicts",
+        "a group accepts every primary, so there are no conflicts",
     );
     let set = view.set("{ Headcount = \"count()\" }", str::parse::<Figure>);
     let KeyedRows {

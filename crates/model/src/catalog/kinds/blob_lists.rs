@@ -41,12 +41,12 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("store", "\"table\" or \"partition\"")?;
     view.refuse(
         &["on_conflict"],
-        "a list takes every primary, so there are no conflicts",
+        "a list accepts every primary, so there are no conflicts",
     );
     let keys = ["table", "partition_key", "row_key", "property"];
     view.refuse(
         &keys,
-        "a list with store = \"blob\" is a blob, found by container and name",
+        "with store = \"blob\" a list is found by container and name",
     );
     let member = view.member(&["PartitionKey", "RowKey"]);
     let accounts = view.accounts();

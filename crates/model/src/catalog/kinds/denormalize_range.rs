@@ -73,14 +73,14 @@ placed! { DenormalizeRange: partition_key, rows, set }
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("targets", "\"one\"")?;
     if view.has("row_key") {
-        view.error("row_key", "with targets = \"range\" it is about many rows; expected row_key_prefix, or row_key_from and row_key_before, or none of them for the whole partition");
+        view.error("row_key", "targets = \"range\" covers many rows; expected row_key_prefix, row_key_from and row_key_before, or no row key for the whole partition");
     }
     if view.has("on_conflict") && view.word("on_conflict", &[("reject", ())]).is_none() {
-        view.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
+        view.error("on_conflict", "where ranges overlap, the first primary keeps the entity; expected \"reject\" or no such key");
     }
     let target = view.place_in_one(
         "table",
-        "its properties are set on entities of your own, which lie in one account",
+        "denormalize sets properties on your own entities, which are in one account",
     );
     let partition_key = view.required(
         "partition_key",
@@ -99,7 +99,10 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         (Some(prefix), None, None) => RangeRows::Prefix(prefix),
         (None, from, before) => RangeRows::Between { from, before },
         (Some(_), ..) => {
-            view.error("row_key_prefix", "a prefix is a range by itself; expected no row_key_from and no row_key_before beside it");
+            view.error(
+                "row_key_prefix",
+                "expected either row_key_prefix or row_key_from and row_key_before, found both",
+            );
             return None;
         }
     };

@@ -92,7 +92,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     };
     view.refuse(
         &["on_conflict"],
-        "a list takes every primary, so there are no conflicts",
+        "a list accepts every primary, so there are no conflicts",
     );
     // A list in the primary's own partition identifies that partition.
     let member = view.member(if beside {

@@ -45,14 +45,14 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no large_entity view")?;
     view.refuse(
         &["when"],
-        "a value that has gone into a blob stays there, whatever becomes of its entity",
+        "a value in a blob stays there even if a condition no longer holds",
     );
     view.refuse(
         &["on_conflict"],
-        "blobs are named by their primaries, so there are no conflicts",
+        "blob names contain the keys of their primaries, so there are no conflicts",
     );
-    let account = view
-        .account("a value is written by the job that brings it and stays where it was written: the pointer in its row names no account");
+    let account =
+        view.account("the pointer in a row names no account, so all values must be in one");
     let container = view.required(
         "container",
         "the container of the blobs, such as \"employee-large\"",
@@ -62,7 +62,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         .as_ref()
         .is_some_and(|container| container.as_str() == STAGING)
     {
-        view.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
+        view.error("container", format!("{STAGING} is reserved for data that is too large for a message; expected another container"));
     }
     let properties = view.optional("properties", properties);
     let threshold = view.optional("threshold", |view| {

@@ -38,12 +38,12 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no search_index view")?;
     view.refuse(
         &["on_conflict"],
-        "documents are named by their primaries, so there are no conflicts",
+        "document keys are made of primary keys, so there are no conflicts",
     );
     let keys = ["table", "partition_key", "row_key", "key"];
     view.refuse(
         &keys,
-        "a document is found by its index and a key that is made of its primary's",
+        "a document has an index, and a key made of its primary's keys",
     );
     let wanted = (
         "a search service",
@@ -77,11 +77,13 @@ pub(super) fn fields(
         let name = field_name(name)?;
         if key_field == Some(name.as_str()) {
             return Err(format!(
-                "{name} is the field of the key, which is made of the primary's keys"
+                "{name} is the key field, which evenkeel fills from the primary's keys"
             ));
         }
         if fields.contains_key(&name) {
-            return Err(format!("{name} is selected too; expected it once"));
+            return Err(format!(
+                "{name} is in both select and fields; expected it once"
+            ));
         }
         fields.insert(
             name,
@@ -124,6 +126,6 @@ fn field_name(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err(format!(
-        "{name:?} is not a field's name: 1 to 128 letters, digits and underscores, starting with a letter, and not with azureSearch"
+        "{name:?} is not a field name: expected 1 to 128 letters, digits and underscores, starting with a letter, and not with azureSearch"
     ))
 }

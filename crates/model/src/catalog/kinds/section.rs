@@ -136,13 +136,13 @@ pub trait ViewSection {
     /// Reports keys that the kind has not.
     fn refuse(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.has(key)) {
-            self.error(key, format!("{why}; expected no such key"));
+            self.error(key, format!("{why}; remove this key"));
         }
     }
 
     /// Reports a kind that there is not of tables by date; nothing then.
     fn of_one_table(&self, key: &'static str, expected: &str) -> Option<()> {
-        const WHY: &str = "a table by date is dropped with what is derived from it, which therefore lies in tables of the same dates";
+        const WHY: &str = "a view of dated tables must write to tables of the same dates";
         if self.is_by_date() {
             self.error(key, format!("{WHY}; expected {expected}"));
             self.abandon();
@@ -176,7 +176,7 @@ pub trait ViewSection {
         {
             self.error(
                 "row_key",
-                "the keys stand for each value of one list: expected the same property with the same each as in partition_key",
+                "both keys must use the same list: expected the property and each filter of partition_key",
             );
             return None;
         }
@@ -191,7 +191,7 @@ pub trait ViewSection {
     fn rows_beside(&self) -> Option<KeyedRows<Self::Place>> {
         self.refuse(
             &["table", "account", "accounts", "partition_key"],
-            "a list with store = \"partition\" lies in the source's own partition",
+            "with store = \"partition\" a list is in the source's own partition",
         );
         let (row_key, partition_key) = (self.row_key(), Template::parse("{PartitionKey}").ok());
         Some(KeyedRows {
@@ -216,7 +216,7 @@ pub trait ViewSection {
             .view_name()
             .is_some_and(|name| name.as_str().contains('-'))
         {
-            let message = "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes";
+            let message = "the name of a denormalize view is part of a property name (ek_owner_NAME); expected a name without dashes";
             self.error("", message);
             return None;
         }
@@ -247,7 +247,7 @@ pub trait ViewSection {
             self.error(
                 "member",
                 format!(
-                    "a member must tell its primary: {} is missing from the list",
+                    "a member must contain the keys of its primary: {} is missing",
                     missing.join(" and ")
                 ),
             );
@@ -294,13 +294,19 @@ pub trait ViewSection {
         let mut names: BTreeSet<String> = BTreeSet::new();
         self.each("select", |name| {
             if name.starts_with(RESERVED_PREFIX) {
-                Err(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
+                Err(format!(
+                    "{name:?} is one of evenkeel's own properties, which are never copied"
+                ))
             } else if matches!(name.as_str(), "PartitionKey" | "RowKey") {
-                Err(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
+                Err(format!(
+                    "{name} cannot be selected: every copy has its primary's keys in ek_source"
+                ))
             } else if name == "Timestamp" {
-                Err("Timestamp is the service's own: every copy has one of its own".to_owned())
+                Err("Timestamp cannot be selected: the service sets it on every row".to_owned())
             } else if !valid_property_name(&name) {
-                Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
+                Err(format!(
+                    "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+                ))
             } else if !names.insert(name.clone()) {
                 Err(format!("{name:?} is selected twice"))
             } else {

@@ -44,11 +44,11 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no sql_table view")?;
     view.refuse(
         &["on_conflict"],
-        "rows are named by their primaries, so there are no conflicts",
+        "row keys are made of primary keys, so there are no conflicts",
     );
     view.refuse(
         &["partition_key", "row_key", "key"],
-        "a row has a key that is made of its primary's; declare columns for what you join by",
+        "a row's key is made of its primary's keys, and columns hold what you join by",
     );
     let wanted = ("a database", "kind = \"sqlite\" and its path");
     let sink = view.sink(wanted, |kind| {
@@ -108,7 +108,7 @@ fn columns(view: &impl ViewSection) -> Option<Columns> {
 fn column(text: &str) -> Result<(ColumnType, Template), String> {
     let Some((kind, template)) = text.trim().split_once(' ') else {
         return Err(format!(
-            "{text:?} is no type and template; expected both, such as \"text {{PartitionKey}}\" or \"integer {{Salary}}\""
+            "{text:?} is not a type and a template, such as \"text {{PartitionKey}}\" or \"integer {{Salary}}\""
         ));
     };
     let kind = ColumnType::parse(kind)?;
@@ -119,7 +119,7 @@ fn column(text: &str) -> Result<(ColumnType, Template), String> {
         .filter(|name| !matches!(*name, "PartitionKey" | "RowKey"));
     if property.is_none() && !matches!(kind, ColumnType::Text(_)) {
         return Err(format!(
-            "{template} makes a text; expected the type text, or a property by itself, such as \"{kind} {{Salary}}\""
+            "{template} renders text; expected the type text, or one property alone, such as \"{kind} {{Salary}}\""
         ));
     }
     Ok((kind, template))
@@ -143,7 +143,7 @@ fn identifier(name: &str) -> Result<String, String> {
         }
         true => Ok(name.to_owned()),
         false => Err(format!(
-            "{name:?} is no name here: 1 to 63 lower-case letters, digits and underscores, starting with a letter"
+            "{name:?} is not a valid name: expected 1 to 63 lower-case letters, digits and underscores, starting with a letter"
         )),
     }
 }

@@ -34,11 +34,11 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no webhook view")?;
     view.refuse(
         &["on_conflict"],
-        "events are about their primaries, so there are no conflicts",
+        "each event is about one primary, so there are no conflicts",
     );
     view.refuse(
         &["table", "partition_key", "row_key", "key", "index"],
-        "an event names its primary by itself",
+        "an event already names its primary",
     );
     let wanted = (
         "a receiver of events",
@@ -49,7 +49,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     });
     let topic = view.required(
         "topic",
-        "the name of what the events are about, such as \"staff\"",
+        "the topic of the events, such as \"staff\"",
         str::parse::<CollectionName>,
     );
     let fields = fields(view, None);

@@ -26,7 +26,7 @@ pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobN
         if term.op != TermOp::Equal {
             return Err(unusable(
                 term,
-                "a list in a blob is found by its whole name; give the value with =",
+                "the whole blob name must be known; give the value with =",
             ));
         }
         if !properties.contains(&term.property.as_str()) {
@@ -65,6 +65,7 @@ pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobN
             return Err(LookupError::TooMany {
                 what,
                 count: choices.len(),
+                max: MAX_NAMES,
             });
         }
     }
@@ -97,7 +98,7 @@ fn name(lists: &BlobLists, values: &Values<'_>) -> Result<BlobName, String> {
     });
     match found {
         Ok(Some(blob)) => Ok(blob),
-        Ok(None) => Err("a value of its name is empty".to_owned()),
+        Ok(None) => Err("a value in its name is empty".to_owned()),
         Err(Unusable::Value(problem)) => Err(problem),
         Err(Unusable::Place(error)) => Err(error.to_string()),
     }

@@ -4,21 +4,21 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// The view's items are no rows.
-    #[error("{what} makes no rows, and rows are what a lookup reads")]
+    #[error("{what} cannot be looked up: it produces no table rows")]
     NoRows {
         /// The view, archive or table, in words.
         what: String,
     },
     /// No key is given.
     #[error(
-        "{what} would be read whole, which is a table scan: give PartitionKey=…, or say that a scan is meant (--scan)"
+        "reading {what} without a PartitionKey is a table scan. Give PartitionKey=…, or allow the scan with --scan."
     )]
     Whole {
         /// The archive or table, in words.
         what: String,
     },
     /// A value of a blob's name is missing.
-    #[error("{what} needs {} as well: its name is {template:?}", missing.join(" and "))]
+    #[error("{what} also needs {}: its name is {template:?}", missing.join(" and "))]
     MissingInName {
         /// The view, archive or table, in words.
         what: String,
@@ -28,7 +28,7 @@ pub enum LookupError {
         template: String,
     },
     /// The partition is unknown.
-    #[error("{what} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
+    #[error("{what} also needs {}: its partition_key is {template:?}", missing.join(" and "))]
     Missing {
         /// The view, archive or table, in words.
         what: String,
@@ -48,7 +48,7 @@ pub enum LookupError {
         problem: String,
     },
     /// Two terms that do not go together.
-    #[error("{first} and {second} exclude each other")]
+    #[error("{first} and {second} contradict each other")]
     Contradiction {
         /// One term.
         first: String,
@@ -65,12 +65,14 @@ pub enum LookupError {
     },
     /// Too many buckets.
     #[error(
-        "{what}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with ="
+        "{what}: the lookup needs {count} requests, at most {max}. Give the value of a bucketed property with =."
     )]
     TooMany {
         /// The view, archive or table, in words.
         what: String,
         /// How many.
         count: usize,
+        /// The limit.
+        max: usize,
     },
 }

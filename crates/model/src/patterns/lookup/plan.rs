@@ -159,6 +159,7 @@ impl<'a> PlannedLookup<'a> {
             return Err(LookupError::TooMany {
                 what: self.what.clone(),
                 count,
+                max: MAX_RANGES,
             });
         }
         let others = heads.0.len();
@@ -253,6 +254,7 @@ impl<'a> PlannedLookup<'a> {
                 return Err(LookupError::TooMany {
                     what: self.what.clone(),
                     count,
+                    max: MAX_RANGES,
                 });
             }
             choices = with_each(&choices, &term.property, &values);
@@ -305,6 +307,7 @@ impl<'a> PlannedLookup<'a> {
                     return Err(LookupError::TooMany {
                         what: self.what.clone(),
                         count,
+                        max: MAX_RANGES,
                     });
                 }
                 known.heads = known
@@ -502,7 +505,7 @@ impl<'a> PlannedLookup<'a> {
             .filter(|term| term.op == TermOp::Equal && term.values().len() > 1);
         let terms: Vec<String> = terms.map(ToString::to_string).collect();
         format!(
-            "the keys of several values of {} lie in one range; write a value in double quotes to have its text alone",
+            "several readings of {} fall into one range; put the value in double quotes to match its text only",
             terms.join(", ")
         )
     }

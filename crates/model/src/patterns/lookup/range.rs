@@ -86,7 +86,7 @@ impl KeyField<'_> {
                 (TermOp::Less, Order::Reversed) => {
                     match behind_ticks(&self.text(&moment(term)?.into())?) {
                         Some(from) => bounds.from = Some(from),
-                        None => return Err(format!("{term}: there is no moment before it")),
+                        None => return Err(format!("{term}: no moment is before it")),
                     }
                 }
             }
@@ -109,7 +109,7 @@ impl KeyField<'_> {
     fn nothing_left(self, value: &EdmValue) -> String {
         let (property, text) = (self.field.property(), value.as_str().unwrap_or_default());
         format!(
-            "nothing is left of {property}={text:?} behind its filters, and rows without a value are in no view"
+            "the filters leave nothing of {property}={text:?}, and rows without a value are in no view"
         )
     }
 
@@ -225,7 +225,7 @@ fn as_text(term: &Term) -> Term {
 
 fn another_spelling(term: &Term, in_keys: &str) -> String {
     format!(
-        "keys have {in_keys} for this value; give that, or write {} to compare texts",
+        "the keys contain {in_keys} for this value; give that, or write {} to compare texts",
         as_text(term)
     )
 }
@@ -237,7 +237,7 @@ fn is_lower_case(field: &Field) -> bool {
 fn order(field: &Field) -> Result<Order<'_>, String> {
     let refuse = |filter: &str| {
         Err(format!(
-            "{} is in the key behind {filter}, which keeps no order; give it with =",
+            "the key has {} behind {filter}, which keeps no order; give it with =",
             field.property()
         ))
     };
@@ -259,7 +259,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
             KeyFilter::Sortable => return refuse("sortable after another filter"),
             KeyFilter::InvertedTicks => return refuse("inverted_ticks after another filter"),
             KeyFilter::Date(_) => {
-                return refuse("a date whose parts do not go from large to small");
+                return refuse("a date with parts that do not go from large to small");
             }
             KeyFilter::Hash(_) => return refuse("hash"),
             KeyFilter::Bucket(_) => return refuse("bucket"),

@@ -127,11 +127,11 @@ impl FromStr for Term {
         };
         let (property, rest) = text.split_at(at);
         if !is_key(property) && !valid_property_name(property) {
-            return error("it does not begin with the name of a property");
+            return error("it does not begin with a property name");
         }
         // "<=" and ">" are written by mistake, not as a value that begins with a sign.
         if rest.starts_with("<=") || (rest.starts_with('>') && !rest.starts_with(">=")) {
-            return error("ranges are half open");
+            return error("ranges are half-open");
         }
         let operators = [TermOp::AtLeast, TermOp::Prefix, TermOp::Less, TermOp::Equal];
         let Some((op, value)) = operators
@@ -149,7 +149,7 @@ impl FromStr for Term {
             (value.to_owned(), Meaning::Spelled)
         };
         if value.is_empty() && !is_key(property) {
-            return error("there is no value, and rows without one are in no view");
+            return error("the value is empty, and rows without a value are in no view");
         }
         Ok(Self {
             property: property.to_owned(),

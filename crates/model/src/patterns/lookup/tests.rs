@@ -176,7 +176,7 @@ fn an_unknown_bucket_is_one_range_each_and_a_known_one_is_computed() {
         .len(),
         16
     );
-    assert!(refused("{A|bucket:100}", "{B|bucket:100}", &[]).contains("would take 10000 requests"));
+    assert!(refused("{A|bucket:100}", "{B|bucket:100}", &[]).contains("needs 10000 requests"));
     // No query of a lookup contains an "or", which the service would answer with a scan.
     assert!(filters.iter().all(|filter| !filter.contains(" or ")));
 }
@@ -314,9 +314,9 @@ fn what_is_missing_or_has_no_place_is_named() {
             "email_{PartitionKey}",
             "{Email}",
             &["Email=a"][..],
-            "view by_x needs PartitionKey as well: its partition_key is \"email_{PartitionKey}\"",
+            "view by_x also needs PartitionKey: its partition_key is \"email_{PartitionKey}\"",
         ),
-        ("{A}_{B}", "{C}", &["C=1"], "needs A and B as well"),
+        ("{A}_{B}", "{C}", &["C=1"], "also needs A and B"),
         (
             "{PartitionKey}",
             "{LastName}_{FirstName}",
@@ -333,19 +333,19 @@ fn what_is_missing_or_has_no_place_is_named() {
             "p",
             "{Name|hash:8}",
             &["Name^=K"],
-            "cannot use Name^=K: Name is in the key behind hash, which keeps no order; give it with =",
+            "cannot use Name^=K: the key has Name behind hash, which keeps no order; give it with =",
         ),
         (
             "{Name|slug}",
             "{RowKey}",
             &["Name>=K"],
-            "Name is in the key behind slug",
+            "the key has Name behind slug",
         ),
         (
             "p",
             "{Name|bucket:4}",
             &["Name>=K"],
-            "Name is in the key behind bucket",
+            "the key has Name behind bucket",
         ),
         (
             "p",
@@ -360,7 +360,7 @@ fn what_is_missing_or_has_no_place_is_named() {
             "p",
             "{T|inverted_ticks}",
             &["T<1601-01-01T00:00:00Z"],
-            "no moment before it",
+            "no moment is before it",
         ),
         (
             "p",
@@ -396,13 +396,13 @@ fn what_is_missing_or_has_no_place_is_named() {
             "p",
             "{Id}",
             &["Id>={0F8FAD5B-D9CB-469F-A165-70867728950E}"],
-            "keys have 0f8fad5b-d9cb-469f-a165-70867728950e for this value; give that, or write Id>=\"{0F8F",
+            "the keys contain 0f8fad5b-d9cb-469f-a165-70867728950e for this value; give that, or write Id>=\"{0F8F",
         ),
         (
             "p",
             "{At}",
             &["At^=2026-11-20T15:00:00Z"],
-            "keys have 2026-11-20T15:00:00.0000000Z for this value",
+            "the keys contain 2026-11-20T15:00:00.0000000Z for this value",
         ),
         (
             "p",
@@ -414,19 +414,19 @@ fn what_is_missing_or_has_no_place_is_named() {
             "p",
             "{No}{Name}",
             &["No=5.0"],
-            "write a value in double quotes to have its text alone",
+            "put the value in double quotes to match its text only",
         ),
         (
             "p",
             "{Name}",
             &["Name=a", "Name^=a"],
-            "Name=a and Name^=a exclude each other",
+            "Name=a and Name^=a contradict each other",
         ),
         (
             "p",
             "{Name}",
             &["Name>=m", "Name<c"],
-            "Name>=m and Name<c exclude each other",
+            "Name>=m and Name<c contradict each other",
         ),
     ] {
         let error = refused(partition_key, row_key, texts);
