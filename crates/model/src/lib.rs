@@ -1,15 +1,18 @@
-//! The values of evenkeel: keys, names, ETags, EDM values, entities, filters, conditions, templates, jobs, and the catalog.
+//! The values of evenkeel: keys, names, ETags, EDM values, entities, filters, conditions,
+//! templates, jobs, and the catalog.
 //!
-//! Invariant: nothing here does I/O, reads a clock or draws a random number. Every type is parsed once, at the edge, into a value that
-//! cannot be wrong; the rest of the program never validates again.
+//! Invariant: nothing here does I/O, reads a clock or draws a random number. Every type is parsed
+//! once, at the edge, into a value that cannot be invalid; the rest of the program never validates
+//! again.
 //!
 //! ```text
-//!   values ◀── settings                what the configuration says
+//!   values ◀── settings                the configuration besides the catalog
 //!     ▲─────── catalog ◀── patterns    views and archives; one file per kind derives its items
 //!                 ▲─────── shared      documents that several primaries share
 //! ```
 //!
-//! It may name libraries of values and formats, and nothing that waits: every other crate of the workspace names this one.
+//! It may depend on libraries of values and formats, but on nothing asynchronous: every other crate
+//! of the workspace depends on it.
 
 #![warn(missing_docs)]
 

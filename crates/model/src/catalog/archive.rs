@@ -1,4 +1,4 @@
-//! Archives: where entities go when they leave their table, and come back from.
+//! Archives: where entities are moved when they leave their table.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub enum ArchiveTarget {
     Blob(BlobTarget),
     /// A folder that every worker shares: one JSON document per entity.
     File(FileTarget),
-    /// Append blobs, by hour: a line per version of an entity, which do not come back.
+    /// Append blobs by hour: a line per version of an entity. Nothing is restored from them.
     Log(LogTarget),
 }
 
@@ -41,7 +41,7 @@ pub struct BlobTarget {
     pub account: AccountName,
     /// The container.
     pub container: ContainerName,
-    /// Where in it each document lies.
+    /// The path of each document in the container.
     pub path: DocumentPath,
     /// The metadata of each document.
     pub metadata: BTreeMap<String, Template>,
@@ -52,7 +52,7 @@ pub struct BlobTarget {
 pub struct FileTarget {
     /// The folder.
     pub dir: String,
-    /// Where below it each document lies.
+    /// The path of each document below the folder.
     pub path: DocumentPath,
 }
 
@@ -65,21 +65,20 @@ pub struct LogTarget {
     pub container: ContainerName,
     /// The folder of each hour.
     pub path: LogPath,
-    /// The property that says when an entity happened; when it was last written where absent.
+    /// The property that dates an entity. An entity without it is dated by its last write.
     pub time: Option<String>,
     /// How many blobs of an hour are written to at once; at least 1.
     pub spread: u32,
-    /// Bytes beyond which no blob grows, unless by a single line.
+    /// Size limit of a blob in bytes. Only a single long line may exceed it.
     pub roll_at: u64,
 }
 
 impl LogTarget {
-    /// How large a blob grows: a read in one piece stays quick.
+    /// Default size limit of a blob, so that reading it in one piece stays quick.
     pub const ROLL_AT: u64 = 64 << 20;
 }
 
 impl Archive {
-    /// What it owns and needs where entities come to lie, and what it cannot take along.
     pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::Archive(&self.name));
         let (archive, source) = (clauses.by, self.source.tables());
@@ -99,7 +98,7 @@ impl Archive {
                 let place = format!("{}/{}", blob.container, blob.path.as_str());
                 ("to.container", place, &blob.account)
             }
-            // A folder may be named whole, or in part by the path below another one.
+            // The same folder may be given whole as `dir`, or partly as the start of `path`.
             ArchiveTarget::File(file) => {
                 let place = format!("{}/{}", file.dir, file.path.as_str());
                 ("to.dir", place, &AccountName::main())
@@ -117,7 +116,7 @@ impl Archive {
     }
 }
 
-/// The clauses of an archive that is a table: it takes in what its source has.
+/// An archive table needs the features of its source.
 fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
     const KEY: &str = "to.table";
     clauses.names(KEY, target);
@@ -134,7 +133,7 @@ fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
 }
 
 impl ArchiveTarget {
-    /// The properties of an entity that decide what becomes of it there.
+    /// The properties of an entity that its place or metadata in the archive is computed from.
     pub(super) fn reads(&self) -> Vec<Read<'_>> {
         match self {
             Self::Table(_) | Self::File(_) => Vec::new(),
@@ -146,15 +145,15 @@ impl ArchiveTarget {
         }
     }
 
-    /// Whether the document of an entity with this key may lie in one place here and there. Accounts and folders may have several names
-    /// each, which nothing compares.
+    /// Whether this archive and another may store the document of this key in the same place.
+    /// Accounts and folders are not compared, because one may have several names.
     pub fn may_meet(&self, other: &Self, key: &EntityKey) -> bool {
         match (self, other) {
             (Self::Blob(one), Self::Blob(other)) => {
                 one.container == other.container
                     && matches!((one.path.of(key), other.path.of(key)), (Ok(one), Ok(other)) if one == other)
             }
-            // One may name in its folder what the other has in its path.
+            // One archive may have in `dir` what the other has in `path`.
             (Self::File(one), Self::File(other)) => match (one.path.of(key), other.path.of(key)) {
                 (Ok(one), Ok(other)) => {
                     let ends = |whole: &str, end: &str| {
@@ -170,7 +169,7 @@ impl ArchiveTarget {
         }
     }
 
-    /// The table, where it is one.
+    /// The target table, if the target is a table.
     pub const fn table(&self) -> Option<&TableRef> {
         match self {
             Self::Table(table) => Some(table),

@@ -1,15 +1,16 @@
-//! Clauses: what a declaration states about things that it shares with others (tables, their rows and properties, blobs, collections, names).
+//! Clauses: what each declaration states about things that it shares with others (tables, rows,
+//! properties, blobs, collections, names).
 //!
 //! | a clause | is broken by |
 //! |---|---|
-//! | *owns* a thing | another owner, unless both share it as the same |
-//! | *writes* rows, or properties on rows | another writer of the same row or property |
+//! | *owns* a thing | another owner, unless both share it under the same label |
+//! | *writes* rows, or properties of rows | another writer of the same row or property |
 //! | *is*: a fact about tables | – |
-//! | *bars* a fact that the declaration cannot work with | the fact |
+//! | *bars* a fact that the declaration does not support | the fact |
 //! | *needs* a fact | its absence |
 //!
-//! Forms of items, archives, sections of tables, retentions and rules state their clauses beside what they declare, each with its key and the
-//! words of its message. `config` compares all of them in one check, which knows no kind, no archive and no feature.
+//! Each declaration states its clauses next to its code, with the key and the message to report.
+//! `config` compares all clauses in one check that knows nothing of kinds, archives or features.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::job::Operation as _;
 use crate::template::Template;
 use crate::{TableName, ViewName};
 
-/// A declaration, by its section.
+/// A declaration, identified by its section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Party<'c> {
     /// `[tables.NAME]`
@@ -36,7 +37,7 @@ pub enum Party<'c> {
 }
 
 impl Party<'_> {
-    /// The two names of its section.
+    /// The kind and the name of its section, such as `views` and `by_email`.
     pub fn section(&self) -> (&'static str, &str) {
         match self {
             Self::Table(name) => ("tables", name.as_str()),
@@ -71,7 +72,7 @@ pub enum Tables {
 }
 
 impl Tables {
-    /// Whether the others are these, or one of these.
+    /// Whether these tables include the others.
     pub fn cover(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::Dated(dated), Self::One(table)) => dated.period(table).is_some(),
@@ -98,32 +99,33 @@ impl From<&TableName> for Tables {
 /// A fact about tables, or about a property of their entities.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
-    /// Entities may lie over several rows.
+    /// Entities may span several rows.
     Wide,
-    /// They lie in several accounts.
+    /// They are spread over several accounts.
     Spread,
-    /// They have encrypted properties of their own.
+    /// They have their own encrypted properties.
     Encrypts,
-    /// Large values of their entities lie in blobs.
+    /// Large values of their entities are stored in blobs.
     Large,
     /// Entities of another table are archived into them.
     Archive,
     /// A retention creates and drops them.
     Dropped,
-    /// They come and go with the tables of a retention.
+    /// They are created and dropped together with the tables of a retention.
     Follows,
-    /// A view writes into them.
+    /// A view writes to them.
     Written,
-    /// Values of this property are encrypted, wherever they were brought from.
+    /// Values of this property are encrypted, whether written here or copied from another table.
     Sealed(String),
     /// Values of this property may be pointers to blobs.
     Pointer(String),
-    /// A view keeps this property.
+    /// A view sets this property.
     Kept(String),
 }
 
 impl Fact {
-    /// The fact in words: by whose clause it is so, of which tables, and which of them another declaration names.
+    /// The fact as a sentence. `by` states it of `tables`, and `named` is what another declaration
+    /// calls them, or one of them.
     pub fn sentence(&self, by: Party<'_>, tables: &Tables, named: &Tables) -> String {
         match self {
             Self::Wide => format!("{named} is wide"),
@@ -146,47 +148,47 @@ impl Fact {
     }
 }
 
-/// Rows that a declaration writes, or writes properties on.
+/// Rows that a declaration writes, or sets properties on.
 #[derive(Debug)]
 pub struct Rows<'c> {
     /// Their tables.
     pub tables: Tables,
-    /// The templates of their partition key and row key; absent if they may be any.
+    /// The templates of their partition key and row key. `None` if the rows may have any key.
     pub keys: Option<[&'c Template; 2]>,
     /// The part of each that is written.
     pub part: RowPart<'c>,
-    /// They lie in the table of the primaries.
+    /// Whether they are in the table of the primaries.
     pub is_beside: bool,
 }
 
 /// The part of a row that is written.
 #[derive(Debug, Clone, Copy)]
 pub enum RowPart<'c> {
-    /// All of it: a copy, in which nothing stays that others have added.
+    /// The whole row: a copy. Every write removes properties that others have added.
     Copy,
-    /// A list or a group, in a row that nobody else makes.
+    /// A list or a group, in a row that no one else writes.
     List,
-    /// These properties of a row that somebody else makes.
+    /// These properties of a row that another owner writes.
     Properties(&'c BTreeMap<String, Template>),
 }
 
 /// One clause of a declaration.
 #[derive(Debug)]
 pub struct Clause<'c> {
-    /// Whose it is.
+    /// The declaration that states it.
     pub by: Party<'c>,
-    /// The key of the section that makes it; of an archive's target with `to.` before it.
+    /// The key of the section to report it at. Keys of an archive's target begin with `to.`.
     pub key: &'static str,
     /// What it states.
     pub term: Term<'c>,
-    /// It counts only if this is so of these tables.
+    /// If present, the clause counts only if this fact holds of these tables.
     pub given: Option<(Tables, Fact)>,
-    /// Breaking it is a warning, not a mistake.
+    /// Whether breaking it is a warning instead of an error.
     pub is_advice: bool,
 }
 
 impl Clause<'_> {
-    /// Lets owners share a thing that name it as the same.
+    /// Lets all owners that give the same label share the thing.
     pub(super) fn share(&mut self, same: String) {
         if let Term::Owns { shared_as, .. } = &mut self.term {
             *shared_as = Some(same);
@@ -194,41 +196,42 @@ impl Clause<'_> {
     }
 }
 
-/// What a clause states. The words of barred and needed facts follow the fact in the message: why, and what is expected.
+/// What a clause states. The text of `Bars` and `Needs` is appended to the sentence of the fact:
+/// the reason, and what is expected instead.
 #[derive(Debug)]
 pub enum Term<'c> {
-    /// Nobody else has this thing.
+    /// No one else may own this thing.
     Owns {
-        /// A text that is the same for the same thing.
+        /// An identifier: equal texts mean the same thing.
         thing: String,
-        /// Owners that name it as the same share it.
+        /// Owners with the same label share the thing.
         shared_as: Option<String>,
-        /// The message for another owner.
+        /// The message that another owner gets.
         words: String,
     },
-    /// Nobody else writes these.
+    /// No one else may write these rows.
     Writes(Rows<'c>),
-    /// A fact.
+    /// The fact holds.
     Is(Tables, Fact),
-    /// A fact must not be.
+    /// The fact must not hold.
     Bars(Tables, Fact, String),
-    /// A fact must be.
+    /// The fact must hold.
     Needs(Tables, Fact, String),
 }
 
-/// A property of a primary that something is made of, or that is compared.
+/// A property of a primary that a declaration names.
 #[derive(Debug, Clone, Copy)]
 pub struct Read<'c> {
     /// The key of the section that names it.
     pub key: &'static str,
     /// The property.
     pub property: &'c str,
-    /// Its value does not stand by itself, as it is.
+    /// Whether its value is computed from or compared, and not only copied.
     pub is_computed: bool,
 }
 
 impl<'c> Read<'c> {
-    /// Properties that something is computed from.
+    /// Reads that compute from their properties.
     pub(super) fn computed(
         key: &'static str,
         properties: impl IntoIterator<Item = &'c str>,
@@ -241,7 +244,7 @@ impl<'c> Read<'c> {
         properties.into_iter().map(read).collect()
     }
 
-    /// The properties of templates. A template of nothing but a property has its value as it is.
+    /// The reads of templates. A template of one property alone copies its value.
     pub(super) fn templates(
         key: &'static str,
         templates: impl IntoIterator<Item = &'c Template>,
@@ -258,7 +261,6 @@ impl<'c> Read<'c> {
     }
 }
 
-/// Why a table that follows others cannot be named by itself.
 pub(super) const FOLLOWS: &str = "; expected another table";
 const DROPPED: &str = "; expected the pattern of all these tables, or another table";
 
@@ -312,7 +314,7 @@ impl<'c> Clauses<'c> {
         self.add(key, owns)
     }
 
-    /// Names a table by itself, which therefore has to stay.
+    /// Names a single table, which must not be one that a retention drops.
     pub(super) fn names(&mut self, key: &'static str, tables: &Tables) {
         if let Tables::One(_) = tables {
             self.bars(key, tables, Fact::Follows, FOLLOWS);
@@ -320,13 +322,14 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// A feature that is for entities of the user's own.
+    /// Bars a feature of application entities on tables that are spread over accounts: only views
+    /// write to those.
     fn of_entities(&mut self, key: &'static str, tables: &Tables) {
         let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
-    /// Uses properties. Sealed values and pointers are copied and archived, and nothing is computed from them.
+    /// Bars encrypted values, and pointers if they are computed from: both can only be copied.
     pub(super) fn reads<'r>(&mut self, source: &Tables, reads: impl IntoIterator<Item = Read<'r>>) {
         for read in reads {
             let (key, name) = (read.key, read.property.to_owned());
@@ -341,7 +344,8 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// Brings entities into a table with their sealed values.
+    /// Copies rows with their encrypted values into a table. The values stay encrypted for the
+    /// source's entities, so the target must not have encryption of its own.
     pub(super) fn brings_sealed(&mut self, key: &'static str, from: &Tables, into: &Tables) {
         let why = format!(
             " and also receives encrypted rows of {from}; expected encrypt in only one of the two"

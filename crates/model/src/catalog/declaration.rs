@@ -1,4 +1,5 @@
-//! Where archives lie, and when tables by date and entities go, as texts that records compare: the basis of an erasure and of a retention.
+//! Archives, retentions and rules as texts. Records compare them to find out whether an erasure or
+//! a retention still runs under the same declarations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::{Archive, ArchiveTarget, Catalog, Retention, Rule, TableArchive};
 use crate::Key;
 
 impl Catalog {
-    /// Archives, retentions and rules, by kind and name. A shared folder is left out: each host may have mounted it elsewhere.
+    /// All archives, retentions and rules, by kind and name. The path of a shared folder is left
+    /// out because each host may mount it elsewhere.
     pub fn declarations(&self) -> BTreeMap<String, String> {
         let archives = self
             .archives

@@ -1,8 +1,9 @@
 //! The definition of a view as migrations record it: the keys of its section with their values.
 //!
-//! Defaults are left out, tables are named with their accounts, and names that mean the same however they are spelled are spelled in one way. It
-//! tells whether a view changed, and which of its keys, and the view is read from it again ([`View::recorded`]), by the same readers that read
-//! its section. Fingerprints of footprints and audits hash it.
+//! Defaults are left out, tables include their accounts, and equivalent spellings are normalized.
+//! Two definitions show whether a view changed, and in which keys. [`View::recorded`] reads a view
+//! back from its definition with the same readers as the configuration. Fingerprints of footprints
+//! and audits hash the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -24,14 +25,12 @@ use crate::{AccountName, TableName, ViewName};
 pub struct Definition(BTreeMap<String, Value>);
 
 impl Definition {
-    /// With a text at a key.
     #[must_use]
     pub(super) fn with(mut self, key: &str, text: impl Display) -> Self {
         self.0.insert(key.to_owned(), json!(text.to_string()));
         self
     }
 
-    /// With a text at a key, where there is one.
     #[must_use]
     pub(super) fn with_some(self, key: &str, text: Option<impl Display>) -> Self {
         match text {
@@ -40,7 +39,6 @@ impl Definition {
         }
     }
 
-    /// With a list of texts at a key.
     #[must_use]
     pub(super) fn with_list<T: Display>(
         mut self,
@@ -52,7 +50,6 @@ impl Definition {
         self
     }
 
-    /// With texts by name at a key.
     #[must_use]
     pub(super) fn with_map<T: Display>(mut self, key: &str, texts: &BTreeMap<String, T>) -> Self {
         let texts: BTreeMap<&String, String> = texts
@@ -63,7 +60,6 @@ impl Definition {
         self
     }
 
-    /// With the answer to conflicts, where it is not the default.
     #[must_use]
     pub(super) fn with_conflicts(self, answer: OnConflict) -> Self {
         match answer {
@@ -76,7 +72,7 @@ impl Definition {
         self.0.get(key)?.as_str()
     }
 
-    /// The keys whose values differ in another one, names within a table each for itself.
+    /// The keys whose values differ. Each name within a table counts as a key of its own.
     pub fn changes(&self, to: &Self) -> Vec<KeyChange> {
         let (from, to) = (self.flat(), to.flat());
         let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
@@ -103,22 +99,22 @@ impl Definition {
     }
 }
 
-/// One JSON object, its keys in order.
+/// One JSON object with sorted keys.
 impl Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", json!(self.0))
     }
 }
 
-/// A key of a view's section with another value than before.
+/// A key of a view's section whose value has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyChange {
-    /// The key; of a name in a table both, with a dot between them.
+    /// The key, or `key.name` for a name within a table.
     pub key: String,
-    /// The value that was recorded; nothing where the key is new.
+    /// The recorded value; absent if the key is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
-    /// The value from now on; nothing where the key is gone.
+    /// The new value; absent if the key was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
 }
@@ -140,14 +136,14 @@ impl Display for KeyChange {
     }
 }
 
-/// A source whose views are read from their definitions again.
+/// A source whose views can be read back from their definitions.
 pub trait RecordedSource: SourcePlace {
-    /// Whether it is tables by date.
+    /// Whether the source is a set of dated tables.
     const BY_DATE: bool;
 
     /// Reads the target that a definition names.
     fn target(text: &str) -> Option<Self::Target>;
-    /// Itself as the target.
+    /// The source itself as a target.
     fn beside(&self) -> Self::Target;
 }
 
@@ -192,7 +188,8 @@ fn accounts_of(text: &str) -> Option<AccountSet> {
 }
 
 impl<P: RecordedSource + Clone> View<P> {
-    /// The view that a definition was made of; nothing where it is no definition, as after an edit by hand.
+    /// The view of a definition. `None` if the text is not a definition, for example after an edit
+    /// by hand.
     pub fn recorded(name: &ViewName, source: &P, definition: &Definition) -> Option<Self> {
         let section = RecordedSection {
             name,
@@ -219,7 +216,8 @@ impl<P: RecordedSource + Clone> View<P> {
     }
 }
 
-/// A definition as the readers of kinds read it. It was checked when it was recorded: mistakes are not looked for.
+/// Lets the readers of kinds read a definition. It was checked when it was recorded, so no mistakes
+/// are reported.
 struct RecordedSection<'d, P> {
     name: &'d ViewName,
     source: &'d P,
@@ -306,7 +304,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
     }
 
     fn place(&self, key: &'static str) -> Option<P::Target> {
-        // Each kind has its own word for it.
+        // Some kinds name it differently in the configuration; definitions say `table`.
         P::target(
             self.definition
                 .text(key)
@@ -335,7 +333,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         _: (&str, &str),
         _: impl Fn(&SinkKind) -> Option<R>,
     ) -> Option<(AccountName, Option<R>)> {
-        // Its settings are wanted for looking for mistakes alone.
+        // The settings of the sink are only needed to find mistakes.
         Some((self.parsed("sink", str::parse)?, None))
     }
 }

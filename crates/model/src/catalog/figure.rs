@@ -1,4 +1,4 @@
-//! Figures of a group: count, sum, least and greatest of its members' contributions.
+//! Figures of a group: count, sum, minimum and maximum of its members' contributions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,20 +9,21 @@ use crate::condition::compare_by_value;
 use crate::entity::valid_property_name;
 use crate::{EdmDateTime, EdmValue, Entity, Member};
 
-/// How one figure is made of the members' contributions.
+/// How a figure is computed from the members' contributions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Figure {
-    /// `count()`: how many members.
+    /// `count()`: the number of members.
     Count,
-    /// `sum(P)`: Int64 where every value is an integer and the sum fits, else Double; 0 where no member has the property.
+    /// `sum(P)`: an Int64 if every value is an integer and the sum fits, else a Double; 0 if no
+    /// member has the property.
     Sum(String),
-    /// `min(P)`: of numbers or of moments, NaN left out; nothing where no member has the property.
+    /// `min(P)` of numbers or moments, without NaN; absent if no member has the property.
     Min(String),
-    /// `max(P)`
+    /// `max(P)`, by the rules of `min`.
     Max(String),
 }
 
-/// Why a text is no figure.
+/// Why a text is not a figure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
@@ -34,13 +35,13 @@ pub struct FigureError {
     pub problem: String,
 }
 
-/// The properties of a primary that figures are made of, each once.
+/// The properties of a primary that the figures use.
 pub fn properties(set: &BTreeMap<String, Figure>) -> BTreeSet<&str> {
     set.values().filter_map(Figure::property).collect()
 }
 
 impl Figure {
-    /// The property that it is made of.
+    /// The property that it uses.
     pub fn property(&self) -> Option<&str> {
         match self {
             Self::Count => None,
@@ -48,7 +49,7 @@ impl Figure {
         }
     }
 
-    /// The figure for these members; nothing where there is none.
+    /// The figure of these members; `None` if it has no value.
     pub fn of<'m>(&self, members: impl Iterator<Item = &'m Member>) -> Option<EdmValue> {
         match self {
             Self::Count => Some(EdmValue::Int64(
@@ -68,7 +69,7 @@ impl Figure {
         }
     }
 
-    /// The figure of several groups, of the figures of each.
+    /// The figure of several groups together, from the figure of each.
     pub fn over(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
         match self {
             Self::Count | Self::Sum(_) => Some(sum(groups)),
@@ -126,8 +127,9 @@ impl fmt::Display for Figure {
     }
 }
 
-/// The contribution of a primary from a property, as a member tells it: `Salary=i1200`. Nothing where it has none; an error
-/// where it is neither a number nor a moment.
+/// What a primary contributes from a property, as its member contains it, such as `Salary=i1200`.
+/// `None` if the primary lacks the property; an error if the value is neither a number nor a
+/// moment.
 pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'static str> {
     match entity.get(property) {
         None => Ok(None),
@@ -139,7 +141,7 @@ pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'
     }
 }
 
-/// The contribution of a member from a property. The first two texts of a member are its primary's keys.
+/// The value that a member contributes. The first two texts of a member are its primary's keys.
 fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
     let text = member
         .0
@@ -155,7 +157,7 @@ fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
     }
 }
 
-/// In the order of the members, so that rounding is the same whoever adds up.
+/// Adds in the order of the members, so that every process rounds alike.
 fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
     let (mut whole, mut broken, mut all_whole) = (0_i128, 0.0_f64, true);
     for value in values {
@@ -168,7 +170,7 @@ fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
                 all_whole = false;
                 broken += number;
             }
-            // Moments have no sum; they are refused where a sum is asked for.
+            // Moments have no sum. `patterns::aggregate` refuses them.
             _ => {}
         }
     }
@@ -186,9 +188,9 @@ const fn float(number: i64) -> f64 {
     number as f64
 }
 
-/// The least or the greatest. Numbers of both kinds are compared by value, and rounded none: the figure would depend on the order of the
-/// members, as it would with NaN, which is neither less nor greater, and is left out. A moment is never compared with a number: the first
-/// kind met counts.
+/// The minimum or maximum. Integers and doubles are compared exactly by value, because rounding
+/// would make the result depend on the order of the members. NaN would too, so it is left out. A
+/// moment and a number are not comparable: the kind of the first value counts.
 fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
     let is_nan = |value: &EdmValue| matches!(value, EdmValue::Double(number) if number.is_nan());
     let better = |value: &EdmValue, best: &EdmValue| compare_by_value(value, best) == Some(wanted);
@@ -331,7 +333,7 @@ mod tests {
             Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()),
             None
         );
-        // 2^53 and the integer behind it, which is none of the Doubles.
+        // 2^53, and the next integer, which no Double represents.
         for order in [[0, 1], [1, 0]] {
             let members =
                 order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));

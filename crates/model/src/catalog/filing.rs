@@ -1,4 +1,5 @@
-//! Archives of documents whose entities have large values: each entity is a primary there, of a table that is no table.
+//! Large values of archives that store documents. Each archived entity is a primary of a virtual
+//! table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +11,26 @@ use crate::large::{Pointer, ValueFolder};
 use crate::names::NameError;
 use crate::{AccountName, ContainerName, Site, TableName, ViewName};
 
-/// The start of the names of such tables. (No table of theirs exists: footprints lie under these names, and values say by them
-/// whose they are.)
+/// Prefix of the names of virtual tables. They do not exist, but footprints and the owner marks of
+/// values use their names.
 pub const FILING_PREFIX: &str = "EvenkeelArchive";
-/// Letters and digits of the archive's name in the table's.
+/// How many characters of the archive's name go into the table's name.
 const NAME_KEPT: usize = 32;
 
-/// The large values of an archive of documents.
+/// The large values of an archive that stores documents.
 #[derive(Debug, Clone)]
 pub struct Filing {
     /// The archive.
     pub archive: ViewName,
-    /// The table that its entities are primaries of, in the account of the archive's source.
+    /// The virtual table of its entities, in the account of the archive's source.
     pub table: TableRef,
-    /// The view that they are items of: the one of the archive's source.
+    /// The view whose items they are: the `large_entity` view of the archive's source.
     pub view: ViewName,
-    /// Where the values lie: beside the documents.
+    /// Where the values are stored, next to the documents.
     pub shelf: Shelf,
 }
 
-/// Where the large values of a table's entities lie, or those of an archive.
+/// Where large values of a table or of an archive are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shelf {
     /// In a container.
@@ -49,14 +50,14 @@ pub enum Shelf {
 }
 
 impl Shelf {
-    /// The account that values are items in.
+    /// The account in the item addresses of the values.
     pub const fn account(&self) -> &AccountName {
         match self {
             Self::Blobs { account, .. } | Self::Files { account, .. } => account,
         }
     }
 
-    /// The pointer to a content there.
+    /// The pointer to a value that is stored here.
     pub fn pointer(
         &self,
         folder: &ValueFolder,
@@ -72,7 +73,7 @@ impl Shelf {
         }
     }
 
-    /// Where a pointer leads; nothing for one that leads to another kind of place.
+    /// The site that a pointer leads to; `None` if it leads to another kind of storage.
     pub fn site(&self, pointer: &Pointer) -> Option<Site> {
         let name = pointer.name.clone();
         match (self, &pointer.container) {
@@ -90,7 +91,6 @@ impl Shelf {
 }
 
 impl Filing {
-    /// The filings of these archives, by their tables.
     pub(super) fn all<'a>(
         archives: impl Iterator<Item = &'a Arc<Archive>>,
         views: &BTreeMap<ViewName, Arc<View>>,
@@ -128,7 +128,7 @@ impl Filing {
     }
 }
 
-/// The name that people recognise, and a hash so that no two archives share it.
+/// A recognizable name plus a hash, so that no two archives share it.
 fn table(archive: &ViewName) -> Option<TableName> {
     let words = archive.as_str().split(|c: char| !c.is_ascii_alphanumeric());
     let capital = |word: &str| {

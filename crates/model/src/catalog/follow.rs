@@ -1,9 +1,10 @@
-//! Tables by date that follow others: what views derive from the tables of a retention, and the footprints of their primaries.
+//! Tables that follow dated tables: the targets of views over a retention's tables, and the
+//! footprints of their primaries.
 //!
 //! ```text
-//!   LoginAttempts20261120                          a primary's table, of [retention.logins]
+//!   LoginAttempts20261120                          a table of [retention.logins]
 //!     ├─ LoginsByUser20261120                      what a view derives from it
-//!     └─ EvenkeelFootprintsLoginAttempts20261120   what its primaries own
+//!     └─ EvenkeelFootprintsLoginAttempts20261120   the footprints of its primaries
 //! ```
 //!
 //! They are created before their table and dropped before it, so that none outlives it.
@@ -14,24 +15,26 @@ use super::clause::{Clause, Clauses, Fact, Party, Tables};
 use super::{Catalog, DatedRef, Retention, View};
 use crate::ViewName;
 
-/// The tables by date that follow those of a retention.
+/// The dated tables that follow those of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
-    /// The targets of views, by the catalog.
+    /// The targets of current views.
     pub targets: BTreeSet<DatedRef>,
-    /// The targets of views that are gone, or that have other targets now. They are dropped with their table, and not created any more.
+    /// The targets of retired views, and former targets of changed ones. They are dropped with
+    /// their table but no longer created.
     pub former: BTreeSet<DatedRef>,
-    /// The footprints, where anything was ever derived.
+    /// The footprint tables, if anything was ever derived.
     pub footprints: Option<DatedRef>,
 }
 
 impl Followers {
-    /// Those that are to be there while their table is.
+    /// The tables that must exist as long as their table does.
     pub fn wanted(&self) -> impl Iterator<Item = &DatedRef> {
         self.targets.iter().chain(&self.footprints)
     }
 
-    /// All of them, in the order in which they are dropped: the footprints tell of the others until these are gone.
+    /// All of them in the order of dropping. The footprints go last, because they list what is in
+    /// the others.
     pub fn all(&self) -> impl Iterator<Item = &DatedRef> {
         self.targets
             .iter()
@@ -41,7 +44,7 @@ impl Followers {
 }
 
 impl Catalog {
-    /// The tables by date that follow those of a retention.
+    /// The dated tables that follow those of a retention.
     pub fn followers(&self, retention: &Retention) -> Followers {
         let source = retention.source();
         let targets: BTreeSet<DatedRef> = self
@@ -54,7 +57,7 @@ impl Catalog {
             .iter()
             .filter(|(of, _)| *of == source)
             .flat_map(|(_, followed)| followed);
-        // What the catalog knows as something else by now is not this retention's to drop.
+        // A table that the catalog now uses for something else is not dropped with this retention.
         let former = recorded
             .filter(|former| !targets.contains(former) && !self.is_of_another(former, &source))
             .cloned()
@@ -72,7 +75,7 @@ impl Catalog {
         }
     }
 
-    /// The views of tables by date that write into other tables than their source, and into which.
+    /// The views of these dated tables that write to other tables, with their targets.
     fn targets_of<'a>(
         &'a self,
         source: &'a DatedRef,
@@ -104,7 +107,7 @@ impl Catalog {
 }
 
 impl View<DatedRef> {
-    /// The clauses of tables that follow its source: nothing else has or fills them, and all views name them alike.
+    /// The targets have no other source and no retention, and all views spell them alike.
     pub(super) fn follows(&self) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::View(&self.name));
         let source = &self.source.tables;
@@ -135,7 +138,7 @@ impl View<DatedRef> {
     }
 }
 
-/// The tables that a view of tables by date writes into.
+/// The tables that a view of dated tables writes to.
 fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
     view.rows().map(|rows| rows.target)
 }

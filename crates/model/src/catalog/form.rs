@@ -13,11 +13,11 @@ use crate::{AccountName, CollectionName, ColumnType};
 /// The form of a view's items. Several kinds may share one.
 #[derive(Debug)]
 pub enum Form<'v, P = TargetRef> {
-    /// A row for each primary: a copy with the owner written on it.
+    /// A row for each primary: a copy that names its owner.
     Copies {
         /// The copies.
         rows: RowForm<'v, P>,
-        /// The properties copied; all of the user's own where absent.
+        /// The copied properties; `None` for all of the user's own.
         select: Option<&'v [String]>,
     },
     /// A member of a list in a row, shared with other primaries.
@@ -31,20 +31,20 @@ pub enum Form<'v, P = TargetRef> {
     BlobLists(&'v BlobLists),
     /// Blobs with large values of the primary.
     Values(&'v LargeEntity),
-    /// Properties on one row of somebody else.
+    /// Properties set on one row of another owner.
     Properties {
         /// The row.
         rows: RowForm<'v, P>,
         /// The properties, by name.
         set: &'v BTreeMap<String, Template>,
     },
-    /// A claim on a range of rows, all of which get the properties.
+    /// Properties set on all rows of a range, which have other owners.
     Claims(&'v DenormalizeRange<P>),
     /// A document of a sink.
     Documents(&'v Documents),
 }
 
-/// Documents of a sink, one for each primary, under a key made of the primary's.
+/// Documents of a sink, one for each primary, with a key made of the primary's keys.
 #[derive(Debug, Clone)]
 pub struct Documents {
     /// The sink.
@@ -53,11 +53,12 @@ pub struct Documents {
     pub collection: CollectionName,
     /// The fields, by name.
     pub fields: BTreeMap<String, Template>,
-    /// Their types, where the collection is evenkeel's to make. Elsewhere a property by itself keeps its own.
+    /// The column types, if evenkeel creates the collection. Otherwise a field of one property
+    /// keeps that property's type.
     pub types: BTreeMap<String, ColumnType>,
 }
 
-/// Key and table of the rows that a view's items are, or are part of.
+/// Table and keys of the rows that hold a view's items.
 #[derive(Debug)]
 pub struct RowForm<'v, P = TargetRef> {
     /// Their table.
@@ -66,7 +67,7 @@ pub struct RowForm<'v, P = TargetRef> {
     pub partition_key: &'v Template,
     /// Their row key.
     pub row_key: &'v Template,
-    /// How values stand in both.
+    /// How values are escaped in both keys.
     pub escaping: Escaping,
 }
 
@@ -84,7 +85,7 @@ impl<'v, P> RowForm<'v, P> {
         }
     }
 
-    /// Rows that others have made.
+    /// Rows that other owners write: their keys escape only values with forbidden characters.
     pub(super) const fn of_others(
         target: &'v P,
         partition_key: &'v Template,
@@ -102,19 +103,19 @@ impl<'v, P> RowForm<'v, P> {
 /// The members of a list in a row.
 #[derive(Debug)]
 pub enum Members<'v> {
-    /// Made of templates.
+    /// Rendered from templates.
     Rendered {
         /// The parts of a member.
         templates: &'v [Template],
         /// The property that holds the list.
         property: &'v str,
     },
-    /// A primary's keys and the values that the figures of the group are made of.
+    /// The primary's keys and the values that the group's figures use.
     Contributions(&'v BTreeMap<String, Figure>),
 }
 
 impl<'v, P> Form<'v, P> {
-    /// The rows that the items are, or are part of; nothing where they are blobs, documents or claims.
+    /// The rows that hold the items; `None` for blobs, documents and claims.
     pub fn rows(self) -> Option<RowForm<'v, P>> {
         match self {
             Self::Copies { rows, .. }
@@ -124,7 +125,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The rows that copy the primary's values as they are and name their owner, with the properties copied; nothing for other items.
+    /// The rows that copy the primary's values and name their owner, with the selected properties.
+    /// `None` for other forms.
     pub fn copies(self) -> Option<(RowForm<'v, P>, Option<&'v [String]>)> {
         match self {
             Self::Copies { rows, select } => Some((rows, select)),
@@ -137,7 +139,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// Whether an item takes members of every primary that makes its key. Two primaries can want any other.
+    /// Whether several primaries share an item as its members. In the other forms, two primaries
+    /// may conflict over one key.
     pub const fn takes_members(&self) -> bool {
         match self {
             Self::Lists { .. } | Self::BlobLists(_) => true,
@@ -149,7 +152,7 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The table of the rows that the items are, are part of, or lie on; nothing where they are blobs or documents.
+    /// The table whose rows hold the items or get the properties; `None` for blobs and documents.
     pub fn target(self) -> Option<&'v P> {
         match self {
             Self::Claims(range) => Some(&range.target),
@@ -157,7 +160,7 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The properties of the primary that the items are made of beside those of their keys. May repeat those.
+    /// The properties of the primary that the items contain. They may include those of the keys.
     pub fn properties(self) -> BTreeSet<&'v str> {
         match self {
             Self::Copies { select, .. } => {
@@ -168,8 +171,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// Those of them that something is made of, by the keys of the section that name them. Copies and large values have the primary's values as
-    /// they are.
+    /// The properties that the items are computed from, by the keys of the section that name them.
+    /// Copies and large values take the primary's values unchanged.
     pub fn reads(self) -> Vec<Read<'v>> {
         match self {
             Self::Copies { .. } | Self::Values(_) => Vec::new(),
@@ -206,7 +209,7 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The table of others' rows that properties are set on, and the properties by name.
+    /// The table of other owners' rows that get properties, and the properties by name.
     pub fn sets(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),
@@ -221,7 +224,7 @@ impl<'v, P> Form<'v, P> {
 }
 
 impl<'v> Form<'v> {
-    /// The accounts that rows and lists lie in; nothing where the items are large values or documents.
+    /// The accounts of rows and lists; `None` for large values and documents.
     pub fn accounts(self) -> Option<&'v AccountSet> {
         match self {
             Self::BlobLists(lists) => Some(&lists.accounts),
@@ -229,14 +232,13 @@ impl<'v> Form<'v> {
         }
     }
 
-    /// The accounts among which the items are spread; nothing where they lie in one.
+    /// The accounts that the items are spread over; `None` if there is only one.
     pub fn spread(self) -> Option<&'v AccountSet> {
         self.accounts().filter(|accounts| accounts.is_spread())
     }
 }
 
 impl<P: Place> Form<'_, P> {
-    /// Adds the place and the keys to a definition.
     pub(super) fn define(&self, keys: Definition) -> Definition {
         match self {
             Self::Copies { rows, .. }
@@ -262,7 +264,6 @@ impl<P: Place> Form<'_, P> {
 }
 
 impl<'v, P: Place> Form<'v, P> {
-    /// The rows that such items are, or are part of, or lie on.
     fn written(&self, source: &Tables) -> Option<Rows<'v>> {
         let (rows, part) = match self {
             Self::Copies { rows, .. } => (rows, RowPart::Copy),
@@ -288,7 +289,8 @@ impl<'v, P: Place> Form<'v, P> {
         })
     }
 
-    /// What a view with such items writes, owns and cannot work with. `key` names the place of its items.
+    /// What a view of this form writes, owns and does not support. `key` names its target in the
+    /// section.
     pub(super) fn clauses(self, source: &Tables, key: &'static str, clauses: &mut Clauses<'v>) {
         let view = clauses.by;
         if let Some(rows) = self.written(source) {
@@ -338,7 +340,7 @@ impl<'v, P: Place> Form<'v, P> {
             }
             Self::Documents(documents) => {
                 let place = format!("the {key} {} of {}", documents.collection, documents.sink);
-                // A table of a database has the columns of one view.
+                // The columns of a database table belong to one view.
                 let (what, expected) = if documents.types.is_empty() {
                     let what = format!("the documents of {source} to {place}");
                     (what, format!("another {key}"))

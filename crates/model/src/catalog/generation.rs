@@ -1,8 +1,9 @@
-//! Which generation of each view a catalog is.
+//! Generations of views.
 //!
-//! `migrate up` records every definition of a view and numbers it from 1. Footprints name the generation
-//! of the view that made an item, so that a worker with an older catalog never drops what a newer one
-//! made, and items of a view are dropped for good only once a migration has recorded that it is gone.
+//! `migrate up` records every definition of a view and numbers it from 1. A footprint names the
+//! generation of the view that made an item. So a worker with an older catalog never drops what a
+//! newer one made, and the items of a view are dropped only after a migration has recorded that the
+//! view is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +14,11 @@ use crate::{TableName, ViewName};
 /// The recorded generations of views.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Generations {
-    /// The generation of each view of this catalog; 1 where none is recorded.
+    /// The generation of each view of this catalog; 1 if none is recorded.
     pub current: BTreeMap<ViewName, u32>,
-    /// Views that a migration recorded as gone: their last generation, and the source they had.
+    /// Views that a migration recorded as gone, with their last generation and source.
     pub retired: BTreeMap<ViewName, (u32, Source)>,
-    /// Which tables by date follow those of a source, or once did, by what was recorded of its views.
+    /// The dated tables that follow each source now, or did by an earlier record.
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
     /// The names of all recorded catalogs ([`Catalog::names`](super::Catalog::names)).
     pub names: BTreeSet<String>,
@@ -26,11 +27,12 @@ pub struct Generations {
 /// What a worker may do with an item that a footprint lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewStatus {
-    /// Its view is in this catalog, at this generation or an earlier one: keep it in step.
+    /// The catalog has the view, and the item's generation is not newer: keep the item in step.
     Known,
-    /// Its view is gone, and a migration said so: drop it.
+    /// A migration recorded that the view is gone: drop the item.
     Retired,
-    /// Its view is unknown, or of a later generation: this catalog is older than the data. Leave it alone.
+    /// The view is unknown or the item's generation is newer, so this catalog is outdated: leave
+    /// the item alone.
     Newer,
 }
 
@@ -40,7 +42,8 @@ impl Generations {
         self.current.get(view).copied().unwrap_or(1)
     }
 
-    /// What may be done with an item of this view and generation. `declared`: the catalog has the view.
+    /// What may be done with an item of this view and generation. `declared` means that the catalog
+    /// has the view.
     pub fn status(&self, view: &ViewName, generation: u32, declared: bool) -> ViewStatus {
         if declared && generation <= self.of(view) {
             ViewStatus::Known
@@ -55,7 +58,6 @@ impl Generations {
         }
     }
 
-    /// Whether a table is among the recorded names.
     pub(super) fn names_table(&self, table: &TableName) -> bool {
         let has = |tables: DatedTables| tables.period(table).is_some();
         let mut names = self
@@ -67,7 +69,7 @@ impl Generations {
         })
     }
 
-    /// A table that retired views had as their source, in whatever case it is spelled: what they derived from it may be there still.
+    /// A table that was the source of a retired view. Items derived from it may still exist.
     pub fn retired_table(&self, name: &TableName) -> Option<&TableRef> {
         self.retired.values().find_map(|(_, source)| match source {
             Source::Table(table) => (table.table == *name).then_some(table),

@@ -1,5 +1,5 @@
-//! What no section names one by one: the tables of a retention and those that follow them, known by their patterns, and the
-//! views of each.
+//! A cache of tables that no section names: dated tables, which are known by their patterns, and
+//! the views of each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use elsa::sync::FrozenMap;
 use super::{TableRef, View};
 use crate::TableName;
 
-/// The tables by date that somebody has named so far, and their views. It only grows, by what a period has at most, so that a
-/// reference to one lives as long as the catalog.
+/// The dated tables that were named so far, and their views. It grows by a few entries per period
+/// and never shrinks, so that references into it live as long as the catalog.
 #[derive(Clone, Default)]
 pub struct DatedRefs(Arc<TableCache>);
 
@@ -22,7 +22,6 @@ struct TableCache {
 }
 
 impl DatedRefs {
-    /// The table of this name, where it is one of a retention's.
     pub(super) fn source(
         &self,
         name: &TableName,
@@ -31,7 +30,6 @@ impl DatedRefs {
         kept(&self.0.sources, name, find)
     }
 
-    /// The table of this name, where it follows one of a retention's.
     pub(super) fn follower(
         &self,
         name: &TableName,
@@ -40,7 +38,6 @@ impl DatedRefs {
         kept(&self.0.followers, name, find)
     }
 
-    /// The views of a table of this pattern; none for a table of another.
     pub(super) fn views(
         &self,
         source: &TableRef,

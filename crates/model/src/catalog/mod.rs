@@ -1,7 +1,7 @@
-//! The catalog: which tables there are, what is derived from them, and where archives lie.
+//! The catalog: the tables, what is derived from them, and where they are archived.
 //!
-//! Pure values. `config` reads it from TOML and checks it as a whole; `patterns` derives items by it;
-//! `reconcile` keeps them.
+//! It consists of plain values. `config` reads it from TOML and checks it as a whole, `patterns`
+//! derives items by it, and `reconcile` keeps the items in step.
 
 mod archive;
 mod clause;
@@ -49,39 +49,40 @@ use crate::{Entity, EntityKey, Site, TableName, ViewName, settled};
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// Every table that is a source, a target or declared and lies in one account, by name: where it lies, spelled as declared.
+    /// Every source, target and declared table that is in one account, by name and spelled as
+    /// declared.
     pub tables: BTreeMap<TableName, TableRef>,
-    /// The tables that lie in several accounts, by name. Views write them, and nobody else.
+    /// The tables that are spread over several accounts, by name. Only views write to them.
     pub spread: BTreeMap<TableName, TargetRef>,
-    /// The tables that have a section of their own (`[tables.X]`): applications may keep entities there.
+    /// The tables with a section of their own (`[tables.X]`). Applications may keep entities there.
     pub declared: BTreeSet<TableRef>,
-    /// The tables whose entities may lie over several rows (`wide = true`).
+    /// The tables whose entities may span several rows (`wide = true`).
     pub wide: BTreeSet<TableRef>,
     /// The encrypted properties of tables (`encrypt`).
     pub encrypted: BTreeMap<TableRef, BTreeSet<String>>,
-    /// The conditions under which they are sealed (`when`), of tables that have one.
+    /// The conditions under which properties are encrypted (`when`), for tables that have one.
     pub encrypted_when: BTreeMap<TableRef, Condition>,
     /// The keyed hashes of encrypted properties (`hash`), by the properties that hold them; each template has one property.
     pub hashed: BTreeMap<TableRef, BTreeMap<String, Template>>,
-    /// The views of one table each, by name.
+    /// The views of single tables, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
-    /// The views of tables by date, by name; no name is among the others.
+    /// The views of dated tables, by name. No name is also in `views`.
     pub dated_views: BTreeMap<ViewName, Arc<View<DatedRef>>>,
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
-    /// Those of documents whose entities have large values, by the tables that these are primaries of.
+    /// The archives that store documents with large values, by their virtual tables.
     pub filings: BTreeMap<TableName, Filing>,
     /// The retentions, by name.
     pub retentions: BTreeMap<ViewName, Arc<Retention>>,
     /// The rules, by name.
     pub rules: BTreeMap<ViewName, Arc<Rule>>,
-    /// The retentions' tables, as far as they were named.
+    /// The dated tables that were named so far.
     pub dated: DatedRefs,
-    /// Which generation of each view this catalog is.
+    /// The recorded generations of the views.
     pub generations: Generations,
 }
 
-/// A job that would write entities of a table that only views write.
+/// A job would write entities of a table that only views write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "table {0} holds only rows of views. Change their primaries, or declare [tables.{0}] if applications keep entities there."
@@ -89,7 +90,7 @@ pub struct Catalog {
 pub struct ViewTableError(TableName);
 
 impl Catalog {
-    /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
+    /// A known table, in any case: a declared one, or the source of a retired view.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
         let declared = self
             .tables
@@ -99,7 +100,7 @@ impl Catalog {
         declared.or_else(|| self.generations.retired_table(name))
     }
 
-    /// A known table that may be read, in whatever case it is spelled: also one that lies in several accounts.
+    /// A known table that can be read, in any case. It may be spread over several accounts.
     pub fn target(&self, name: &TableName) -> Option<TargetRef> {
         self.spread
             .get(name)
@@ -107,7 +108,8 @@ impl Catalog {
             .or_else(|| self.table(name).cloned().map(TargetRef::from))
     }
 
-    /// Every table that is named one by one, in the order of names: those of one account, then those of several.
+    /// Every table that is named individually, sorted by name: first those in one account, then
+    /// those in several.
     pub fn targets(&self) -> impl Iterator<Item = TargetRef> {
         self.tables
             .values()
@@ -125,7 +127,7 @@ impl Catalog {
         })
     }
 
-    /// A table that views fill from one of a retention, spelled as its pattern does.
+    /// A table that views derive from one of a retention, spelled as its pattern does.
     fn following_table(&self, name: &TableName) -> Option<&TableRef> {
         self.dated.follower(name, || {
             self.dated_views
@@ -134,13 +136,13 @@ impl Catalog {
         })
     }
 
-    /// A table that comes and goes with a date, spelled as its pattern does.
+    /// A table of a retention or one that follows it, spelled as its pattern does.
     pub fn table_by_date(&self, name: &TableName) -> Option<&TableRef> {
         self.dated_table(name)
             .or_else(|| self.following_table(name))
     }
 
-    /// The retention whose pattern has this table.
+    /// The retention whose pattern matches this table.
     pub fn retention_of(&self, name: &TableName) -> Option<&Retention> {
         self.retentions
             .values()
@@ -148,7 +150,7 @@ impl Catalog {
             .find(|retention| retention.table(name).is_some())
     }
 
-    /// The views whose source is this table, in order of their names.
+    /// The views whose source is this table, sorted by name.
     pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let of = source.clone();
         self.views
@@ -157,7 +159,6 @@ impl Catalog {
             .chain(self.dated_views_of(source))
     }
 
-    /// The views of a table by date.
     fn dated_views_of(&self, source: &TableRef) -> &[Arc<View>] {
         let of = |view: &View<DatedRef>| {
             view.source.account == source.account
@@ -182,8 +183,9 @@ impl Catalog {
         })
     }
 
-    /// Refuses jobs that write a table with rows that views make, and nothing else: it is no source, no archive, none of a retention, no
-    /// view keeps properties on its entities, and it has no section of its own.
+    /// Refuses a job that would write to a table of view rows. That is a table to which a view
+    /// writes rows and which is not a source, an archive or a table of a retention, has no section
+    /// of its own, and has no entities that a view sets properties on.
     pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
         let makes = |view: &Arc<View>| {
             view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table))
@@ -210,7 +212,7 @@ impl Catalog {
         }
     }
 
-    /// The tables that a job is about; none where it names an archive or a view that is not known.
+    /// The tables that a job is about; none if it names an unknown archive or view.
     pub fn tables_of<'c>(&'c self, subject: JobSubject<'c>) -> Vec<&'c TableName> {
         let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
         let view = |name| self.views.get(name).map(|view| &view.source.table);
@@ -227,7 +229,7 @@ impl Catalog {
         }
     }
 
-    /// The recorded names beside views: archives, tables, tables by date.
+    /// The names that migrations record besides views: archives, tables, patterns of dated tables.
     pub fn names(&self) -> BTreeSet<String> {
         let archives = self.archives.keys().map(|name| format!("archive:{name}"));
         let tables = self.tables.keys().map(|name| format!("table:{name}"));
@@ -239,7 +241,8 @@ impl Catalog {
         archives.chain(tables).chain(dated).chain(filed).collect()
     }
 
-    /// Whether a job is about an archive or a table of another recorded catalog alone, now or before, by what is recorded.
+    /// Whether a job is only about an archive or a table of another recorded catalog, present or
+    /// past.
     pub fn lacks(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
         match subject {
             JobSubject::Archived(name, _)
@@ -248,7 +251,7 @@ impl Catalog {
                 !self.archives.contains_key(name)
                     && recorded.names.contains(&format!("archive:{name}"))
             }
-            // A view that is gone is cleared from a table that this catalog need not know.
+            // A retired view is cleared from a table that this catalog may not know.
             JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
                 let knows = self.table(name).is_some() || self.filings.contains_key(name);
@@ -257,7 +260,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a recorded catalog has named a table, this one or another.
+    /// Whether any recorded catalog has named this table.
     pub fn has_named(&self, table: &TableName) -> bool {
         self.generations.names_table(table)
     }
@@ -267,7 +270,7 @@ impl Catalog {
         self.views.contains_key(view) || self.dated_views.contains_key(view)
     }
 
-    /// The names of all views, in order, each with its kind and its source as the configuration spells them.
+    /// All views by name, each with its kind and its source as the configuration spells them.
     pub fn declared(&self) -> BTreeMap<&ViewName, (&'static str, Source)> {
         let one = self.views.values().map(|view| {
             (
@@ -284,7 +287,8 @@ impl Catalog {
         one.chain(dated).collect()
     }
 
-    /// A view, as it is of the table that its rows lie in where that is one of many by date.
+    /// A view by name. A view of dated tables is returned for the date of its target table
+    /// `target`.
     pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<&Arc<View>> {
         self.views.get(name).or_else(|| {
             let view = self.dated_views.get(name)?;
@@ -295,7 +299,7 @@ impl Catalog {
         })
     }
 
-    /// A view, as it is of the site that its lists lie at.
+    /// A view by name. A view of dated tables is returned for the date of the site.
     pub fn view_at(&self, name: &ViewName, site: &Site) -> Option<&Arc<View>> {
         site.row().map_or_else(
             || self.views.get(name),
@@ -303,20 +307,20 @@ impl Catalog {
         )
     }
 
-    /// The table that keeps the footprints of a table's primaries, where it is one of its own.
+    /// The dated table with the footprints of a table's primaries, if these have one of their own.
     pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
         let retention = self.retention_of(&source.table)?;
         let (begins, _) = retention.tables.period(&source.table)?;
         Some(retention.footprints()?.at(begins))
     }
 
-    /// The table that keeps the footprints of a source's primaries.
+    /// The table with the footprints of a source's primaries.
     pub fn footprint_table(&self, source: &TableRef) -> TableName {
         self.footprints_of(source)
             .map_or_else(settled::footprints, |footprints| footprints.table)
     }
 
-    /// Finds out which archives of documents have entities with large values.
+    /// Fills `filings` from the archives and views.
     #[must_use]
     pub fn filed(self) -> Self {
         Self {
@@ -325,14 +329,16 @@ impl Catalog {
         }
     }
 
-    /// Whether the encrypted properties of an entity of this table are sealed: its condition holds, or it has none.
+    /// Whether the encrypted properties of this entity are encrypted: its table has no condition,
+    /// or it holds.
     pub fn seals(&self, table: &TableRef, entity: &Entity) -> bool {
         self.encrypted_when
             .get(table)
             .is_none_or(|when| when.holds(entity))
     }
 
-    /// Reads the document of the entity with this key in an archive. That of another declared archive is refused.
+    /// Reads the document of the entity with this key in an archive. Refuses a document that
+    /// another declared archive has written to the same place.
     pub fn archived(
         &self,
         archive: &Archive,
@@ -351,25 +357,26 @@ impl Catalog {
         Ok(entity)
     }
 
-    /// The filing whose entities are primaries of this table.
+    /// The archive of documents whose virtual table this is.
     pub fn filing(&self, table: &TableRef) -> Option<&Filing> {
         self.filings.get(&table.table)
     }
 
-    /// The filing of an archive: nothing where its entities have no large values beside a document.
+    /// The large values of an archive; `None` if its entities have none outside their documents.
     pub fn filing_of(&self, archive: &ViewName) -> Option<&Filing> {
         self.filings
             .values()
             .find(|filing| filing.archive == *archive)
     }
 
-    /// The view that keeps large values of this table's primaries in blobs.
+    /// The view that stores large values of this table's primaries in blobs.
     pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
         let mut views = self.views.values().filter(|view| view.source == *source);
         views.find_map(|view| Some((&view.name, view.large()?)))
     }
 
-    /// Where large values of this table's primaries lie, or of an archive's documents, and the view that they are items of.
+    /// Where large values of this table or virtual table are stored, and the view whose items they
+    /// are.
     pub fn shelf_of(&self, source: &TableRef) -> Option<(&ViewName, Shelf)> {
         if let Some(filing) = self.filing(source) {
             return Some((&filing.view, filing.shelf.clone()));
@@ -384,8 +391,8 @@ impl Catalog {
         ))
     }
 
-    /// The properties of this table's entities that rules compare, or that metadata of archived documents are made of: their values stay in
-    /// the rows, as do those that views compute from.
+    /// The properties of this table's entities that rules compare, or that archives compute from.
+    /// Their values stay in the rows, like those that views compute from.
     pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
         let archives = self
             .archives
@@ -402,7 +409,6 @@ impl Catalog {
             .collect()
     }
 
-    /// The conditions of the rules about this table.
     fn conditions_over<'a>(
         &'a self,
         table: &'a TableRef,
@@ -413,14 +419,14 @@ impl Catalog {
             .filter_map(|sweep| sweep.when.as_ref())
     }
 
-    /// Whether a primary of this table has footprints: a view has it as its source, or once had.
+    /// Whether primaries of this table have footprints: it is or was the source of a view.
     pub fn has_views(&self, source: &TableRef) -> bool {
         self.views_of(source).next().is_some()
             || self.generations.retired_source(source)
             || self.filing(source).is_some()
     }
 
-    /// The views that keep properties on ranges of this table's entities, in order of their names.
+    /// The views that set properties on ranges of this table's entities, sorted by name.
     pub fn ranges_over(&self, target: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let target = target.clone();
         self.views
@@ -428,12 +434,13 @@ impl Catalog {
             .filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
     }
 
-    /// Whether anything is derived from this table, or once was: a view has it as its source, or keeps properties on a range of it.
+    /// Whether a view derives from this table, did so once, or sets properties on a range of it.
     pub fn derives_from(&self, source: &TableRef) -> bool {
         self.has_views(source) || self.ranges_over(source).next().is_some()
     }
 
-    /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
+    /// A hash of the views of this table. The "settled" mark of a footprint holds only for this
+    /// hash.
     pub fn fingerprint(&self, source: &TableRef) -> String {
         digest(
             self.views_of(source)
@@ -441,8 +448,8 @@ impl Catalog {
         )
     }
 
-    /// The fingerprint of an audit of this table: changes whenever a view of it does, or one that keeps properties on a range of it, and with
-    /// each new generation of one.
+    /// A hash of the views of this table and of those that set properties on a range of it, with
+    /// their generations. An audit holds only for this hash.
     pub fn audit_fingerprint(&self, source: &TableRef) -> String {
         let views = self.views_of(source).chain(self.ranges_over(source));
         digest(views.map(|view| {
@@ -456,7 +463,6 @@ impl Catalog {
     }
 }
 
-/// A short hash of definitions.
 fn digest(definitions: impl Iterator<Item = String>) -> String {
     let mut hash = Sha256::new();
     for definition in definitions {

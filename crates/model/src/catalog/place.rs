@@ -1,5 +1,5 @@
-//! Where entities lie: in one table, in tables by date, which come and go with their periods, or, where views write them, in tables of one
-//! name in several accounts.
+//! Locations of entities: one table, dated tables, or, for targets of views, tables of one name in
+//! several accounts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::clause::Tables;
 use crate::dated::DatedTables;
 use crate::{AccountName, Key, TableName, rendezvous};
 
-/// A table and the account it lies in.
+/// A table in an account.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableRef {
     /// The account.
@@ -19,17 +19,17 @@ pub struct TableRef {
     pub table: TableName,
 }
 
-/// One account, or several among which items are spread by a hash.
+/// One account, or several over which items are spread by a hash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountSet {
-    /// The first in the order of names.
+    /// First in the order of names.
     first: AccountName,
-    /// The others, in the order of names, each once.
+    /// Sorted and without duplicates.
     others: Vec<AccountName>,
 }
 
 impl AccountSet {
-    /// These accounts, in any order; `None` where there are none.
+    /// These accounts, in any order; `None` if there are none.
     pub fn of(names: impl IntoIterator<Item = AccountName>) -> Option<Self> {
         let mut names = names.into_iter().collect::<BTreeSet<_>>().into_iter();
         Some(Self {
@@ -38,12 +38,13 @@ impl AccountSet {
         })
     }
 
-    /// The account of the items with this key: the partition key of a row, the name of a blob.
+    /// The account that holds the items with this key: the partition key of a row, or the name of a
+    /// blob.
     pub fn holder(&self, key: &str) -> &AccountName {
         rendezvous(&self.first, &self.others, key)
     }
 
-    /// Each account, in the order of names.
+    /// All accounts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &AccountName> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -68,7 +69,7 @@ impl From<AccountName> for AccountSet {
     }
 }
 
-/// The names, with a plus between them, which no name has.
+/// The names, joined by `+`, which no account name contains.
 impl fmt::Display for AccountSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first.fmt(f)?;
@@ -78,7 +79,8 @@ impl fmt::Display for AccountSet {
     }
 }
 
-/// A table that views write: of one name in one account, or in several, each partition in one of them.
+/// A table that views write to: one name in one or several accounts. Each partition is in one of
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetRef {
     /// The accounts.
@@ -88,22 +90,22 @@ pub struct TargetRef {
 }
 
 impl TargetRef {
-    /// The table of a partition.
+    /// The table that holds a partition.
     pub fn at(&self, pk: &Key) -> TableRef {
         self.within(self.accounts.holder(pk.as_str()))
     }
 
-    /// The table of each account.
+    /// The table in each account.
     pub fn tables(&self) -> impl Iterator<Item = TableRef> {
         self.accounts.iter().map(|account| self.within(account))
     }
 
-    /// The table of the first account: it speaks for all of them where only its name matters.
+    /// The table in the first account. It stands for all of them if only the name matters.
     pub fn first(&self) -> TableRef {
         self.within(&self.accounts.first)
     }
 
-    /// Whether a table is the one, or one of them.
+    /// Whether a table is one of these.
     pub fn has(&self, table: &TableRef) -> bool {
         self.table == table.table && self.accounts.has(&table.account)
     }
@@ -125,17 +127,17 @@ impl From<TableRef> for TargetRef {
     }
 }
 
-/// Tables by date and the account they lie in.
+/// Dated tables in an account.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DatedRef {
     /// The account.
     pub account: AccountName,
-    /// Which tables.
+    /// The pattern of their names.
     pub tables: DatedTables,
 }
 
 impl DatedRef {
-    /// The table of a moment.
+    /// The table for a moment.
     pub fn at(&self, moment: Timestamp) -> TableRef {
         TableRef {
             account: self.account.clone(),
@@ -143,23 +145,23 @@ impl DatedRef {
         }
     }
 
-    /// A table of these, spelled as their pattern does; nothing for another name.
+    /// The table of this name, spelled as the pattern does; `None` if the pattern does not match.
     pub fn table(&self, name: &TableName) -> Option<TableRef> {
         self.tables.period(name).map(|(begins, _)| self.at(begins))
     }
 }
 
-/// Where entities lie, as far as views need to know.
+/// A location of entities, as far as views need it.
 pub trait Place {
     /// The table, or the tables by date.
     fn tables(&self) -> Tables;
-    /// A text that is the same for the same place, however it is spelled.
+    /// An identifier of the location, equal for all of its spellings.
     fn canonical(&self) -> String;
 }
 
-/// Where primaries of views lie, and where what is derived from them may.
+/// A location of the primaries of views.
 pub trait SourcePlace: Place {
-    /// Where the items of a view lie, where these are rows.
+    /// The location of the items of a view, if they are rows.
     type Target: Place + Clone + fmt::Debug;
 }
 
@@ -201,7 +203,7 @@ impl Place for DatedRef {
     }
 }
 
-/// What a view's primaries lie in: one table, or tables by date.
+/// The source of a view: one table, or dated tables.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// One table.
@@ -220,7 +222,7 @@ impl Source {
         }
     }
 
-    /// The tables, as the configuration spells them.
+    /// The table name or pattern, as the configuration spells it.
     pub fn spelled(&self) -> String {
         match self {
             Self::Table(table) => table.table.to_string(),
@@ -228,7 +230,7 @@ impl Source {
         }
     }
 
-    /// Whether a table is the one, or one of them.
+    /// Whether a table is one of these.
     pub fn has(&self, table: &TableRef) -> bool {
         match self {
             Self::Table(own) => own == table,
@@ -238,7 +240,7 @@ impl Source {
         }
     }
 
-    /// As it is compared: without regard to case.
+    /// An identifier for comparisons, without regard to case.
     pub fn canonical(&self) -> String {
         match self {
             Self::Table(table) => table.canonical(),

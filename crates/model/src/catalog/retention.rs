@@ -1,4 +1,4 @@
-//! Retention: tables by date that are created ahead, kept for a time, and then dropped whole.
+//! Retention: dated tables that are created ahead, kept for a time, and then dropped whole.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use crate::{AccountName, ContainerName, TableName, ViewName};
 
 pub use crate::settled::FOOTPRINTS;
 
-/// `[retention.NAME]`: the tables of a pattern.
+/// `[retention.NAME]`: the dated tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// Its name.
     pub name: ViewName,
     /// The account of its tables.
     pub account: AccountName,
-    /// Which tables.
+    /// The pattern of their names.
     pub tables: DatedTables,
     /// How long a table is kept after its period has ended.
     pub keep: Duration,
-    /// How many tables are created ahead of the present one.
+    /// How many tables are created ahead of the current one.
     pub ahead: u32,
-    /// Where the rows of a table go before it is dropped.
+    /// Where the rows of a table are archived before it is dropped.
     pub archive_to: Option<TableArchive>,
 }
 
-/// Where the rows of a table go before it is dropped: files of JSON lines.
+/// Where the rows of a table are archived before it is dropped, as files of JSON lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableArchive {
     /// A container.
@@ -47,7 +47,7 @@ pub enum TableArchive {
 }
 
 impl Retention {
-    /// How many tables the shipped program creates ahead.
+    /// How many tables are created ahead by default.
     pub const AHEAD: u32 = 2;
 
     /// Its tables.
@@ -58,8 +58,8 @@ impl Retention {
         }
     }
 
-    /// The tables that keep the footprints of its tables' primaries, one each, so that they go with them; nothing where their
-    /// names would be too long.
+    /// The tables with the footprints of its primaries, one for each date, so that both are dropped
+    /// together. `None` if their names would be too long.
     pub fn footprints(&self) -> Option<DatedRef> {
         let tables = DatedTables::parse(&format!("{FOOTPRINTS}{}", self.tables)).ok()?;
         Some(DatedRef {
@@ -68,7 +68,6 @@ impl Retention {
         })
     }
 
-    /// Its tables are its own, and go with their periods, as do those that follow them.
     pub(super) fn clauses(&self, followers: &Followers) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::Retention(&self.name));
         let words = format!(
@@ -84,12 +83,12 @@ impl Retention {
         clauses.all
     }
 
-    /// A table of this pattern, spelled as the pattern does; nothing for another name.
+    /// The table of this name, spelled as the pattern does; `None` if the pattern does not match.
     pub fn table(&self, name: &TableName) -> Option<TableRef> {
         self.source().table(name)
     }
 
-    /// Until when a table of this pattern is kept; nothing for another name.
+    /// Until when a table is kept; `None` if the pattern does not match.
     pub fn kept_until(&self, name: &TableName) -> Option<Timestamp> {
         self.tables
             .period(name)
@@ -101,7 +100,7 @@ impl Retention {
         self.kept_until(name).is_some_and(|until| until <= now)
     }
 
-    /// The tables that are to exist: the present one and those ahead.
+    /// The tables that must exist now: the current one and those ahead.
     pub fn wanted(&self, now: Timestamp) -> Vec<TableName> {
         self.tables.from(now, self.ahead)
     }

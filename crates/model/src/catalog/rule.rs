@@ -1,17 +1,17 @@
-//! Rules: entities that leave by themselves when they satisfy a condition.
+//! Rules: entities that are archived or deleted once they satisfy a condition.
 
 use std::time::Duration;
 
 use crate::ViewName;
 use crate::sweep::Sweep;
 
-/// `[rules.NAME]`: a job by condition that workers send from time to time.
+/// `[rules.NAME]`: a conditional job that workers send from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Its name.
     pub name: ViewName,
     /// The job.
     pub sweep: Sweep,
-    /// How long after it was sent it is sent again.
+    /// How long after one sending the next follows.
     pub every: Duration,
 }

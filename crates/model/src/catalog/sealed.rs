@@ -1,4 +1,4 @@
-//! Where encrypted properties lie: sealed values are copied and archived as they are.
+//! Where encrypted properties are: encrypted values are copied and archived unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use crate::job::Primary;
 use crate::{Entity, EntityKey, TableName};
 
 impl Catalog {
-    /// The entity that the encrypted values under a key are sealed for where no view has brought them, with where that lies: the entity
-    /// itself, or the one that was archived from there. `None` where neither is of a table that encrypts. What a row says of itself counts
-    /// for nothing: whoever may write it would choose whose values are shown as its own.
+    /// The primary that the encrypted values under a key belong to, unless a view has copied them,
+    /// and its table: the entity itself, or the one that was archived to there. `None` if neither
+    /// table encrypts. The owner that a row names is ignored: whoever can write the row could
+    /// otherwise choose whose values are shown as its own.
     pub fn home_of(&self, table: &TableRef, key: &EntityKey) -> Option<(&TableRef, Primary)> {
         let source = self.sealing_source(&table.table, self.archives.len())?;
         Some((
@@ -24,8 +25,8 @@ impl Catalog {
         ))
     }
 
-    /// The table that encrypts, of those whose entities come to lie in this one: itself, or the source of an archive, of an archive of that
-    /// archive, and so on.
+    /// The encrypting table whose entities end up in this one: the table itself, or the source of a
+    /// chain of archives of at most `deep` steps.
     fn sealing_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
         let itself = self
             .table(name)
@@ -45,13 +46,13 @@ impl Catalog {
         itself.or_else(|| if deep == 0 { None } else { archived() })
     }
 
-    /// The properties that decide whether others are sealed; some may come twice.
+    /// The properties that decide whether others are encrypted. There may be duplicates.
     pub fn sealing_conditions(&self) -> impl Iterator<Item = &str> {
         self.encrypted_when.values().flat_map(Condition::selected)
     }
 
-    /// The view that a row says to be a copy of, and the primary: of a view that copies to this table. Whether that primary has a copy under
-    /// the row's key, the primary alone can tell.
+    /// The view and the primary that a row claims to be a copy of, if the view copies to this
+    /// table. Only the primary's own row shows whether it has a copy under the row's key.
     pub fn said_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;
@@ -60,7 +61,8 @@ impl Catalog {
         is_of.then_some((view, primary))
     }
 
-    /// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
+    /// The encrypted properties of each table, including the tables that rows are copied or
+    /// archived to.
     pub fn sealed_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
         let declared = self
             .encrypted

@@ -13,33 +13,33 @@ use crate::ViewName;
 use crate::condition::Condition;
 use crate::template::Template;
 
-/// A declared kind of derived data.
+/// A view: a declaration of derived data.
 #[derive(Debug, Clone)]
 pub struct View<P: SourcePlace = TableRef> {
     /// Its name.
     pub name: ViewName,
-    /// The table of its primaries.
+    /// The table or dated tables of its primaries.
     pub source: P,
-    /// The condition of primaries that have items; all where absent.
+    /// The condition under which primaries have items; `None` for all primaries.
     pub when: Option<Condition>,
     /// The kind, with its settings.
     pub kind: ViewKind<P::Target>,
-    /// The answer to two primaries that want one key.
+    /// What happens if two primaries want one key.
     pub on_conflict: OnConflict,
 }
 
-/// The answer to two primaries that want one key.
+/// What happens if two primaries want one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnConflict {
-    /// The first keeps it; the other's job is a permanent error that names the owner.
+    /// The first one keeps it. The job of the other fails permanently and names the owner.
     #[default]
     Reject,
-    /// The last one to be reconciled takes it over.
+    /// The one that is reconciled last takes it over.
     LastWriter,
 }
 
 impl<P: SourcePlace> View<P> {
-    /// The keys of its section with their values, as migrations record them and fingerprints hash them.
+    /// The keys of its section with their values, as migrations record and fingerprints hash them.
     pub fn definition(&self) -> Definition {
         let keys = Definition::default()
             .with("kind", self.kind_name())
@@ -52,17 +52,17 @@ impl<P: SourcePlace> View<P> {
 }
 
 impl<P: SourcePlace> View<P> {
-    /// Where its items are stored, and how.
+    /// The form of its items.
     pub fn form(&self) -> Form<'_, P::Target> {
         self.kind.kind().form()
     }
 
-    /// The rows that its items are, or are part of; nothing where they are blobs, documents or claims.
+    /// The rows that hold its items; `None` for blobs, documents and claims.
     pub fn rows(&self) -> Option<RowForm<'_, P::Target>> {
         self.form().rows()
     }
 
-    /// The range on whose entities it keeps properties.
+    /// The range of entities that it sets properties on.
     pub fn range(&self) -> Option<&DenormalizeRange<P::Target>> {
         if let Form::Claims(range) = self.form() {
             Some(range)
@@ -80,7 +80,8 @@ impl<P: SourcePlace> View<P> {
         }
     }
 
-    /// The properties of its primaries that something is made of or that are compared, by the keys of its section that name them.
+    /// The properties of its primaries that it computes from or compares, by the keys of its
+    /// section that name them.
     pub fn reads(&self) -> Vec<Read<'_>> {
         let mut reads = self.form().reads();
         if let Some(rows) = self.rows() {
@@ -99,20 +100,20 @@ impl<P: SourcePlace> View<P> {
         reads
     }
 
-    /// The properties that it has to see in a primary's row, PartitionKey and RowKey among them where it names those.
+    /// The properties that it needs from a primary's row. They may include PartitionKey and RowKey.
     pub fn properties(&self) -> BTreeSet<&str> {
         let mut names = self.form().properties();
         names.extend(self.reads().iter().map(|read| read.property));
         names
     }
 
-    /// The properties of a primary that it computes from: those of its keys, those that its condition compares, members, figures and composed
-    /// texts. Others it carries as they are.
+    /// The properties of a primary that it computes from: in keys, compared in conditions, and in
+    /// members, figures and composed texts. All others it copies unchanged.
     pub fn computed(&self) -> BTreeSet<&str> {
         self.computed_by(|_| true)
     }
 
-    /// Those that its items are computed from, where it has any: all of [`computed`](Self::computed) but for its condition's.
+    /// Like [`computed`](Self::computed), without the properties of its condition.
     pub fn composed_of(&self) -> BTreeSet<&str> {
         self.computed_by(|key| key != "when")
     }
@@ -125,7 +126,6 @@ impl<P: SourcePlace> View<P> {
             .collect()
     }
 
-    /// What it writes, owns and cannot work with.
     pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Party::View(&self.name));
         let (name, source) = (&self.name, self.source.tables());
@@ -144,7 +144,7 @@ impl<P: SourcePlace> View<P> {
         clauses.all
     }
 
-    /// The table on whose entities it keeps properties, and the properties by name.
+    /// The table whose entities it sets properties on, and the properties by name.
     pub fn sets(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
         self.form().sets()
     }
@@ -156,7 +156,7 @@ impl<P: SourcePlace> View<P> {
 }
 
 impl View<DatedRef> {
-    /// The view with the tables of the period of a moment.
+    /// The view for the date of a moment.
     pub fn at(&self, moment: Timestamp) -> View {
         let at = |tables: &DatedRef| tables.at(moment).into();
         let Self {
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Every kind, with most of what it can say.
+    /// Every kind, with most of its optional settings.
     fn kinds() -> Vec<ViewKind> {
         let (target, partition_key, row_key) = (
             TargetRef::from(table("Target")),
@@ -335,7 +335,7 @@ mod tests {
                     (again.properties(), again.kind_name()),
                     (view.properties(), view.kind_name())
                 );
-                // An answer to conflicts is told where there can be any.
+                // The definition has `last_writer` only for kinds that can have conflicts.
                 let told = definition.to_string().contains("last_writer");
                 assert_eq!(
                     again.on_conflict,

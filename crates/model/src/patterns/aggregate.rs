@@ -1,8 +1,8 @@
 //! Aggregates: figures of groups of primaries.
 //!
-//! One primary derives its *contribution*: a member of its group that names the primary and the values
-//! that the figures are made of. Figures are computed anew from all contributions whenever one changes, and never
-//! counted up or down, so that a repeated job changes nothing.
+//! A primary derives its *contribution*: a member of its group with the primary's keys and the
+//! values that the figures use. Figures are always computed from all contributions and never
+//! incremented, so that a repeated job changes nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Denormalization: properties of a primary, kept on another entity.
+//! Denormalization: properties of a primary, set on another entity.
 //!
-//! The derived item is a set of properties and the entity that they belong on. The entity itself has another owner: it is
-//! neither made nor deleted, and its other properties stay as they are.
+//! The derived item is a set of properties and the entity that they are set on. That entity has
+//! another owner: it is neither created nor deleted, and its other properties stay as they are.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::derive::Deriving;
 use crate::template::Template;
 use crate::{EdmValue, Entity, EntityKey};
 
-/// The properties that a primary has on another entity, where it has some. They are to fit on one with this key.
+/// The properties that a primary sets on the entity with this key, if any. They must fit into an
+/// entity.
 pub(super) fn values(
     of: &Deriving<'_>,
     set: &BTreeMap<String, Template>,
@@ -19,7 +20,7 @@ pub(super) fn values(
     let mut values = BTreeMap::new();
     for (name, template) in set {
         let value = match template.bare_property() {
-            // A property as it is keeps its type.
+            // A template of one property alone keeps its type.
             Some(property) if !matches!(property, "PartitionKey" | "RowKey") => of
                 .entity
                 .get(property)

@@ -1,8 +1,8 @@
-//! Denormalization from one to many: properties of a primary, kept on all entities of a range.
+//! Denormalization from one to many: properties of a primary, set on all entities of a range.
 //!
-//! A primary does not own its many entities one by one: there may be millions of them, and each comes and goes by
-//! itself. It derives one *claim*: the range, and the properties to set there. The passes and jobs that keep the
-//! entities in step read it.
+//! A primary does not list its entities one by one: there may be millions, and they come and go
+//! independently. It derives one *claim*: the range, and the properties to set there. The passes
+//! and jobs that keep the entities in step read the claim.
 
 use super::DeriveError;
 use super::denormalize;
@@ -13,8 +13,8 @@ use crate::claim::{Claim, Reach};
 use crate::template::{Escaping, Template};
 use crate::{Key, limits};
 
-/// Characters of a range's ends are below this: the service orders keys by UTF-16 units and the embedded store by UTF-8, which
-/// is the same where one of two is below it.
+/// Characters in the ends of a range must be below this. The service orders keys by UTF-16 units
+/// and the embedded store by UTF-8; both orders agree if one of two characters is below it.
 const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
 /// The claim of a primary, where it has one.
@@ -56,7 +56,7 @@ pub(super) fn claim(
     Ok(Some(claim))
 }
 
-/// The first row key and the one behind the last; `None` where the primary has no range.
+/// The first row key and the one behind the last; `None` if the primary has no range.
 fn ends(
     of: &Deriving<'_>,
     rows: &RangeRows,

@@ -30,36 +30,41 @@ pub struct Item {
     pub content: Content,
     /// The generation of its view.
     pub generation: u32,
-    /// Decision where another primary has the key.
+    /// What happens if another primary has the key.
     pub on_conflict: OnConflict,
 }
 
-/// Content of an item.
+/// The content of an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// A row, its owner written on it.
+    /// A row that names its owner.
     Row(Entity),
-    /// A blob with a large value of the primary, which points to it, its owner in its metadata: no more follows from the primary.
+    /// A blob with a large value of the primary, which points to it. Its metadata names the owner.
+    /// The value itself does not follow from the primary.
     Value(Pointer),
-    /// The member that its address names: there is no more to it.
+    /// A member. Its address contains all of it.
     Member,
-    /// Properties that are kept on another owner's entity.
+    /// Properties on an entity of another owner.
     Properties(BTreeMap<String, EdmValue>),
     /// A document of a sink.
     Document(SinkDocument),
 }
 
 impl Content {
-    /// Whether only a run that brings the content can create it.
+    /// Whether only a run that brings the content can create the item.
     pub const fn is_supplied(&self) -> bool {
         matches!(self, Self::Value(_))
     }
 
-    /// Whether an item at this version, of this very content's view, need not be written again, where `listed` is the version in its
-    /// footprint. A row is always written, which fences off holders of an older state of the primary. A member says nothing of the
-    /// primary but that it belongs there, nor does a large value, and every removal of one is announced first: it is written only where
-    /// one was announced, or where it is to be brought up to date. So are properties, as their token tells their values, and a document
-    /// of a sink, as its version is a hash of its content: every write of another version is announced first.
+    /// Whether an item of this view at version `etag` need not be written again. `listed` is the
+    /// version in its footprint.
+    ///
+    /// A row is always written, because the write fences off holders of an older state of the
+    /// primary. A member and a large value depend on nothing else of the primary, and every removal
+    /// of one is announced first: they are written only if one was announced, or if they are
+    /// brought up to date. Properties have a digest of their values in their token, and the version
+    /// of a sink's document is a hash of its content: every write of another version is announced
+    /// first.
     pub fn stays_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
             Self::Row(_) => false,
@@ -71,7 +76,7 @@ impl Content {
         }
     }
 
-    /// A new token of a part with this content.
+    /// A new token for a part with this content.
     pub fn token(&self, random: u64) -> ETag {
         match self {
             Self::Properties(values) => ETag::token_of(random, odata::digest(values)),
@@ -79,8 +84,8 @@ impl Content {
         }
     }
 
-    /// Whether it lies on an entity of another owner. Others may change it there or take it away: before it stays as it is, it is looked
-    /// at. Every write of it is announced.
+    /// Whether it is on an entity of another owner. Others may change or remove it there, so the
+    /// entity is read before the item counts as unchanged. Every write of it is announced.
     pub const fn is_on_anothers(&self) -> bool {
         matches!(self, Self::Properties(_))
     }
@@ -98,12 +103,13 @@ impl Item {
     }
 }
 
-/// Items derived from one primary by the views of its table.
+/// The items of one primary by the views of its table.
 #[derive(Debug, Default, PartialEq)]
 pub struct Derivation {
     /// The items that should exist, by address.
     pub items: BTreeMap<ItemAddress, Item>,
-    /// Views that cannot derive theirs, and why: none of their items is listed, and those that exist stay as they are.
+    /// The views whose items could not be derived, with the reason. `items` has none of them, and
+    /// existing ones stay as they are.
     pub failed: BTreeMap<ViewName, Box<DeriveError>>,
 }
 
@@ -134,7 +140,7 @@ pub enum DeriveError {
         #[source]
         source: EntityError,
     },
-    /// A property that no figure can be made of.
+    /// A property has a type that no figure supports.
     #[error(
         "view {view}: property {property:?} of {primary} is an {found}; sum needs a number, min and max a number or an Edm.DateTime"
     )]
@@ -159,7 +165,7 @@ pub enum DeriveError {
         #[source]
         source: PlaceError,
     },
-    /// A value that it would be computed from has gone into a blob.
+    /// The view would compute from a value that is in a blob.
     #[error(
         "view {view}: cannot compute from property {property:?} of {primary}: its value is in a blob. Put a shorter value."
     )]
@@ -171,7 +177,7 @@ pub enum DeriveError {
         /// The property.
         property: String,
     },
-    /// A member over its limit.
+    /// A member is too long.
     #[error(
         "view {view}: the member of {primary} is too long: {units} UTF-16 units as JSON, at most 2,048"
     )]
@@ -183,7 +189,7 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
-    /// A contribution over its limit.
+    /// A contribution is too long.
     #[error(
         "view {view}: the contribution of {primary} is too long: {units} UTF-16 units as JSON, at most {}. Use fewer properties in its figures.",
         limits::CONTRIBUTION_UTF16_UNITS
@@ -196,7 +202,7 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
-    /// A pointer of another version.
+    /// A pointer has an unknown version.
     #[error("cannot read the pointers to the large values of {primary}")]
     Pointer {
         /// The primary.
@@ -205,7 +211,7 @@ pub enum DeriveError {
         #[source]
         source: FormatError,
     },
-    /// A claim over its limit.
+    /// A claim is too long.
     #[error(
         "view {view}: range overlay of {primary} is too large: {units} UTF-16 units, at most {}",
         limits::CLAIM_UTF16_UNITS
@@ -218,7 +224,7 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
-    /// A range with an end that stores do not agree on.
+    /// An end of a range has a character that stores order differently.
     #[error(
         "view {view}: {part} of {primary} contains {found:?}; expected only characters below U+D7FE"
     )]
@@ -232,7 +238,7 @@ pub enum DeriveError {
         /// The character.
         found: char,
     },
-    /// A value that no document can hold.
+    /// A value cannot be represented in a document.
     #[error("view {view}: cannot write field {field:?} of the document of {primary}")]
     Field {
         /// The view.
@@ -245,7 +251,7 @@ pub enum DeriveError {
         #[source]
         source: FieldError,
     },
-    /// Two views, or one view and its source, want one row.
+    /// Two views want the same row.
     #[error(
         "views {first} and {second} both derive {address} from {primary}. Give one of them another key."
     )]
@@ -269,7 +275,7 @@ pub enum DeriveError {
         /// The primary.
         primary: Primary,
     },
-    /// More than a footprint can list.
+    /// There are more items than a footprint can list.
     #[error("{primary} has too many items: {count}, at most 1,000")]
     TooMany {
         /// The primary.
@@ -279,7 +285,7 @@ pub enum DeriveError {
     },
 }
 
-/// Whether a view keeps a copy of this primary under a key, as the primary is now.
+/// Whether a view has a copy of this primary under a key, by the primary's current state.
 pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &EntityKey) -> bool {
     let deriving = Deriving {
         view,
@@ -293,7 +299,6 @@ pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &Entity
         && deriving.keys(&rows).is_ok_and(|keys| keys.contains(key))
 }
 
-/// The item derived by one view.
 struct Derived {
     account: AccountName,
     site: Site,
@@ -301,7 +306,6 @@ struct Derived {
     content: Content,
 }
 
-/// One view and one primary.
 pub(super) struct Deriving<'a> {
     pub(super) view: &'a View,
     pub(super) primary: &'a Primary,
@@ -309,15 +313,16 @@ pub(super) struct Deriving<'a> {
 }
 
 impl Deriving<'_> {
-    /// Whether the view's condition holds whatever values these properties have; `None` where it depends on them.
+    /// Whether the view's condition holds. `None` if it depends on the unknown properties.
     fn applies(&self, unknown: &BTreeSet<&str>) -> Option<bool> {
         self.view.when.as_ref().map_or(Some(true), |when| {
             when.decided(self.entity, &|name| unknown.contains(name))
         })
     }
 
-    /// Whether there are items by the keys and values of the primary, whatever the condition says, or cannot be told to be none, since they
-    /// are computed from values that are not known: a key without another property has none.
+    /// Whether the primary may have items by its keys and values, whatever the condition says.
+    /// Items that are computed from unknown values count, unless a known property of their keys is
+    /// missing.
     fn has_items(&self, unknown: &BTreeSet<&str>) -> bool {
         let keys = self
             .view
@@ -343,7 +348,7 @@ impl Deriving<'_> {
         is_computed_from_unknown || !matches!(self.items(), Ok(items) if items.is_empty())
     }
 
-    /// One of these properties, of which only pointers are there, that the view's items would be computed from.
+    /// One of these properties whose pointer the view's items would be computed from.
     fn falsified(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
         if in_blobs.is_empty() {
             return None;
@@ -359,7 +364,7 @@ impl Deriving<'_> {
             .filter(|_| self.has_items(in_blobs))
     }
 
-    /// The keys of the rows that its items lie in: one, one for each value of a list, or none.
+    /// The keys of the rows that hold its items: one, one for each value of a list, or none.
     fn keys(&self, rows: &RowForm<'_>) -> Result<BTreeSet<EntityKey>, Box<DeriveError>> {
         let templates = [
             ("partition_key", rows.partition_key),
@@ -393,7 +398,6 @@ impl Deriving<'_> {
             .collect()
     }
 
-    /// The items, by the form of the view.
     fn items(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
         let derived = match self.view.form() {
             Form::Copies { rows, select } => self.in_rows(&rows, |key| {
@@ -434,7 +438,7 @@ impl Deriving<'_> {
         Ok(derived)
     }
 
-    /// The items in rows, one for each key that the primary has.
+    /// One item for each key that the primary has.
     fn in_rows(
         &self,
         rows: &RowForm<'_>,
@@ -457,7 +461,6 @@ impl Deriving<'_> {
             .collect()
     }
 
-    /// The item in a list that is a blob.
     fn in_list(&self, lists: &BlobLists) -> Result<Option<Derived>, Box<DeriveError>> {
         let name = lists.name.of(self.entity).map_err(|source| match source {
             PlaceError::Render(source) => self.unrendered("name", source),
@@ -484,7 +487,6 @@ impl Deriving<'_> {
         }))
     }
 
-    /// The document in a sink.
     fn in_sink(&self, documents: &Documents) -> Result<Derived, Box<DeriveError>> {
         let content = Content::Document(documents::document(self, documents)?);
         let site = Site::Document {
@@ -499,7 +501,6 @@ impl Deriving<'_> {
         })
     }
 
-    /// Its claim on a range.
     fn claim(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
         let claim = denormalize_range::claim(self, range)?;
         Ok(claim.map(|claim| Derived {
@@ -513,7 +514,6 @@ impl Deriving<'_> {
         }))
     }
 
-    /// A template of the view cannot be rendered.
     pub(super) fn unrendered(&self, part: &'static str, source: RenderError) -> Box<DeriveError> {
         Box::new(DeriveError::Render {
             view: self.view.name.clone(),
@@ -524,7 +524,6 @@ impl Deriving<'_> {
     }
 }
 
-/// A large value's blob or file.
 fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
     Some(Derived {
         account: shelf.account().clone(),
@@ -534,8 +533,9 @@ fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
     })
 }
 
-/// The items that should exist because of a primary; none for a primary that is absent. A view that cannot derive its own is left out by
-/// itself; more items than a footprint lists are an error of the whole.
+/// The items that should exist because of a primary; none if the primary is absent. A view that
+/// cannot derive its own is reported in `failed`. More items than a footprint can list are an error
+/// of the whole.
 pub fn derive(
     catalog: &Catalog,
     source: &TableRef,
@@ -584,8 +584,10 @@ pub fn derive(
     }
 }
 
-/// The properties of an entity that views, rules and archives compute from, as it is to be written: nothing could be computed from pointers in
-/// their place. A view with no item of it computes from none. Empty where no value may go into a blob.
+/// The properties of an entity that is about to be written which views, rules and archives compute
+/// from. Their values must stay in the row, since nothing can be computed from a pointer. A view
+/// without an item of the entity computes from none. The result is empty if no value may go into a
+/// blob.
 pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
     let (in_blobs, may_go) = (large_entity::in_blobs(entity), large_entity::may_go(entity));
     if may_go.is_empty() {
@@ -602,11 +604,11 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
             primary: &primary,
             entity,
         };
-        // The names of other properties decide nothing: its items need not be derived.
+        // A view that computes from none of these values need not be derived.
         if view.computed().is_disjoint(&may_go) || !of.has_items(&may_go) {
             continue;
         }
-        // An answer that does not depend on them stays the same when they go.
+        // A condition that does not depend on them stays the same when they go into blobs.
         if let Some(when) = view.when.as_ref().filter(|_| of.applies(&may_go).is_none()) {
             names.extend(when.compared().into_iter().map(str::to_owned));
         }
@@ -617,7 +619,7 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
     names
 }
 
-/// The items of one view, beside those of the views before it.
+/// The items of one view, which must not collide with those of the views before it.
 fn of_view(
     catalog: &Catalog,
     source: &TableRef,
@@ -682,7 +684,7 @@ fn of_view(
     Ok(items)
 }
 
-/// The items of an archived entity that is kept as a document: its large values, which lie in this folder, and nothing else.
+/// The items of an archived document: its large values in this folder, and nothing else.
 pub fn values(
     catalog: &Catalog,
     primary: &Primary,
@@ -728,7 +730,7 @@ pub fn values(
         .collect())
 }
 
-/// Whether two items cannot both lie where they would. Properties of two views get along on one entity.
+/// Whether two items cannot both exist at their sites. Properties of two views can share an entity.
 fn in_the_way(one: &ItemAddress, other: &ItemAddress) -> bool {
     let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
     one.account == other.account && one.site == other.site && !both_set

@@ -1,7 +1,7 @@
 //! Documents of sinks: one for each primary, in another store.
 //!
-//! A field has the value of a property, in its type, or a text made of several. A primary that lacks a property of a
-//! field has null there, so that a document always has all fields.
+//! A field has the value of a property in its type, or a text that is rendered from several. It is
+//! null if the primary lacks a property of it, so that every document has all fields.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use crate::sink::{FieldError, field};
 use crate::template::Template;
 use crate::{EdmValue, SinkDocument};
 
-/// The document of a primary.
 pub(super) fn document(
     of: &Deriving<'_>,
     documents: &Documents,
@@ -30,7 +29,7 @@ pub(super) fn document(
     ))
 }
 
-/// The value of a field, in the words of the store.
+/// The value of a field, in the representation of the store.
 fn value(
     of: &Deriving<'_>,
     name: &str,

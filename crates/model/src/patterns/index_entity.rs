@@ -1,6 +1,6 @@
 //! Index entities: for each value a list of the primaries that have it.
 //!
-//! One primary derives its *membership*: the address of the list and the member. The list itself is a
+//! A primary derives its *membership*: the address of the list, and the member. The list is a
 //! document that many primaries share: a row, or a blob.
 
 use super::DeriveError;
@@ -8,7 +8,7 @@ use super::derive::Deriving;
 use crate::template::Template;
 use crate::{Member, limits};
 
-/// The membership of a primary, where it has one.
+/// The membership of a primary; `None` if it lacks a property of the member.
 pub(super) fn membership(
     of: &Deriving<'_>,
     member: &[Template],

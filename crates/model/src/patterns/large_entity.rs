@@ -1,7 +1,7 @@
-//! Large entities: properties that lie in blobs, with pointers in their place.
+//! Large entities: properties whose values are in blobs, with pointers in their place.
 //!
-//! A primary derives the blobs that it points to. Which of its values go out into blobs is decided when it
-//! is written, here too, so that writing and deriving agree on the values of a primary.
+//! A primary derives the blobs that it points to. The decision which values go into blobs, made
+//! when the primary is written, is here too, so that writing and deriving agree.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::job::Primary;
 use crate::large::{self, Pointer, ValueFolder};
 use crate::{EdmValue, Entity, limits};
 
-/// The blobs of a primary, each once. Regardless of the view's present declaration: they are its own as long as it
-/// points to them.
+/// The blobs of a primary. They are its own as long as it points to them, whatever the view
+/// declares now.
 pub(super) fn blobs(of: &Deriving<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
     owned(of.primary, &ValueFolder::of(of.primary), of.entity)
 }
 
-/// The blobs that an entity points to and that lie in its folder, each once.
+/// The blobs in this folder that an entity points to.
 pub(super) fn owned(
     primary: &Primary,
     folder: &ValueFolder,
@@ -34,7 +34,7 @@ pub(super) fn owned(
         .collect())
 }
 
-/// The properties of an entity with values in blobs: those with a pointer in the row.
+/// The properties of an entity whose rows hold pointers instead of values.
 pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
     entity
         .user_properties()
@@ -43,7 +43,8 @@ pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The properties of an entity with values that lie in blobs, or that might: no pointer is longer.
+/// The properties of an entity whose values are in blobs or may go there: those longer than any
+/// pointer.
 pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
     let may = |value: &EdmValue| {
         Pointer::of(value).is_some()
@@ -56,23 +57,25 @@ pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
         .collect()
 }
 
-/// A value is too large for its row, and nothing could be computed from a pointer in its place.
+/// A value is too large for its row, but a view, rule or archive computes from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "property {0:?} is too large for a row, and cannot be moved to a blob because a view, rule or archive computes from it"
 )]
 pub struct ComputedFrom(pub String);
 
-/// The properties of an entity with values that are to lie in blobs: those declared, above the threshold, and those that would
-/// break a limit of the service. `room` is how large the entity may be, in bytes. Never the value of a property of
-/// evenkeel's own, nor one that views or rules compute from (`computed`).
+/// The properties of an entity whose values go into blobs: declared ones above the threshold, and
+/// those that exceed a limit of the service. `room` is the maximum size of the entity in bytes.
+/// Evenkeel's own properties stay in the row, and so do those that views or rules compute from
+/// (`computed`).
 ///
-/// Only values that the writer has `brought`, as long as it fits: a value that was there before is in the entity alone, and
-/// once a pointer has taken its place, a redelivery could not bring it again.
+/// Only values that the writer has `brought` go, as long as the entity fits. A value that was there
+/// before exists nowhere else: once a pointer has taken its place, a redelivery could not bring it
+/// again.
 ///
 /// # Errors
 ///
-/// A value that has to go, and must not.
+/// A value that has to go must stay.
 pub fn outgoing(
     large: &LargeEntity,
     entity: &Entity,
@@ -96,7 +99,7 @@ pub fn outgoing(
     for name in &names {
         entity.properties.insert(name.clone(), stand_in());
     }
-    // The largest go first, as long as going makes the entity smaller.
+    // The largest values go first, as long as this makes the entity smaller.
     for all in [false, true] {
         while entity.size() > room {
             let may_go = entity
@@ -117,15 +120,16 @@ pub fn outgoing(
     Ok(names)
 }
 
-/// More than a pointer takes: 1,024 of a name, 63 of a container, a hash and the words around them.
+/// Longer than any pointer: 1,024 bytes of a name, 63 of a container, a hash and the JSON around
+/// them.
 const POINTER_BYTES: usize = 1_280;
 
-/// As long as a pointer at most, and none itself.
+/// A placeholder as long as the longest pointer, which is not a pointer itself.
 fn stand_in() -> EdmValue {
     EdmValue::String("x".repeat(POINTER_BYTES))
 }
 
-/// The bytes of a value's content, where it can lie in a blob.
+/// The length of a value's content in bytes, if it can go into a blob.
 fn content_len(value: &EdmValue) -> Option<usize> {
     match value {
         EdmValue::String(_) if Pointer::of(value).is_some() => None,
@@ -135,7 +139,7 @@ fn content_len(value: &EdmValue) -> Option<usize> {
     }
 }
 
-/// The content of a value that can lie in a blob; nothing for a value of another type, or one that does already.
+/// The content of a value for its blob. `None` for a pointer or a value of another type.
 pub fn content(value: EdmValue) -> Option<Bytes> {
     content_len(&value)?;
     match value {
@@ -145,7 +149,7 @@ pub fn content(value: EdmValue) -> Option<Bytes> {
     }
 }
 
-/// The content type of a value's blob, by which a reader tells the types apart.
+/// The content type of a value's blob. Readers distinguish the types of values by it.
 pub const fn content_type(value: &EdmValue) -> &'static str {
     match value {
         EdmValue::String(_) => "text/plain; charset=utf-8",
@@ -155,7 +159,7 @@ pub const fn content_type(value: &EdmValue) -> &'static str {
 
 fn breaks_a_limit(value: &EdmValue) -> bool {
     match value {
-        // A UTF-16 unit takes at least one byte of UTF-8.
+        // A UTF-16 unit takes at least one byte of UTF-8, so a short text is not counted.
         EdmValue::String(text) => {
             text.len() > limits::STRING_UTF16_UNITS
                 && text.encode_utf16().count() > limits::STRING_UTF16_UNITS

@@ -1,8 +1,8 @@
 //! The patterns: pure functions from a primary to the items that should exist because of it.
 //!
-//! One file per kind of view. No tokio, no ports, no clock: the same primary and the same catalog always
-//! give the same items, which lets `reconcile` act on the present state of a primary rather than on the
-//! history of it.
+//! There is one file per kind of view. The functions use no tokio, no ports and no clock: the same
+//! primary and the same catalog always give the same items. `reconcile` can therefore act on the
+//! current state of a primary instead of its history.
 
 mod aggregate;
 mod denormalize;

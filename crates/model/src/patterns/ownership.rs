@@ -1,8 +1,9 @@
 //! Ownership: which items a primary can have at all, judged by their addresses.
 //!
-//! Footprints, rechecks and rows name items, and any of them may be forged. The content at an address names its owner where it can
-//! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with the items
-//! that the view makes of this primary: its table, container, folder or index, and the name or key there.
+//! Footprints, rechecks and rows name items, and any of them may be forged. Some content names its
+//! owner (`ek_source`, `ek_view`), but a file, a document of a sink and a member of a list cannot.
+//! So an address is first compared with the items that the view makes of this primary: its table,
+//! container, folder or index, and the name or key in it.
 
 use crate::catalog::{
     BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef,
@@ -17,15 +18,15 @@ use crate::{ItemAddress, Member, Part, Site, sink};
 /// Relation of an address to a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// The present definition of its view puts an item of this primary into such a place.
+    /// The current definition of the view makes such an item of this primary.
     Present,
-    /// An earlier definition may have: the owner mark at the site decides.
+    /// An earlier definition may have made it. The owner mark at the site decides.
     Former,
-    /// No definition ever did.
+    /// No definition ever made it.
     Foreign,
 }
 
-/// A primary and where its large values lie.
+/// A primary, and where its large values are.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
     /// The catalog.
@@ -39,7 +40,7 @@ pub struct Claimant<'a> {
 }
 
 impl Claimant<'_> {
-    /// Whether an item can be this primary's.
+    /// Judges whether an item can be this primary's.
     pub fn judge(&self, address: &ItemAddress) -> Claimed {
         if let Some(filing) = self.catalog.filing(self.source) {
             return self.judge_filed(filing, address);
@@ -57,7 +58,7 @@ impl Claimant<'_> {
             .retired
             .get(&address.view)
             .is_some_and(|(_, source)| source.has(self.source));
-        // Items that an older worker must leave alone are not judged by it.
+        // A worker does not judge items that it must leave alone because its catalog is older.
         let unknown = !self.catalog.declares(&address.view)
             && !generations.retired.contains_key(&address.view);
         if (changed || retired || unknown) && self.may_have_been(address) {
@@ -67,7 +68,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Large values of an archived entity, beside its document.
+    /// Judges a large value of an archived document.
     fn judge_filed(&self, filing: &Filing, address: &ItemAddress) -> Claimed {
         match (&address.site, &filing.shelf) {
             (Site::File { dir, name }, Shelf::Files { account, dir: own }) => {
@@ -92,9 +93,9 @@ impl Claimant<'_> {
         }
     }
 
-    /// Whether the present definition of a view makes such an item of this primary.
+    /// Whether the current definition of a view makes such an item of this primary.
     fn is_of(&self, view: &View, address: &ItemAddress) -> bool {
-        // In whichever of a target's accounts: as with keys, the owner mark at the site decides.
+        // Any of the target's accounts will do: as with keys, the owner mark at the site decides.
         let lies_in = |target: &TargetRef| {
             let table = address.site.row().map(|(table, _)| table);
             target.accounts.has(&address.account) && table == Some(&target.table)
@@ -171,7 +172,7 @@ impl Claimant<'_> {
         address.account == documents.sink && address.site == own
     }
 
-    /// Whether a member that these templates made names this primary.
+    /// Whether a member that these templates rendered names this primary.
     fn is_named_by(&self, member: &Member, templates: &[Template], site: &Site) -> bool {
         let key = &self.primary.key;
         let at = |name: &str| {
@@ -181,7 +182,7 @@ impl Claimant<'_> {
         };
         let says = |at: usize, key: &str| member.0.get(at).is_some_and(|text| text == key);
         let row = at("RowKey").is_some_and(|at| says(at, key.rk.as_str()));
-        // A list in the primary's own partition need not name that.
+        // A list in the primary's own partition may omit the partition key.
         let partition = match at("PartitionKey") {
             Some(at) => says(at, key.pk.as_str()),
             None => self.is_beside(site),
@@ -189,7 +190,7 @@ impl Claimant<'_> {
         row && partition && member.0.len() == templates.len()
     }
 
-    /// Whether a site is a row under the key that `{PartitionKey}` renders for the primary: its own, escaped.
+    /// Whether a site is a row whose partition key is the primary's own, escaped.
     fn is_beside(&self, site: &Site) -> bool {
         let own = escape(self.primary.key.pk.as_str());
         site.row().is_some_and(|(_, list)| list.pk.as_str() == own)
@@ -201,7 +202,8 @@ impl Claimant<'_> {
         matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())
     }
 
-    /// Whether an earlier definition may have made such an item of this primary: as far as the address alone can say.
+    /// Whether an earlier definition may have made such an item of this primary, as far as the
+    /// address shows.
     fn may_have_been(&self, address: &ItemAddress) -> bool {
         let key = &self.primary.key;
         match (&address.site, &address.part) {

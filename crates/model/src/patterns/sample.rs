@@ -1,8 +1,9 @@
-//! A view over a sample of its table's primaries: which properties that it names are in none of them, and how many items it derives, beside those
-//! that its recorded definition does.
+//! Samples of a table's primaries for a view: which properties that it names are in none of them,
+//! and how many items it derives, compared with its recorded definition.
 //!
-//! A misspelt property is no mistake that the configuration shows: the view is valid, and empty. What a sample shows is put before people when a
-//! view is added, and is a condition for recording one that is changed, since items that exist go with it.
+//! The configuration alone does not reveal a misspelt property: the view is valid, and empty.
+//! People see the sample when a view is added. A changed view is recorded only if its sample shows
+//! no loss, because existing items would be dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,12 +16,12 @@ use crate::condition::{Condition, is_comparable};
 use crate::nearest::nearest;
 use crate::{Entity, ItemAddress, ViewName};
 
-/// Primaries of one table, with the view as it was and as it is for that table.
+/// Primaries of one table, with the former and the current view of that table.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampled<'v> {
-    /// As it was; nothing where it has no items yet, or is as it was, so that nothing can be lost.
+    /// The former view. `None` if it has no items yet or is unchanged, so that nothing can be lost.
     pub former: Option<&'v View>,
-    /// As it is from now on; nothing where it is retired.
+    /// The current view; `None` if it is retired.
     pub view: Option<&'v View>,
     /// The primaries.
     pub primaries: &'v [Entity],
@@ -33,22 +34,22 @@ pub struct ViewSample {
     pub view: ViewName,
     /// Its source, as the configuration spells it.
     pub source: String,
-    /// How many primaries were looked at.
+    /// How many primaries were sampled.
     pub primaries: u64,
-    /// Whether they are all that there are.
+    /// Whether these are all primaries.
     pub whole: bool,
-    /// The properties that it names and that none of them has.
+    /// The properties that the view names and no primary has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<LackingProperty>,
-    /// How many items it has of them by its recorded definition, where it has another one from now on.
+    /// How many items its recorded definition derives, if that is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items_before: Option<u64>,
-    /// How many from now on.
+    /// How many items the current definition derives.
     pub items: u64,
-    /// How many primaries it can derive no items of from now on.
+    /// How many primaries it can derive no items from.
     #[serde(skip_serializing_if = "is_none")]
     pub failed: u64,
-    /// Whether items that exist would be lost.
+    /// Whether existing items would be lost.
     pub loss: bool,
 }
 
@@ -65,13 +66,13 @@ const fn is_none(count: &u64) -> bool {
 pub struct LackingProperty {
     /// The property.
     pub property: String,
-    /// One that they have and that is spelled much the same.
+    /// A property with a similar name that they have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meant: Option<String>,
 }
 
 impl ViewSample {
-    /// What these primaries show of a view. `whole` where there are no others.
+    /// What these primaries show of a view. `whole` means that there are no others.
     pub fn of(name: &ViewName, source: String, whole: bool, tables: &[Sampled<'_>]) -> Self {
         let (mut now, mut before) = (Derived::default(), Derived::default());
         let (mut names, mut newly, mut primaries) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -114,7 +115,7 @@ impl ViewSample {
         }
     }
 
-    /// Whether there is anything in it that a person should look at.
+    /// Whether a person should look at it.
     pub const fn is_suspect(&self) -> bool {
         self.loss || !self.lacking.is_empty()
     }
@@ -124,7 +125,7 @@ impl ViewSample {
         format!("{all}{} {}", grouped(self.primaries), self.source)
     }
 
-    /// The numbers of items, in words; nothing where there is only one of them, or no primary.
+    /// The numbers of items as text. `None` without a former number or without primaries.
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
         let failed = if self.failed > 0 {
@@ -141,7 +142,7 @@ impl ViewSample {
     }
 }
 
-/// The properties that are missing, and the numbers of items where they tell something.
+/// The missing properties, and the numbers of items if they matter.
 impl fmt::Display for ViewSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "view {}: ", self.view)?;
@@ -160,7 +161,6 @@ impl fmt::Display for ViewSample {
     }
 }
 
-/// The items of a view.
 #[derive(Default)]
 struct Derived {
     items: BTreeSet<ItemAddress>,
@@ -168,7 +168,8 @@ struct Derived {
 }
 
 impl Derived {
-    /// Those of some primaries: two that want one key have one item together, or one each in a list.
+    /// Adds the items of some primaries. Two primaries that want one key share an item, or have a
+    /// member each in a list.
     fn add(&mut self, view: &View, primaries: &[Entity]) {
         let alone = only(view);
         for primary in primaries {
@@ -183,7 +184,7 @@ impl Derived {
     }
 }
 
-/// A catalog of one view.
+/// A catalog with this view only.
 pub fn only(view: &View) -> Catalog {
     Catalog {
         views: [(view.name.clone(), view.clone().into())].into(),
@@ -191,7 +192,7 @@ pub fn only(view: &View) -> Catalog {
     }
 }
 
-/// Those of these properties that no primary has.
+/// The properties among these that no primary has.
 fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProperty> {
     let primaries = || tables.iter().flat_map(|table| table.primaries);
     if primaries().next().is_none() {
@@ -214,8 +215,9 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
         .collect()
 }
 
-/// What keeps a condition from being met by some primaries of a table: properties that none of them has, and values of a type that compares
-/// with nothing that the condition names. Such a test is false, and its `not` is true, without a word.
+/// Why some primaries of a table do not meet a condition: none has a property, or values have a
+/// type that cannot be compared with those of the condition. Such a comparison is silently false,
+/// and its `not` is true.
 pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
     let sampled = Sampled {
         former: None,
@@ -414,7 +416,7 @@ mod tests {
         );
         assert!(!sample(Some(&all), Some(&done), &primaries).loss);
         assert!(!sample(Some(&done), Some(&all), &primaries).loss);
-        // All under one key: the last one keeps it.
+        // All primaries want one key; the last one keeps it.
         let one = view(
             r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#,
         );

@@ -1,14 +1,14 @@
 //! Secondary indexes: a copy of the primary under another key.
 //!
-//! Intra-partition where the target is the source's own table and partition, so that a `put` commits
-//! primary and copy in one entity group transaction; inter-partition anywhere else, another table and
-//! another account included. A primary that lacks a property of the key has no copy (a sparse index).
+//! An index is intra-partition if its target is the source's own table and partition: a `put`
+//! commits primary and copy in one entity group transaction. Any other target is inter-partition,
+//! including one in another table or account. A primary that lacks a property of the key has no
+//! copy (a sparse index).
 
 use super::derive::Deriving;
 use crate::item::Owner;
 use crate::{Entity, EntityKey};
 
-/// The copy of a primary.
 pub(super) fn copy(of: &Deriving<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
     let selected =
         |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));

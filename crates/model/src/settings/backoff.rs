@@ -1,8 +1,9 @@
 //! Backoff: how long a loop waits before it tries again.
 //!
-//! [`Backoff`] is the configured one, of jobs and of storage requests; [`WaitPolicy`] is for the loops of the program. Both are plain
-//! values, and chance comes in as a number: the exponential policy of the crate `backoff` reads the machine's clock and a global random
-//! generator. That crate's drivers take a [`WaitSequence`].
+//! [`Backoff`] is configured, for jobs and storage requests. [`WaitPolicy`] is for loops of the
+//! program. Both are plain values that take randomness as a number, because the exponential policy
+//! of the crate `backoff` reads the system clock and a global random generator. That crate's
+//! drivers accept a [`WaitSequence`].
 
 use std::time::Duration;
 
@@ -28,11 +29,11 @@ pub struct RetryPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestWaits {
     Growing(Backoff),
-    /// One wait after each attempt but the last; the places beyond are zero.
+    /// One wait after each attempt but the last. Unused places are zero.
     Listed([Duration; MOST_LISTED_WAITS]),
 }
 
-/// Most waits of a listed policy.
+/// Maximum number of waits in a listed policy.
 pub const MOST_LISTED_WAITS: usize = 8;
 
 /// A wait that grows by a factor: n-th wait = rand(1 − jitter, 1 + jitter) · min(initial · factor^(n − 1), max).
@@ -40,15 +41,16 @@ pub const MOST_LISTED_WAITS: usize = 8;
 pub struct WaitPolicy {
     /// The first wait.
     pub initial: Duration,
-    /// How many times as long each is as the one before.
+    /// The ratio of each wait to the one before.
     pub factor: u32,
-    /// The longest, before jitter.
+    /// The longest wait, before jitter.
     pub max: Duration,
-    /// Largest share by which a wait is shortened or lengthened, so that loops begun together do not go on together.
+    /// Largest share by which a wait is shortened or lengthened, so that loops that start together
+    /// drift apart.
     pub jitter: f64,
 }
 
-/// The waits of one loop, one after the other.
+/// The waits of one loop, in order.
 pub struct WaitSequence<U> {
     policy: WaitPolicy,
     unit: U,
@@ -75,7 +77,8 @@ impl RetryPolicy {
         }
     }
 
-    /// One attempt more than there are waits: n-th wait = rand(0.8, 1.2) · listed. `None` for more than [`MOST_LISTED_WAITS`].
+    /// A policy with one attempt more than waits: n-th wait = rand(0.8, 1.2) · listed. `None` for
+    /// more than [`MOST_LISTED_WAITS`] waits.
     pub fn listed(waits: &[Duration]) -> Option<Self> {
         let mut places = [Duration::ZERO; MOST_LISTED_WAITS];
         places.get_mut(..waits.len())?.copy_from_slice(waits);
@@ -85,7 +88,7 @@ impl RetryPolicy {
         })
     }
 
-    /// Most attempts, the first included.
+    /// Maximum number of attempts, including the first.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -122,7 +125,7 @@ impl RetryPolicy {
 }
 
 impl WaitPolicy {
-    /// From `initial` twice as long each time, up to `max`; ±20%.
+    /// Starts with `initial` and doubles up to `max`, with 20 % jitter.
     pub const fn doubling(initial: Duration, max: Duration) -> Self {
         Self {
             initial,
@@ -145,7 +148,7 @@ impl WaitPolicy {
             .mul_f64(1.0 - self.jitter + 2.0 * self.jitter * unit)
     }
 
-    /// The waits of one loop, by random numbers from 0 up to 1.
+    /// The waits of one loop, from random numbers from 0 up to 1.
     pub const fn waits<U: Fn() -> f64>(self, unit: U) -> WaitSequence<U> {
         WaitSequence {
             policy: self,
@@ -157,7 +160,7 @@ impl WaitPolicy {
 }
 
 impl<U: Fn() -> f64> WaitSequence<U> {
-    /// No more than so many, for a driver of the crate `backoff`.
+    /// Limits the number of waits, for a driver of the crate `backoff`.
     #[must_use]
     pub fn at_most(self, most: u32) -> Self {
         Self { most, ..self }
@@ -205,8 +208,8 @@ mod tests {
 
     #[test]
     fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
-        // The exponential retry of the storage client libraries as Azure's guidance on retries lists it: a difference of 30 s, between 3 s
-        // and 90 s.
+        // The exponential retry of the storage client libraries, as Azure's guidance on retries
+        // lists it: a difference of 30 s, between 3 s and 90 s.
         let backoff = Backoff {
             min: Duration::from_secs(3),
             base: Duration::from_secs(30),

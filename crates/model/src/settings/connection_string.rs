@@ -1,7 +1,8 @@
-//! Connection strings of storage accounts, as the portal, the command line of Azure and people write them.
+//! Connection strings of storage accounts, as the portal, the Azure CLI and people write them.
 //!
-//! Read here and not by the client library, which knows neither the development storage nor explicit endpoints and is particular about
-//! case. No error repeats a part of the text: people paste secrets into the wrong place.
+//! They are not read by the client library, which supports neither development storage nor explicit
+//! endpoints and is case-sensitive. No error repeats a part of the text, because people paste
+//! secrets into the wrong place.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use url::{Host, Url};
 
 use crate::nearest::nearest;
 
-/// The names that mean something here.
+/// The supported names.
 const NAMES: [&str; 10] = [
     "AccountName",
     "AccountKey",
@@ -23,7 +24,7 @@ const NAMES: [&str; 10] = [
     "DevelopmentStorageProxyUri",
 ];
 
-/// Names that tools write and that concern services or replicas which are not used here.
+/// Names that tools write for services or replicas that are not used here. They are ignored.
 const UNUSED: [&str; 7] = [
     "FileEndpoint",
     "DfsEndpoint",
@@ -40,7 +41,7 @@ const ENDPOINTS: [&str; 3] = ["TableEndpoint", "QueueEndpoint", "BlobEndpoint"];
 #[derive(Clone)]
 pub struct ConnectionString<'t>(BTreeMap<&'static str, &'t str>);
 
-/// Why a text is not a connection string. Holds nothing of the text.
+/// Why a text is not a connection string. It contains nothing of the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionStringError {
     /// A part without an equals sign.
@@ -48,7 +49,7 @@ pub enum ConnectionStringError {
         "part {0} of the connection string is not Name=Value; expected pairs separated by ';', such as AccountName=contoso"
     )]
     Part(usize),
-    /// A name that no connection string has.
+    /// An unknown name.
     #[error("part {part} of the connection string has an unknown name{}", .meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
     Unknown {
         /// Its place, from 1.
@@ -56,26 +57,27 @@ pub enum ConnectionStringError {
         /// The name that is probably meant.
         meant: Option<&'static str>,
     },
-    /// A name that stands twice.
+    /// A name is given twice.
     #[error("the connection string gives {0} twice")]
     Twice(&'static str),
-    /// Something beside `UseDevelopmentStorage=true`, which has an account and endpoints of its own.
+    /// Something beside `UseDevelopmentStorage=true`, which has its own account and endpoints.
     #[error(
         "the connection string gives {0} beside UseDevelopmentStorage=true, which has its own account and endpoints. Remove one of them."
     )]
     Development(&'static str),
-    /// A proxy with a port or path.
+    /// A proxy has a port or path.
     #[error(
         "DevelopmentStorageProxyUri must be a scheme and a host without port or path, such as http://azurite"
     )]
     Proxy,
-    /// An endpoint that names more than the account.
+    /// An endpoint names more than the account.
     #[error("{0} names a container, table or queue; expected the address of the account only")]
     Path(&'static str),
 }
 
 impl<'t> ConnectionString<'t> {
-    /// Reads a text: names in any case and order, with quotes and blanks around it.
+    /// Parses a text. Names may have any case and order; quotes and blanks around the text are
+    /// ignored.
     pub fn parse(text: &'t str) -> Result<Self, ConnectionStringError> {
         let mut values = BTreeMap::new();
         let around = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '\u{feff}');
@@ -85,7 +87,7 @@ impl<'t> ConnectionString<'t> {
             .map(str::trim)
             .enumerate();
         for (at, part) in parts.filter(|(_, part)| !part.is_empty()) {
-            // Keys are Base64 and signatures are query strings: both have equals signs of their own.
+            // Keys are Base64 and signatures are query strings: both contain equals signs.
             let (name, value) = part
                 .split_once('=')
                 .ok_or(ConnectionStringError::Part(at + 1))?;
@@ -164,9 +166,10 @@ impl<'t> ConnectionString<'t> {
     }
 }
 
-/// Whether the address of a service names more than an account: a container, say.
+/// Whether the address of a service names more than an account, such as a container.
 ///
-/// Azure has the account in the host, and no path. An emulator has it in the path, and so may a proxy.
+/// Azure has the account in the host, and no path. An emulator has it in the path, and so may a
+/// proxy.
 pub fn names_more(endpoint: &Url, account: Option<&str>) -> bool {
     let Some(mut path) = endpoint
         .path_segments()

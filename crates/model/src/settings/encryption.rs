@@ -11,29 +11,29 @@ use crate::KeyBytes;
 /// Key-encryption keys by name. `Debug` prints none of them.
 #[derive(Debug, Clone, Default)]
 pub struct EncryptionSettings {
-    /// The name of the key that wraps new data keys; nothing where no table says `encrypt`.
+    /// The name of the key that wraps new data keys; `None` if no table has `encrypt`.
     pub current: Option<String>,
-    /// Those whose secrets are set here, or lie wrapped here.
+    /// Keys whose secrets are configured here, as they are or wrapped.
     pub keys: BTreeMap<String, KeySource>,
-    /// Keys of a vault that no key-encryption key is wrapped by yet.
+    /// Vault keys that have not wrapped a key-encryption key yet.
     pub unused: BTreeMap<String, VaultKey>,
 }
 
 /// Where a key-encryption key comes from.
 #[derive(Debug, Clone)]
 pub enum KeySource {
-    /// Its secret is set here.
+    /// The secret is configured here.
     Here(KeyBytes),
-    /// It is wrapped by a key of a vault, which unwraps it once in a process.
+    /// It is wrapped by a vault key, which unwraps it once per process.
     Wrapped {
-        /// The key of the vault.
+        /// The vault key.
         by: VaultKey,
-        /// The version of it that has wrapped, and what it answered.
+        /// The wrapped key, with the version of the vault key.
         wrapped: WrappedText,
     },
 }
 
-/// Endings of the hosts of Azure's key vaults, in its clouds.
+/// Host suffixes of Azure Key Vault in its clouds.
 pub const VAULT_DOMAINS: [&str; 3] = [
     ".vault.azure.net",
     ".vault.azure.cn",
@@ -54,12 +54,12 @@ pub struct VaultKey {
 pub struct WrappedText {
     /// The version of the vault's key.
     pub version: String,
-    /// What it answered, in base64url.
+    /// The wrapped key, in base64url.
     pub value: String,
 }
 
 impl EncryptionSettings {
-    /// The current key, where it is declared and its secret is not set here.
+    /// The current key, if it is declared without its secret.
     pub fn missing(&self) -> Option<&str> {
         self.current
             .as_deref()
@@ -68,7 +68,7 @@ impl EncryptionSettings {
 }
 
 impl WrappedText {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let word = |text: &str| {
             !text.is_empty()

@@ -7,11 +7,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::ConfiguredSecret;
 
-/// Shortest token, in characters: it has to withstand years of attempts from the network.
+/// Minimum length of a token in characters: it must withstand years of guessing over the network.
 const TOKEN_CHARACTERS: usize = 16;
-/// Fewest different characters. Of ten thousand random tokens of 16 hexadecimal digits, fewer than one has less.
+/// Minimum number of different characters. Fewer than one in ten thousand random tokens of 16
+/// hexadecimal digits has less.
 const DIFFERENT_CHARACTERS: usize = 6;
-/// Fewest characters beside well-known words.
+/// Minimum number of characters besides well-known words.
 const OTHER_CHARACTERS: usize = 8;
 const WELL_KNOWN: [&str; 12] = [
     "evenkeel",
@@ -33,9 +34,10 @@ const WELL_KNOWN: [&str; 12] = [
 pub struct HttpSettings {
     /// Where health, metrics and the dashboard listen.
     pub listen: SocketAddr,
-    /// The tokens that are let in, each of a name of its own.
+    /// The accepted tokens, each with its own name.
     pub tokens: Vec<HttpToken>,
-    /// Whether programs of this machine read without a token on loopback, contents of entities too. On any other address nobody does.
+    /// Whether programs on this machine can read without a token on loopback, contents of entities
+    /// included. On any other address no one can.
     pub open_reads: bool,
 }
 
@@ -62,7 +64,7 @@ pub enum HttpRole {
 }
 
 impl HttpSettings {
-    /// An address that programs of this machine read at, and without tokens.
+    /// Settings of an address where programs on this machine read without a token.
     pub const fn open(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -81,8 +83,8 @@ impl HttpSettings {
 }
 
 impl HttpToken {
-    /// Why a text is no token: it can be guessed. What people make up is not told from what a machine has drawn, but where it is short,
-    /// repeats itself, or is made of well-known words.
+    /// Why a token is refused: it can be guessed. Invented tokens are only recognized if they are
+    /// short, repeat themselves, or consist of well-known words.
     pub fn refusal(text: &SecretString) -> Option<String> {
         let text = text.expose_secret();
         let characters: Vec<char> = text.chars().collect();

@@ -1,4 +1,4 @@
-//! Identities of Entra ID: what tokens are requested with.
+//! Identities of Entra ID, with which tokens are requested.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use url::Url;
 /// How to sign in to Entra ID.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Tried in this order until one gives a token, and that one alone from then on.
+    /// Tried in this order until one gives a token. From then on only that one is used.
     pub credentials: Vec<EntraCredential>,
     /// Credentials that `credential = "auto"` ruled out, each with its reason.
     pub ruled_out: Vec<String>,
-    /// Where tokens are requested. Absent: the authority of the cloud that the endpoints belong to.
+    /// Where tokens are requested. If absent, at the authority of the endpoints' cloud.
     pub authority: Option<Url>,
 }
 
@@ -52,17 +52,17 @@ pub enum EntraCredential {
     },
     /// The identity of the machine: of a virtual machine, App Service or Container Apps.
     ManagedIdentity {
-        /// The client id of a user-assigned identity; the system-assigned one where absent.
+        /// The client id of a user-assigned identity; the system-assigned one if absent.
         client: Option<String>,
     },
     /// The user that `az login` signed in.
     AzureCli {
-        /// The tenant, where it is not the default one.
+        /// The tenant, if it is not the default one.
         tenant: Option<String>,
     },
     /// The user that `azd auth login` signed in.
     AzureDeveloperCli {
-        /// The tenant, where it is not the default one.
+        /// The tenant, if it is not the default one.
         tenant: Option<String>,
     },
 }

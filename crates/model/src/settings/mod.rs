@@ -1,7 +1,7 @@
-//! The configuration, as values that cannot be wrong.
+//! The configuration, as values that cannot be invalid.
 //!
-//! `config` reads files, the environment and flags into these; everything else only sees these. No I/O,
-//! no text formats, no secrets in `Debug`.
+//! `config` reads files, the environment and flags into these values, and the rest of the program
+//! sees only them. There is no I/O here, no text format, and no secret in `Debug`.
 
 mod backoff;
 pub mod connection_string;
@@ -33,7 +33,7 @@ pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget, s
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile};
 pub use webhook::{WebhookKeyError, WebhookSettings, webhook_key};
 
-/// All settings beside the catalog.
+/// All settings besides the catalog.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `[accounts.*]`, at least `main`.
@@ -63,7 +63,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// As the program ships: the embedded store, without queues.
+    /// The settings as shipped: the embedded store, without queues.
     fn default() -> Self {
         Self {
             accounts: vec![AccountSettings {
@@ -92,7 +92,7 @@ impl Default for Settings {
 pub struct AccountSettings {
     /// The name that the catalog uses.
     pub name: AccountName,
-    /// Where the account lives.
+    /// Where the account is stored.
     pub kind: AccountKind,
 }
 
@@ -105,7 +105,8 @@ pub struct SinkSettings {
     pub kind: SinkKind,
 }
 
-/// The kinds of sinks. One line here, one reader in `config/sinks`, one line where the program opens it.
+/// The kinds of sinks. Each has a variant here, a reader in `config/sinks`, and a line where the
+/// program opens it.
 #[derive(Debug, Clone)]
 pub enum SinkKind {
     /// Azure AI Search.
@@ -119,7 +120,7 @@ pub enum SinkKind {
 /// `kind = "search"`
 #[derive(Debug, Clone)]
 pub struct SearchSettings {
-    /// Where the service is: `https://contoso.search.windows.net`.
+    /// The address of the service, such as `https://contoso.search.windows.net`.
     pub endpoint: Url,
     /// How to sign in to it.
     pub auth: SinkAuth,
@@ -148,7 +149,7 @@ pub struct PostgresSettings {
     pub database: String,
     /// The role to sign in as.
     pub user: String,
-    /// Its password; `None` where the server asks for none.
+    /// Its password; `None` if the server asks for none.
     pub password: Option<ConfiguredSecret>,
     /// Encryption of the connection.
     pub tls: SqlTls,
@@ -157,11 +158,11 @@ pub struct PostgresSettings {
 /// Encryption of a connection to a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SqlTls {
-    /// None: on this machine only.
+    /// None, for a server on this machine only.
     Off,
     /// TLS, with the server's certificate checked.
     Verify {
-        /// The authorities, in PEM; those of the system where absent.
+        /// The certificate authorities, in PEM; those of the system if absent.
         ca_file: Option<PathBuf>,
     },
 }
@@ -171,11 +172,11 @@ pub enum SqlTls {
 pub enum SinkAuth {
     /// One of its admin keys.
     Key(ConfiguredSecret),
-    /// By an identity of Entra ID.
+    /// An identity of Entra ID.
     Entra(Arc<Identity>),
 }
 
-/// Where an account lives.
+/// Where an account is stored.
 #[derive(Debug, Clone)]
 pub enum AccountKind {
     /// One SQLite file, for development, tests and small installations.
@@ -232,29 +233,30 @@ pub struct Endpoints {
     pub blob: Option<String>,
 }
 
-/// The memory of all jobs in flight where nothing is configured: a process that is limited to 256 MiB stays within them, the program's
-/// own 30 included. The example deployment allows 512.
+/// Default memory limit of all jobs in flight. A process that is limited to 256 MiB stays within
+/// that, including the program's own 30 MiB. The example deployment allows 512 MiB.
 pub const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// `[worker]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSettings {
-    /// Visibility timeout of a message in work, renewed at half. 10 s to 7 days.
+    /// Visibility timeout of a message in work, renewed at half of it. 10 s to 7 days.
     pub lease: Duration,
     /// Attempts after which a message is poisoned.
     pub max_dequeue_count: u32,
-    /// How long a failed job waits before its next try.
+    /// How long a failed job waits before its next attempt.
     pub retry_delay: Backoff,
-    /// After this a run is cancelled and released.
+    /// A run that takes longer is cancelled and released.
     pub job_timeout: Duration,
-    /// How long after a disturbed pass dropped items are looked at again. At least `job_timeout` + 15 minutes:
-    /// the service accepts a request for 15 minutes after it was signed.
+    /// How long after a disturbed pass dropped items are checked again. At least `job_timeout` + 15
+    /// minutes, because the service accepts a request for 15 minutes after it was signed.
     pub recheck_after: Duration,
-    /// Transient failures are retried this long after the message was first enqueued, for any number of attempts.
+    /// How long after the message was first enqueued transient failures are retried, whatever the
+    /// number of attempts.
     pub give_up_after: Duration,
     /// How long running jobs may take to end after SIGTERM before they are released.
     pub drain: Duration,
-    /// How long an empty queue is left alone.
+    /// How often an empty queue is polled.
     pub poll: PollInterval,
     /// How one storage request is retried.
     pub storage_retry: RetryPolicy,
@@ -263,7 +265,8 @@ pub struct WorkerSettings {
 }
 
 impl Default for WorkerSettings {
-    /// As the program ships. A test of the configuration compares these with `config/default.toml`.
+    /// The settings as shipped. A test of the configuration compares these with
+    /// `config/default.toml`.
     fn default() -> Self {
         let (second, minute) = (Duration::from_secs(1), Duration::from_mins(1));
         Self {
@@ -295,7 +298,7 @@ impl Default for WorkerSettings {
     }
 }
 
-/// How often an empty queue is asked.
+/// The interval at which an empty queue is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollInterval {
     /// Right after work.
@@ -304,9 +307,10 @@ pub struct PollInterval {
     pub max: Duration,
 }
 
-/// How much less often idle recheck queues are asked.
+/// Idle recheck queues are polled this many times less often.
 pub const RECHECKS: u32 = 8;
-/// A queue that has not answered for 30 seconds makes a worker unready where a request failed meanwhile.
+/// Less than the 30 seconds without an answer from a queue after which a failed request makes a
+/// worker unready.
 const RECHECKS_MOST: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
@@ -318,7 +322,8 @@ pub struct QueueSettings {
     pub account: AccountName,
     /// Jobs in flight from this queue.
     pub concurrency: Concurrency,
-    /// How many queues share the work: 1 for the queue itself, else `<name>-00` and so on. At most 100.
+    /// How many queues share the work: 1 for the queue itself, otherwise `<name>-00` and so on, at
+    /// most 100.
     pub shards: u32,
     /// Limits of its jobs.
     pub allowed: JobAllowance,
@@ -327,9 +332,9 @@ pub struct QueueSettings {
 /// How many jobs of a queue may be in flight in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// As many as bring more jobs a second.
+    /// As many as increase the throughput.
     Auto,
-    /// So many.
+    /// A fixed number.
     Fixed(usize),
 }
 
@@ -351,11 +356,12 @@ impl std::fmt::Display for Concurrency {
 /// `[migrate]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigrateSettings {
-    /// Whether `run` applies pending migrations itself, as far as they only add.
+    /// Whether `run` applies pending migrations itself if they only add.
     pub auto: bool,
-    /// Owner of the views that are recorded: those of other owners are never retired.
+    /// The owner of the recorded views. Views of other owners are never retired.
     pub owner: CatalogOwner,
-    /// How long a worker with a catalog other than the recorded one waits for a record that fits, before it exits.
+    /// How long a worker whose catalog is not the recorded one waits for a matching record before
+    /// it exits.
     pub outdated_exit_after: Duration,
 }
 
@@ -372,7 +378,7 @@ impl Default for MigrateSettings {
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Log level where neither flags nor the environment set one: a level, or levels by module.
+    /// Log level, if neither flags nor the environment set one: a level, or levels by module.
     pub level: String,
 }
 
@@ -387,11 +393,11 @@ impl Default for LogSettings {
 /// `[traces]`
 #[derive(Debug, Clone)]
 pub struct TraceSettings {
-    /// Where spans are sent; nowhere where absent.
+    /// Where spans are sent; nowhere if absent.
     pub endpoint: Option<String>,
-    /// Headers for it, as `name=value,…`: may hold a secret.
+    /// Headers for it, as `name=value,…`. They may contain a secret.
     pub headers: Option<SecretString>,
-    /// Of 100 traces that begin here, how many are sent.
+    /// How many of 100 traces that begin here are sent.
     pub sample_percent: u32,
 }
 
@@ -426,7 +432,8 @@ impl Default for PaceSettings {
 /// Which accounts are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacedAccounts {
-    /// Those at Azure's own endpoints, which the published ceilings are about: no emulator, no embedded store.
+    /// Accounts at Azure's own endpoints, which the published ceilings are about; no emulator and
+    /// no embedded store.
     Azure,
     /// All.
     All,
@@ -434,7 +441,7 @@ pub enum PacedAccounts {
     None,
 }
 
-/// Most that one process asks of an account, per second.
+/// Maximum rate of one process at an account, per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaceCeilings {
     /// Entities of one partition.
@@ -445,7 +452,7 @@ pub struct PaceCeilings {
     pub blob: f64,
     /// Requests to the account.
     pub account: f64,
-    /// The share of a ceiling at which a scope begins; a table begins as a partition does.
+    /// The share of a ceiling that a scope starts at. A table starts like a partition.
     pub start: f64,
 }
 
@@ -461,7 +468,8 @@ impl PaceCeilings {
 }
 
 impl PollInterval {
-    /// For queues of messages that are late by design, with no waiting caller: an eighth as often.
+    /// The interval for queues whose messages are late by design and have no waiting caller: an
+    /// eighth as often.
     #[must_use]
     pub fn of_rechecks(self) -> Self {
         Self {
@@ -500,8 +508,8 @@ impl QueueSettings {
             .is_none_or(|allowed| allowed.refuse(tables).is_none())
     }
 
-    /// The queue for further jobs of an operation that its jobs ask for: its own, or the recheck queue, to which workers alone write, where
-    /// it does not carry those of every table.
+    /// The queue for follow-up jobs of an operation: this queue if it carries the operation for
+    /// every table, otherwise the recheck queue, to which only workers write.
     pub fn for_further<'q>(
         &self,
         op: &str,
@@ -515,12 +523,13 @@ impl QueueSettings {
         }
     }
 
-    /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
+    /// How many queues are polled at the slowest pace while they are empty: the shards, and an
+    /// eighth of the recheck queue.
     pub fn polled(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)
     }
 
-    /// The queues that carry this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …
+    /// The queues with this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …
     pub fn shard_names(&self) -> Vec<QueueName> {
         if self.shards <= 1 {
             return vec![self.name.clone()];

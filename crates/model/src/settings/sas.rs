@@ -1,4 +1,4 @@
-//! Shared access signatures for applications: what may be asked for, and how a request narrows it.
+//! Shared access signatures for applications: what can be granted, and how a request narrows it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 use crate::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key};
 
-/// `[sas.NAME]`: what a shared access signature of this name may open.
+/// `[sas.NAME]`: what a shared access signature of this name may allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SasGrant {
     /// Its name.
@@ -16,9 +16,9 @@ pub struct SasGrant {
     pub account: AccountName,
     /// The target.
     pub target: SasTarget,
-    /// Letters of the service, in the order in which it wants them: `raud`.
+    /// Letters of the service, in the order that it requires, such as `raud`.
     pub permissions: String,
-    /// Longest validity.
+    /// Maximum validity.
     pub valid: Duration,
 }
 
@@ -33,7 +33,7 @@ pub enum SasTarget {
     Queue(QueueName),
 }
 
-/// Rows that a signature opens, both ends included. Without any, the whole table.
+/// Rows that a signature allows, both ends included. Without bounds, the whole table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SasRows {
     /// The only PartitionKey.
@@ -51,14 +51,14 @@ pub struct SasRequest {
     pub rows: SasRows,
     /// One blob of the container.
     pub blob: Option<BlobName>,
-    /// The validity, where shorter.
+    /// The validity, if shorter.
     pub valid: Option<Duration>,
 }
 
 /// A signature.
 #[derive(Debug, Clone)]
 pub struct IssuedSas {
-    /// The address of what it opens.
+    /// The address of the target.
     pub url: String,
     /// The query string, without the question mark.
     pub token: SecretString,
@@ -66,10 +66,10 @@ pub struct IssuedSas {
     pub expires: Timestamp,
 }
 
-/// Why a grant does not give what a caller wants.
+/// Why a grant does not allow a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SasRefusal {
-    /// More than is declared.
+    /// It asks for more than is declared.
     #[error("{0} exceeds what [sas.{1}] allows")]
     Beyond(&'static str, ViewName),
     /// A part that the target does not have.
@@ -84,7 +84,7 @@ pub enum SasRefusal {
 }
 
 impl SasGrant {
-    /// What the caller wants, where that is no more than is declared.
+    /// The part of this grant that a request asks for.
     pub fn narrowed(&self, request: &SasRequest) -> Result<Self, SasRefusal> {
         let beyond = |part| SasRefusal::Beyond(part, self.name.clone());
         let meaningless = |part| Err(SasRefusal::Meaningless(part, self.name.clone()));
@@ -106,7 +106,7 @@ impl SasGrant {
                 let blob = only(blob.as_ref(), request.blob.as_ref())
                     .map_err(|Differs| beyond("--blob"))?;
                 if blob.is_some() {
-                    // A right of containers alone.
+                    // Only containers can be listed.
                     permissions.retain(|letter| letter != 'l');
                 }
                 SasTarget::Blob(container.clone(), blob)
@@ -129,7 +129,6 @@ impl SasGrant {
     }
 }
 
-/// Why rows are not opened.
 enum RowsRefusal {
     Beyond(&'static str),
     Other(SasRefusal),
@@ -181,7 +180,7 @@ impl SasRows {
         Ok(rows)
     }
 
-    /// Checks that the range is one of a partition, and holds a row.
+    /// Checks that the range has a partition and is not empty.
     fn check(&self) -> Result<(), SasRefusal> {
         let Self { pk, rk_from, rk_to } = self;
         match (rk_from, rk_to) {
@@ -193,15 +192,16 @@ impl SasRows {
     }
 }
 
-/// Whether a table has one key before another: it compares UTF-16 code units, in which characters beyond U+FFFF come before U+E000.
+/// Whether a table sorts one key before another. It compares UTF-16 code units, in which characters
+/// beyond U+FFFF come before U+E000.
 pub fn sorts_before(one: &Key, other: &Key) -> bool {
     key::service_order(one.as_str(), other.as_str()).is_lt()
 }
 
-/// The wanted part is not the declared one.
+/// The requested part is not the declared one.
 struct Differs;
 
-/// The declared part, or the wanted one where none is declared.
+/// The declared part, or the requested one if none is declared.
 fn only<T: Clone + PartialEq>(
     declared: Option<&T>,
     wanted: Option<&T>,

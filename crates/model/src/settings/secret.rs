@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-/// Reads the secret in a file, without surrounding blanks. The error names the file and the reason, never the content.
+/// Reads the secret in a file, without surrounding blanks. The error names the file and the reason,
+/// never the content.
 pub type ReadSecret = fn(&Path) -> Result<SecretString, String>;
 
 /// A secret as the configuration gave it. `Debug` prints no secret.
 #[derive(Debug, Clone)]
 pub struct ConfiguredSecret {
-    /// The value at the start.
+    /// The value at startup.
     pub text: SecretString,
     /// The key of the configuration, such as `key_file`, for logs.
     pub setting: &'static str,
@@ -23,12 +24,12 @@ pub struct ConfiguredSecret {
 pub struct SecretFile {
     /// Its path.
     pub path: PathBuf,
-    /// The rules by which it is read, at the start and again.
+    /// How it is read, at startup and later.
     pub read: ReadSecret,
 }
 
 impl ConfiguredSecret {
-    /// A secret of no file, by the key of its setting.
+    /// A secret without a file.
     pub const fn fixed(setting: &'static str, text: SecretString) -> Self {
         Self {
             text,
@@ -37,7 +38,8 @@ impl ConfiguredSecret {
         }
     }
 
-    /// The secret as its file has it by now, or as it was given. The error names the file and the reason.
+    /// The secret as it is in its file now, or as it was configured. The error names the file and
+    /// the reason.
     pub fn present(&self) -> Result<SecretString, String> {
         self.file
             .as_ref()

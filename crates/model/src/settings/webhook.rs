@@ -10,7 +10,7 @@ use url::Url;
 
 use super::ConfiguredSecret;
 
-/// Bytes of a key (Standard Webhooks: 24 to 64).
+/// Length of a key in bytes (Standard Webhooks: 24 to 64).
 const KEY_BYTES: RangeInclusive<usize> = 24..=64;
 const PREFIX: &str = "whsec_";
 
@@ -21,23 +21,23 @@ pub struct WebhookSettings {
     pub url: Url,
     /// The key that they are signed with.
     pub secret: ConfiguredSecret,
-    /// How long an answer may take.
+    /// How long the receiver may take to answer.
     pub timeout: Duration,
 }
 
 impl WebhookSettings {
-    /// How long the program waits for an answer.
+    /// Default timeout.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 }
 
-/// A secret that is no key. The message never repeats it.
+/// A secret is not a key. The message never repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them"
 )]
 pub struct WebhookKeyError;
 
-/// The bytes of a key, from `whsec_` and their Base64.
+/// The bytes of a key of the form `whsec_` and Base64.
 pub fn webhook_key(secret: &SecretString) -> Result<SecretBox<Vec<u8>>, WebhookKeyError> {
     let text = secret
         .expose_secret()

@@ -13,13 +13,13 @@ use crate::{AccountName, ContainerName};
 /// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]
 pub struct BlobLists {
-    /// The accounts of the container: a list lies where the hash of its name says.
+    /// The accounts of the container. The hash of a list's name selects its account.
     pub accounts: AccountSet,
     /// The container of the lists.
     pub container: ContainerName,
-    /// A list's name.
+    /// The blob name of a list.
     pub name: BlobPath,
-    /// The parts of a member. The primary's keys are among them, each by itself.
+    /// The parts of a member. The primary's keys are among them, each as a template of its own.
     pub member: Vec<Template>,
 }
 

@@ -1,4 +1,4 @@
-//! `kind = "denormalize"`: properties of a primary, kept on one other entity.
+//! `kind = "denormalize"`: properties of a primary, set on one other entity.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "denormalize"`: properties of a primary, kept on an entity that exists for other reasons.
+/// `kind = "denormalize"`: properties of a primary, set on an entity of another owner.
 #[derive(Debug, Clone)]
 pub struct Denormalize<P = TargetRef> {
     /// The table of the entities.
@@ -39,12 +39,10 @@ impl<P> Kind<P> for Denormalize<P> {
 
 placed! { Denormalize: partition_key, row_key, set }
 
-/// Number of entities that properties are set on.
+/// Whether properties are set on one entity or on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Targets {
-    /// Those of one entity.
     One,
-    /// Those of all entities of a range.
     Range,
 }
 

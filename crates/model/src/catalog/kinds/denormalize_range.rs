@@ -1,4 +1,5 @@
-//! `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a range.
+//! `kind = "denormalize"` with `targets = "range"`: properties of a primary, set on all entities of
+//! a range.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a partition, or of a range of
-/// its row keys.
+/// `kind = "denormalize"` with `targets = "range"`: properties of a primary, set on all entities of
+/// a partition, or of a range of its row keys.
 #[derive(Debug, Clone)]
 pub struct DenormalizeRange<P = TargetRef> {
     /// The table of the entities.
@@ -33,15 +34,15 @@ pub enum RangeRows {
     Prefix(Template),
     /// A half-open interval.
     Between {
-        /// The first; open where absent.
+        /// The first row key; open if absent.
         from: Option<Template>,
-        /// The one behind the last; open where absent.
+        /// The row key behind the last; open if absent.
         before: Option<Template>,
     },
 }
 
 impl<P> DenormalizeRange<P> {
-    /// The templates of its ends, by the keys of the section that have them.
+    /// The templates of the range's ends, by their keys in the section.
     pub(in crate::catalog) fn keys(&self) -> Vec<(&'static str, &Template)> {
         let mut keys = vec![("partition_key", &self.partition_key)];
         match &self.rows {

@@ -17,8 +17,8 @@ pub struct IndexEntity<P = TargetRef> {
     pub partition_key: Template,
     /// A list's row key.
     pub row_key: Template,
-    /// The parts of a member. The primary's keys are among them, each by itself; the row key alone where the list lies in the
-    /// primary's own partition.
+    /// The parts of a member. The primary's keys are among them, each as a template of its own. If
+    /// the list is in the primary's own partition, only the row key is required.
     pub member: Vec<Template>,
     /// The property that holds the list.
     pub property: String,
@@ -37,7 +37,7 @@ impl<P> Kind<P> for IndexEntity<P> {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        // A list in the primary's own partition need not tell it.
+        // Members of a list in the primary's own partition may omit the partition key.
         let tells = self
             .member
             .iter()
@@ -51,14 +51,11 @@ impl<P> Kind<P> for IndexEntity<P> {
 
 placed! { IndexEntity: partition_key, row_key, member, property }
 
-/// Where lists lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListStore {
-    /// In a table, under any key.
     Table,
-    /// In the source's table, each in the partition of its primaries.
+    /// In the source's table, in the partition of the list's primaries.
     Partition,
-    /// A blob each.
     Blob,
 }
 
@@ -94,7 +91,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         &["on_conflict"],
         "a list accepts every primary, so there are no conflicts",
     );
-    // A list in the primary's own partition identifies that partition.
+    // The partition of such a list is that of its primaries.
     let member = view.member(if beside {
         &["RowKey"][..]
     } else {

@@ -12,18 +12,18 @@ use crate::large::STAGING;
 use crate::units::parse_size;
 use crate::{AccountName, ContainerName};
 
-/// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at most one such view, and every
-/// primary of the table is in it.
+/// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at
+/// most one such view, which includes all of its primaries.
 #[derive(Debug, Clone)]
 pub struct LargeEntity {
     /// The account of the container.
     pub account: AccountName,
     /// The container of the values.
     pub container: ContainerName,
-    /// The properties whose values are stored there above the threshold. (A value that would break a limit of the service is stored
-    /// there in any case.)
+    /// The properties whose values go into blobs above the threshold. A value that exceeds a limit
+    /// of the service goes there in any case.
     pub properties: BTreeSet<String>,
-    /// In bytes: of UTF-8 for a string.
+    /// Threshold in bytes; for a string, of its UTF-8.
     pub threshold: u64,
 }
 
@@ -38,7 +38,7 @@ impl<P> Kind<P> for LargeEntity {
     }
 }
 
-/// Default threshold above which declared properties go into blobs: half of a property's capacity.
+/// Default threshold: half of the 64 KiB that a property can hold.
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
@@ -86,7 +86,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     })
 }
 
-/// Blobs without an account of their own lie in their source's.
+/// Blobs without a configured account are in the account of the source.
 fn in_account_of(kind: ViewKind, source: &TableRef) -> ViewKind {
     match kind {
         ViewKind::LargeEntity(large) => ViewKind::LargeEntity(LargeEntity {

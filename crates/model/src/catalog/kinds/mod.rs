@@ -1,8 +1,10 @@
-//! The kinds of views. One file per kind, and one line in the list of `kinds!`.
+//! The kinds of views: one file per kind, and one line in the list of `kinds!`.
 //!
-//! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the form of its items ([`Form`]), and its
-//! part of the recorded definition. Everything else in the program asks for the form, which says where items are stored and how, and never for the
-//! kind. What a view writes, owns and cannot work with follows from its form too: `config` compares that with all other declarations.
+//! A kind declares its settings and how to read them from a section ([`ViewSection`]), the form of
+//! its items ([`Form`]), and its part of the recorded definition. The rest of the program asks for
+//! the form, which determines where items are stored and how, and never for the kind. What a view
+//! writes, owns and does not support follows from the form too; `config` compares it with all other
+//! declarations.
 
 mod section;
 
@@ -15,20 +17,20 @@ use super::form::Form;
 use super::place::TargetRef;
 use super::view::OnConflict;
 
-/// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TargetRef`], or
-/// [`DatedRef`](super::DatedRef) for views of tables by date.
+/// A kind of view as the rest of the program sees it. `P` is the type of its target: [`TargetRef`],
+/// or [`DatedRef`](super::DatedRef) for views of dated tables.
 pub trait Kind<P> {
     /// Where the items are stored, and how.
     fn form(&self) -> Form<'_, P>;
-    /// Adds the kind's own keys to a definition, such that its reader reads this very kind from them.
+    /// Adds the kind's own keys to a definition. Its reader must read the same kind from them.
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition;
-    /// The key of the section that names the place of the items.
+    /// The key of the section that names the target.
     fn place_key(&self) -> &'static str {
         "table"
     }
 }
 
-/// A kind with a target of its own and these fields beside it, with its target elsewhere.
+/// Implements `map` for a kind with a target and these other fields.
 macro_rules! placed {
     ($kind:ident: $($field:ident),*) => {
         impl<P> $kind<P> {
@@ -39,9 +41,10 @@ macro_rules! placed {
     };
 }
 
-/// The kinds, their files and the methods of any of them, from one list. A line is the file, which is the value of `kind` in the
-/// configuration, and the kind. A kind with a target of its own has its place as a parameter; one that the file of another word reads
-/// says `as` which.
+/// Generates the kinds, their modules and the methods over all of them from one list. A line has
+/// the module, which is the value of `kind` in the configuration, and the type. A type with a
+/// target of its own has the parameter `P`. If several types share one value of `kind`, `as` names
+/// the module that reads it.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $module:ident::$kind:ident $(<$place:ident>)? $(as $word:ident)?,)*) => {
         $(
@@ -58,7 +61,7 @@ macro_rules! kinds {
             }
         )*
 
-        /// The registry of kinds.
+        /// A kind of view with its settings.
         #[derive(Debug, Clone)]
         pub enum ViewKind<P = TargetRef> {
             $($(#[doc = $doc])+ $(#[cfg($cfg)])? $kind($kind $(<$place>)?),)*
@@ -72,14 +75,14 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind behind its trait.
+            /// The kind as a trait object.
             pub fn kind(&self) -> &dyn Kind<P> {
                 match self {
                     $($(#[cfg($cfg)])? Self::$kind(kind) => kind,)*
                 }
             }
 
-            /// The same kind with its target elsewhere.
+            /// The kind with another target.
             pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
                 match self {
                     $($(#[cfg($cfg)])? Self::$kind(kind) => ViewKind::$kind(kinds!(@map kind, place $(, $place)?)),)*
@@ -87,13 +90,13 @@ macro_rules! kinds {
             }
         }
 
-        /// Every kind, by the value of `kind`.
+        /// The readers of all kinds, by the value of `kind`.
         pub fn declared_kinds<S: ViewSection>() -> Vec<(&'static str, ReadKind<S>)> {
             let read: [Option<(&'static str, ReadKind<S>)>; _] = [$($(#[cfg($cfg)])? kinds!(@read $module $($word)?)),*];
             read.into_iter().flatten().collect()
         }
 
-        /// The value of `kind` of every kind, samples not among them.
+        /// The values of `kind`, without the samples.
         pub fn kind_names() -> std::collections::BTreeSet<&'static str> {
             let names: [&'static str; _] = [$($(#[cfg($cfg)])? kinds!(@word $module $($word)?)),*];
             names.into_iter().filter(|name| !name.starts_with("sample_")).collect()
@@ -128,7 +131,7 @@ kinds! {
     sql_table::SqlTable,
     /// Events to a receiver.
     webhook::WebhookEvents,
-    /// Copies with the keys exchanged. A sample, of builds for tests alone.
+    /// Copies with the keys exchanged: a sample, in test builds only.
     #[cfg(feature = "samples")]
     sample_exchanged::Exchanged<P>,
 }

@@ -1,4 +1,5 @@
-//! `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged. A sample of a kind, of builds for tests alone.
+//! `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged. A sample of a kind,
+//! in test builds only.
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};

@@ -11,8 +11,8 @@ use crate::settings::SinkKind;
 use crate::template::Template;
 use crate::{CollectionName, limits};
 
-/// `kind = "search_index"`: a document of a search service for each primary. A property by itself keeps its type; any other template
-/// is a text.
+/// `kind = "search_index"`: a document of a search service for each primary. A template of one
+/// property alone keeps its type; any other template is rendered as text.
 #[derive(Debug, Clone)]
 pub struct SearchIndex(pub Documents);
 
@@ -31,7 +31,7 @@ impl<P> Kind<P> for SearchIndex {
     }
 }
 
-/// The field that is the key of every index.
+/// The key field of every index.
 pub const KEY_FIELD: &str = "id";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
@@ -67,7 +67,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     Some(DeclaredKind::new(SearchIndex(documents)))
 }
 
-/// The fields of the documents: selected properties under their own names, and fields of templates.
+/// The fields of the documents: selected properties under their own names, and templates by name.
 pub(super) fn fields(
     view: &impl ViewSection,
     key_field: Option<&str>,
@@ -116,7 +116,7 @@ pub(super) fn fields(
     Some(fields)
 }
 
-/// A field of a document (Azure AI Search, naming rules).
+/// Checks the name of a field (Azure AI Search, naming rules).
 fn field_name(name: &str) -> Result<String, String> {
     let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

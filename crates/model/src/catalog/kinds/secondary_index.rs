@@ -17,7 +17,7 @@ pub struct SecondaryIndex<P = TargetRef> {
     pub partition_key: Template,
     /// The copy's row key.
     pub row_key: Template,
-    /// The properties copied; all of the user's own where absent.
+    /// The copied properties; `None` for all of the user's own.
     pub select: Option<Vec<String>>,
 }
 

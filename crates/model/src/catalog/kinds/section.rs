@@ -1,7 +1,8 @@
-//! The section of a view, as its kind reads it: the keys, their defaults and the words for mistakes stand in the kind's own file.
+//! How a kind reads its section. The keys, their defaults and the messages are in the kind's own
+//! file.
 //!
-//! `config` has the files, the origins and the findings, and is behind [`ViewSection`]. A mistake is reported at its key and never stops the
-//! reading: all of them are reported at once.
+//! `config` implements [`ViewSection`] with files, origins and findings. A mistake is reported at
+//! its key and does not stop the reading, so that all mistakes are reported at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -14,29 +15,29 @@ use crate::settings::SinkKind;
 use crate::template::Template;
 use crate::{AccountName, ViewName};
 
-/// A mistake that has been reported.
+/// Marks a mistake that was already reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Reported;
 
-/// A kind with its settings, as one section declares it. `P` is the table of a target, as the section names it.
+/// A kind with its settings as one section declares them. `P` is the type of a target.
 #[derive(Debug)]
 pub struct DeclaredKind<P> {
     /// The kind.
     pub kind: ViewKind<P>,
-    /// The answer to two primaries that want one key, where the section says one.
+    /// What happens if two primaries want one key, if the section says so.
     pub on_conflict: Option<OnConflict>,
-    /// A default that depends on where its source lies.
+    /// Completes a setting whose default depends on the source.
     pub settle: Option<Settle>,
 }
 
-/// Completes a kind by the place of its source.
+/// Completes a kind with the location of its source.
 pub type Settle = fn(ViewKind, &TableRef) -> ViewKind;
 
-/// Reads a section; nothing where there is a mistake in it, which is reported.
+/// Reads a section. `None` if it has a mistake, which was reported.
 pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>;
 
 impl<P> DeclaredKind<P> {
-    /// A kind that settles no conflicts, and has no such default.
+    /// A kind without `on_conflict` and without such a default.
     pub(super) fn new(kind: impl Into<ViewKind<P>>) -> Self {
         Self {
             kind: kind.into(),
@@ -46,7 +47,7 @@ impl<P> DeclaredKind<P> {
     }
 }
 
-/// The rows of a view.
+/// The target and the keys of a view's rows.
 #[derive(Debug)]
 pub struct KeyedRows<P> {
     pub(super) target: P,
@@ -54,37 +55,38 @@ pub struct KeyedRows<P> {
     pub(super) row_key: Template,
 }
 
-/// The section of a view. Every key that is asked for is a known one; others are mistakes.
+/// The section of a view. Keys that its reader does not ask for are reported as unknown.
 pub trait ViewSection {
-    /// The table of a target, as the section names it.
+    /// The type of a target.
     type Place;
 
-    /// Whether the source is tables by date.
+    /// Whether the source is a set of dated tables.
     fn is_by_date(&self) -> bool;
-    /// The name of the view, where it is one.
+    /// The name of the view, if it is valid.
     fn view_name(&self) -> Option<&ViewName>;
-    /// Whether a key is there.
+    /// Whether the section has a key.
     fn has(&self, key: &'static str) -> bool;
     /// Reports a mistake at a key.
     fn error(&self, key: &str, message: impl Display);
-    /// Reports a mistake at a name of the table that a key holds.
+    /// Reports a mistake at a name within the table of a key.
     fn error_in(&self, key: &'static str, name: &str, message: impl Display);
-    /// Gives up on the section after a mistake that leaves open which keys it may have.
+    /// Stops the search for unknown keys after a mistake that leaves the valid keys open.
     fn abandon(&self);
-    /// A text that must be there, parsed by its type's own rule. `expected` describes it where it is missing.
+    /// A required text, parsed by its type. `expected` describes it in the message if it is
+    /// missing.
     fn required<T, E: Display>(
         &self,
         key: &'static str,
         expected: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T>;
-    /// As [`required`](Self::required), of a key that may be absent.
+    /// Like [`required`](Self::required), for an optional key.
     fn parsed<T, E: Display>(
         &self,
         key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T>;
-    /// A quantity with its unit that must be there; a bare number is told to lack the unit.
+    /// A required quantity with its unit. A number without a unit gets its own message.
     fn measure<T>(
         &self,
         key: &'static str,
@@ -92,35 +94,36 @@ pub trait ViewSection {
         unit: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T>;
-    /// One of some words.
+    /// One of the given words.
     fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
-    /// Each text of a list, read.
+    /// Parses each text of a list.
     fn each<T>(
         &self,
         key: &'static str,
         read: impl FnMut(String) -> Result<T, String>,
     ) -> Option<Vec<T>>;
-    /// The texts of a table, by name.
+    /// The texts of a table by name.
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>>;
     /// The target that a key names, with `account` or `accounts`.
     fn place(&self, key: &'static str) -> Option<Self::Place>;
-    /// As [`place`](Self::place), of what lies in one account; `why` it does.
+    /// Like [`place`](Self::place), for a target that must be in one account for the reason `why`.
     fn place_in_one(&self, key: &'static str, why: &str) -> Option<Self::Place>;
     /// The source as the target.
     fn place_beside(&self) -> Option<Self::Place>;
-    /// The key `account`, of what lies in one account; `why` it does.
+    /// The key `account` of something that must be in one account for the reason `why`.
     fn account(&self, why: &str) -> Result<Option<AccountName>, Reported>;
     /// The key `account` or `accounts`.
     fn accounts(&self) -> Result<Option<AccountSet>, Reported>;
-    /// The key `sink`: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
-    /// how one is declared. A sink with a mistake has been reported, and gives no settings.
+    /// The key `sink`: the name of a declared sink, and the settings that `of` takes from it.
+    /// `wanted` describes the right kind of sink and its declaration for the message. A sink that
+    /// was reported as wrong gives no settings.
     fn sink<R>(
         &self,
         wanted: (&str, &str),
         of: impl Fn(&SinkKind) -> Option<R>,
     ) -> Option<(AccountName, Option<R>)>;
 
-    /// A key that may be absent.
+    /// An optional key.
     fn optional<V>(
         &self,
         key: &'static str,
@@ -133,14 +136,14 @@ pub trait ViewSection {
         }
     }
 
-    /// Reports keys that the kind has not.
+    /// Reports keys that the kind does not have.
     fn refuse(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.has(key)) {
             self.error(key, format!("{why}; remove this key"));
         }
     }
 
-    /// Reports a kind that there is not of tables by date; nothing then.
+    /// Reports a kind that dated tables do not support, and returns `None`.
     fn of_one_table(&self, key: &'static str, expected: &str) -> Option<()> {
         const WHY: &str = "a view of dated tables must write to tables of the same dates";
         if self.is_by_date() {
@@ -160,7 +163,7 @@ pub trait ViewSection {
         self.optional("on_conflict", |section| section.word("on_conflict", &words))
     }
 
-    /// The rows in a table of their own, or the source's.
+    /// The target and keys of rows in another table, or in the source's.
     fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Place>> {
         let target = self.place(table);
         let partition_key = self.required(
@@ -168,7 +171,7 @@ pub trait ViewSection {
             "a key template, such as \"{PartitionKey}\"",
             Template::parse_row_key,
         );
-        // Both are read before either's mistake ends this: all mistakes are reported at once.
+        // Both keys are read before a mistake returns, so that mistakes in both are reported.
         let row_key = self.row_key();
         let (partition_key, row_key) = (partition_key?, row_key?);
         if let (Some(one), Some(other)) = (partition_key.each(), row_key.each())
@@ -187,7 +190,7 @@ pub trait ViewSection {
         })
     }
 
-    /// Rows in the partitions of their primaries.
+    /// The target and keys of rows in the partitions of their primaries.
     fn rows_beside(&self) -> Option<KeyedRows<Self::Place>> {
         self.refuse(
             &["table", "account", "accounts", "partition_key"],
@@ -223,8 +226,8 @@ pub trait ViewSection {
         self.set(example, Template::parse_text)
     }
 
-    /// The templates of a member. The primary's keys are among them, each by itself: a member must tell its primary, and a reader of
-    /// the list goes on to it.
+    /// The templates of a member. The primary's keys must be among them, each as a template of its
+    /// own, because readers of the list follow them to the primary.
     fn member(&self, keys: &[&str]) -> Option<Vec<Template>> {
         const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";
         if !self.has("member") {
@@ -256,7 +259,7 @@ pub trait ViewSection {
         Some(templates)
     }
 
-    /// The key `set`: properties by name, at least one.
+    /// The key `set`: at least one property by name.
     fn set<V, E: Display>(
         &self,
         example: &str,
@@ -289,7 +292,7 @@ pub trait ViewSection {
         (!wrong).then_some(values)
     }
 
-    /// The key `select`: properties that are copied.
+    /// The key `select`: the properties to copy.
     fn select(&self) -> Option<Vec<String>> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         self.each("select", |name| {
@@ -316,7 +319,7 @@ pub trait ViewSection {
     }
 }
 
-/// A property that evenkeel may write into an entity.
+/// Checks the name of a property that evenkeel may write to an entity.
 pub fn own_property(name: &str) -> Result<String, String> {
     if name.starts_with(RESERVED_PREFIX) {
         return Err(format!(

@@ -37,7 +37,8 @@ impl<P> Kind<P> for SqlTable {
 
 /// Longest name of a table or column, in bytes (PostgreSQL: NAMEDATALEN - 1).
 const NAME_BYTES: usize = 63;
-/// Most columns, evenkeel's own two beside them (PostgreSQL allows 1,600, SQLite 2,000 and fewer of long rows).
+/// Maximum number of columns besides evenkeel's own two (PostgreSQL allows 1,600 and SQLite 2,000,
+/// or fewer if rows are long).
 const COLUMNS: usize = 500;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
@@ -72,7 +73,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
 
 type Columns = (BTreeMap<String, Template>, BTreeMap<String, ColumnType>);
 
-/// `columns`: for each name a type and a template, such as `"text(80) {FirstName} {LastName}"`.
+/// `columns`: a type and a template for each name, such as `"text(80) {FirstName} {LastName}"`.
 fn columns(view: &impl ViewSection) -> Option<Columns> {
     const EXPECTED: &str = "a type and a template for each column, such as { name = \"text(80) {FirstName} {LastName}\" }";
     if !view.has("columns") {
@@ -125,7 +126,8 @@ fn column(text: &str) -> Result<(ColumnType, Template), String> {
     Ok((kind, template))
 }
 
-/// The name of a table or a column, the same in every database and in every spelling of it.
+/// Checks the name of a table or column. It must mean the same in every database, whatever the case
+/// or quoting.
 fn identifier(name: &str) -> Result<String, String> {
     let valid = (1..=NAME_BYTES).contains(&name.len())
         && name

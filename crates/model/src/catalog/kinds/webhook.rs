@@ -11,7 +11,7 @@ use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::settings::SinkKind;
 
-/// `kind = "webhook"`: a document for each primary that a receiver is told of when it changes.
+/// `kind = "webhook"`: a document for each primary. A receiver gets an event for each change of it.
 #[derive(Debug, Clone)]
 pub struct WebhookEvents(pub Documents);
 

@@ -1,4 +1,4 @@
-//! Lookups of lists in blobs: a name, made of values.
+//! Lookups of lists in blobs, by the values in their names.
 
 use super::error::LookupError;
 use super::plan::described;
@@ -9,11 +9,11 @@ use crate::catalog::{BlobLists, View};
 use crate::document::PlaceError;
 use crate::template::Escaping;
 
-/// Most names of one lookup.
+/// Maximum number of names in one lookup.
 const MAX_NAMES: usize = 100;
 
-/// Where the lists lie that these values make: each property of the name has one, given with `=`. Several where the text of a term stands
-/// for values of several types.
+/// The names of the lists with these values. Each property of the name needs a value, given with
+/// `=`. There are several names if the text of a term stands for values of several types.
 pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobName>, LookupError> {
     let what = described(view);
     let unusable = |term: &Term, problem: &str| LookupError::Unusable {
@@ -83,7 +83,6 @@ pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobN
     }
 }
 
-/// The name of the list of these values.
 fn name(lists: &BlobLists, values: &Values<'_>) -> Result<BlobName, String> {
     let found = lists.name.with(|template, field| {
         let in_name = KeyField {
@@ -104,7 +103,6 @@ fn name(lists: &BlobLists, values: &Values<'_>) -> Result<BlobName, String> {
     }
 }
 
-/// Why a name cannot be made.
 enum Unusable {
     Value(String),
     Place(PlaceError),

@@ -1,4 +1,5 @@
-//! Lookups against a plain comparison of typed values: the same rows, or a refusal.
+//! Compares lookups with a plain comparison of typed values: a lookup finds the same rows, or is
+//! refused.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use crate::key::service_order;
 use crate::template::{Escaping, Template, escape};
 use crate::{EdmDateTime, EdmValue, Entity, EntityKey};
 
-/// Texts without quotes, and the value of another type that each spells.
+/// Texts without quotes, each with the value of another type that it spells.
 fn spellings() -> Vec<(String, Option<EdmValue>)> {
     let mut all: Vec<(String, Option<EdmValue>)> = Vec::new();
     let noon = EdmDateTime::parse("2026-11-20T12:00:00Z").unwrap().ticks();
@@ -127,7 +128,7 @@ fn values() -> Vec<EdmValue> {
     for end in ["1601-01-01T00:00:00Z", "9999-12-31T23:59:59.9999999Z"] {
         all.push(EdmDateTime::parse(end).unwrap().into());
     }
-    // More of each, of one seed.
+    // More values of each type, from a fixed seed.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         seed ^= seed << 13;
@@ -152,7 +153,7 @@ fn values() -> Vec<EdmValue> {
     all
 }
 
-/// The text of a value in keys; a Double has none, and is left out where it would be asked for.
+/// The text of a value in keys. A Double has none, and is left out where one is needed.
 fn written(value: &EdmValue) -> String {
     match value {
         EdmValue::String(text) => text.clone(),
@@ -171,7 +172,7 @@ fn written(value: &EdmValue) -> String {
     }
 }
 
-/// A term, as it was put together.
+/// A term, with the parts that it was made of.
 struct Asked {
     op: TermOp,
     text: String,
@@ -180,7 +181,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// What an order of the row's value to the term's means.
+    /// Whether the term accepts a row's value that compares like this with its own.
     fn by(&self, order: Ordering) -> bool {
         match self.op {
             TermOp::Equal => order.is_eq(),
@@ -191,7 +192,7 @@ impl Asked {
     }
 }
 
-/// A row's value, its text in keys, and the moment that it is or is written as.
+/// A row's value, its text in keys, and the moment that it is or spells.
 struct Found {
     value: EdmValue,
     text: String,
@@ -212,15 +213,15 @@ impl Found {
         }
     }
 
-    /// The moment whose text in keys the value has.
+    /// The moment, if the value has the text of that moment in keys.
     fn in_keys(&self) -> Option<EdmDateTime> {
         self.moment
             .filter(|moment| written(&(*moment).into()) == self.text)
     }
 }
 
-/// Whether a row with this value belongs to a lookup, by a field whose order is that of texts, with this made of each text. Behind the
-/// field lies the rest of the key, which belongs to the text.
+/// Whether a row belongs to a lookup by a field that is ordered as text. `make` is what the field's
+/// filters do to a text. `rest` is the key behind the field, which belongs to the compared text.
 fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
     let (found, wanted) = (make(&row.text), make(&asked.text));
     let as_text = || {
@@ -235,7 +236,7 @@ fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str
                     .iter()
                     .any(|spelled| found == make(&written(spelled)))
         }
-        // A text that is written as a moment in keys is one.
+        // A text that looks like a moment in keys is compared as a moment.
         (_, Some(EdmValue::DateTime(bound))) => row
             .in_keys()
             .map_or_else(as_text, |moment| asked.by(moment.cmp(bound))),
@@ -250,7 +251,7 @@ fn composed(text: &str) -> String {
     text.nfc().collect()
 }
 
-/// The number that a value is, or is the text of.
+/// The number that a value is or spells.
 fn number(value: &EdmValue) -> Option<EdmValue> {
     match value {
         EdmValue::Int32(_) | EdmValue::Int64(_) | EdmValue::Double(_) => Some(value.clone()),
@@ -262,7 +263,8 @@ fn number(value: &EdmValue) -> Option<EdmValue> {
     }
 }
 
-/// Whether a row belongs to a lookup: the plain comparison. `None` if the filter keeps no order, so that nothing but a refusal is right.
+/// Whether a row belongs to a lookup, by plain comparison. `None` if the filter keeps no order, so
+/// that only a refusal is right.
 fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool> {
     let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, asked, make, rest));
     let begins = |beginning: &str, make: &dyn Fn(&str) -> String| {
@@ -285,7 +287,8 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         "upper" => texts(&str::to_uppercase),
         "nfc" if is_prefix => begins(&asked.text, &composed),
         "nfc" => texts(&composed),
-        // The white space in front goes from both; behind the prefix it belongs to it.
+        // White space in front is trimmed from both. White space at the end of the prefix belongs
+        // to it.
         "trim" | "trim|lower" if is_prefix => {
             let case = |text: &str| {
                 if filters == "trim" {
@@ -306,7 +309,7 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => {
             moments().map(|(found, wanted)| asked.by(found.cmp(&wanted)))
         }
-        // By whole days.
+        // Compared by whole days.
         "date:%Y%m%d" if !is_prefix => moments().map(|(found, wanted)| {
             let day = |ticks: i64| ticks / 864_000_000_000;
             match asked.op {
@@ -347,10 +350,10 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
     }
 }
 
-/// A view, and the rows that it has of all values.
+/// A view, and its rows for all values.
 struct Keyed {
     view: View,
-    /// By value the key, and the text behind the field.
+    /// The value, its key, and the text behind the field.
     rows: Vec<(Found, EntityKey, String)>,
 }
 
@@ -363,7 +366,7 @@ impl Keyed {
         let rows = view.rows().unwrap();
         let mut found = Vec::new();
         for (at, value) in values.iter().enumerate() {
-            // Lists hold texts, integers and truth values.
+            // Lists hold texts, integers and Booleans.
             if filters.starts_with("each")
                 && !matches!(
                     value,
@@ -472,7 +475,7 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
             ("p", format!("a_{field}_{{RowKey}}")),
             (field.as_str(), "x".to_owned()),
         ];
-        // A partition key is as a row key is.
+        // Partition keys behave like row keys.
         let shapes = if matches!(filters, "" | "sortable") {
             3
         } else {
@@ -489,7 +492,7 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
                     .collect();
                 match plan(&keyed.view, &[parsed]) {
                     Err(error) => {
-                        // A text in quotes may be none that `pad` takes.
+                        // `pad` may refuse a quoted text.
                         let is_missed = asked.op == TermOp::Equal
                             && !term.ends_with('"')
                             && expected.contains(&Some(true));

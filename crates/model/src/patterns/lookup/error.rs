@@ -3,13 +3,13 @@
 /// Why a lookup cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// The view's items are no rows.
+    /// The view's items are not rows.
     #[error("{what} cannot be looked up: it produces no table rows")]
     NoRows {
         /// The view, archive or table, in words.
         what: String,
     },
-    /// No key is given.
+    /// No partition is given.
     #[error(
         "reading {what} without a PartitionKey is a table scan. Give PartitionKey=…, or allow the scan with --scan."
     )]
@@ -27,7 +27,7 @@ pub enum LookupError {
         /// The template of the name.
         template: String,
     },
-    /// The partition is unknown.
+    /// A value of the partition key is missing.
     #[error("{what} also needs {}: its partition_key is {template:?}", missing.join(" and "))]
     Missing {
         /// The view, archive or table, in words.
@@ -37,7 +37,7 @@ pub enum LookupError {
         /// The template of the partition key.
         template: String,
     },
-    /// A term that has no place in the keys.
+    /// A term cannot be used with the keys.
     #[error("{what} cannot use {term}: {problem}")]
     Unusable {
         /// The view, archive or table, in words.
@@ -47,7 +47,7 @@ pub enum LookupError {
         /// Why.
         problem: String,
     },
-    /// Two terms that do not go together.
+    /// Two terms contradict each other.
     #[error("{first} and {second} contradict each other")]
     Contradiction {
         /// One term.
@@ -55,7 +55,7 @@ pub enum LookupError {
         /// The other.
         second: String,
     },
-    /// A value that cannot be in a key.
+    /// A value is not valid in a key.
     #[error("{what}: {problem}")]
     Value {
         /// The view, archive or table, in words.
@@ -63,7 +63,7 @@ pub enum LookupError {
         /// The problem.
         problem: String,
     },
-    /// Too many buckets.
+    /// The lookup needs too many requests.
     #[error(
         "{what}: the lookup needs {count} requests, at most {max}. Give the value of a bucketed property with =."
     )]

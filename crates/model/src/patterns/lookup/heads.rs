@@ -1,15 +1,15 @@
-//! Ranges of keys by the texts they begin with: whether one lies within another.
+//! Compares ranges of keys by the texts they begin with: whether one contains another.
 
 use super::range::TextBounds;
 
-/// What is known of a partition key or row key of a range.
+/// The known start of a partition key or row key of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     text: String,
     rest: Rest,
 }
 
-/// What may be behind the known text.
+/// What may follow the known text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Nothing,
@@ -17,18 +17,18 @@ enum Rest {
     Bounded,
 }
 
-/// The heads of the partition keys and row keys of ranges.
+/// The known starts of the partition keys and row keys of ranges.
 #[derive(Debug, Default)]
 pub(super) struct Heads(pub(super) Vec<[Head; 2]>);
 
-/// How a range lies beside others.
+/// How a range relates to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
     /// No key is in both.
     Apart,
-    /// All of it is in another.
+    /// All of its keys are in another range.
     Within,
-    /// A key may be in both, and in one of them alone.
+    /// Some keys may be in both, and others in only one of them.
     Across,
 }
 
@@ -57,7 +57,8 @@ impl Head {
 }
 
 impl Heads {
-    /// How a range lies beside the first ones, whose keys end alike.
+    /// Compares a range with the first ones. Their keys end alike, since the same templates made
+    /// them.
     pub(super) fn beside(&self, range: &[Head; 2], first: usize) -> Beside {
         let [partition, row] = range;
         let mut beside = Beside::Apart;
@@ -95,7 +96,7 @@ mod tests {
             (&open, "p", "5", Beside::Within),
             (&open, "q", "5", Beside::Apart),
             (&open, "p", "6", Beside::Apart),
-            // The shorter one is the later one.
+            // The shorter one comes later.
             (&open, "p", "", Beside::Across),
             (&bounded, "p", "50", Beside::Across),
             (&bounded, "p", "5", Beside::Within),

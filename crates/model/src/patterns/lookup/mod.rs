@@ -1,30 +1,34 @@
-//! Lookups: from a view and some values to the key ranges in which its copies lie.
+//! Lookups: from a view and some values to the key ranges that hold its copies.
 //!
 //! ```text
 //!   view employees_by_last_name, partition_key "last_name_{LastName|bucket:16}", row_key "{LastName}"
 //!
-//!   LastName=Kim      ─▶ 1 point                      the bucket can be computed
-//!   LastName^=K       ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
+//!   LastName=Kim      ─▶ 1 point                      the bucket can be computed   LastName^=K
+//! ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
 //! ```
 //!
-//! Keys are texts and hold no types. So a term stands for its text and for every value that this spells (`=2026-11-20T15:00:00.000Z` is a
-//! text, and a moment that keys write with seven digits), and is one key for each; in double quotes it is the text alone. A range of
-//! moments is checked row by row where the text of the term is another bound than its moment ([`KeyRange::accepts`]); a range whose term
-//! is a number is refused where numbers do not sort as their texts.
+//! Keys are texts without types. A term therefore stands for its text and for every value that the
+//! text spells, with a key for each: `=2026-11-20T15:00:00.000Z` is a text, and a moment that keys
+//! write with seven digits. In double quotes it is the text only. If a bound has one text as a text
+//! and another as a moment, the range is checked row by row ([`KeyRange::accepts`]). A range with a
+//! number is refused if numbers do not sort like their texts.
 //!
-//! Values are filtered and escaped exactly as rendering does it, so a lookup finds the rendered values; own keys are the values. There is
-//! never an `or` over keys, which the service answers with a scan: several keys are several requests.
+//! Values are filtered and escaped exactly as in rendering, so a lookup finds the rendered values;
+//! a table's own keys are the values themselves. A lookup never has an `or` over keys, which the
+//! service answers with a scan: several keys are several requests.
 //!
-//! Ranges and prefixes compare the *text in the key*: behind `lower` without regard to case, behind `pad` as
-//! numbers, behind `inverted_ticks` as moments, behind a `date` with parts from large to small as whole
-//! parts (its day, say); otherwise in the order of the store's keys, with escaped characters in place of `%`. A literal or field behind the
-//! compared one belongs to that text.
+//! Ranges and prefixes compare the *text in the key*. Behind `lower` that ignores case. Behind
+//! `pad` it compares numbers, behind `inverted_ticks` moments, and behind a `date` with parts from
+//! large to small whole parts, such as days. Otherwise the order is that of the store's keys, in
+//! which escaped characters sort as `%`. A literal or field behind the compared field belongs to
+//! its text.
 //!
-//! How a prefix is spelled in a key may depend on the text behind it: `ΠΑΠΑΣ` behind `lower`, with another last letter at the end of a
-//! word. Its range has all spellings.
+//! How a prefix is spelled in a key may depend on the text behind it: `ΠΑΠΑΣ` behind `lower` has
+//! another last letter at the end of a word. Its range covers all spellings.
 //!
-//! A range may hold rows of others: primaries and other views' copies of the same table, which the reader
-//! tells by `ek_view`; and rows for which [`KeyRange::accepts`] is false.
+//! A range may contain rows of others: primaries, and copies of other views in the same table,
+//! which readers recognize by `ek_view`. It may also contain rows that [`KeyRange::accepts`]
+//! rejects.
 
 mod blob;
 mod error;

@@ -1,20 +1,22 @@
-//! A bound that is one text to texts, and another to moments.
+//! A bound that is one text for texts and another for moments.
 
 use super::term::TermOp;
 
-/// A moment as a bound, in another spelling than that of keys: `2026-11-20T15:00:00Z`, where keys have `2026-11-20T15:00:00.0000000Z`.
-/// A text in a key that begins as the moments in keys do is compared as a moment, any other as a text.
+/// A moment as a bound, not spelled as in keys: `2026-11-20T15:00:00Z` instead of
+/// `2026-11-20T15:00:00.0000000Z`. Text in a key that looks like a moment is compared with the
+/// moment, any other text with the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MomentBound {
     pub(super) op: TermOp,
     /// As the term spells it.
     pub(super) text: String,
-    /// As keys do, in as many characters as every moment.
+    /// As keys spell it. All moments have the same length there.
     pub(super) moment: String,
 }
 
 impl MomentBound {
-    /// The bound of a range that has all that may hold. Both are ASCII, which sorts alike in every store.
+    /// The bound of the range that contains all matching rows. Both texts are ASCII, which every
+    /// store sorts alike.
     pub(super) fn outer(&self) -> &str {
         let (first, last) = if self.text < self.moment {
             (&self.text, &self.moment)
@@ -24,7 +26,7 @@ impl MomentBound {
         if self.op == TermOp::Less { last } else { first }
     }
 
-    /// Whether the text from the field on is on the right side of the bound.
+    /// Whether a key's text, from the field on, is on the right side of the bound.
     pub(super) fn holds(&self, text: &str) -> bool {
         let bound = if self.is_moment(text) {
             &self.moment
@@ -38,7 +40,8 @@ impl MomentBound {
         }
     }
 
-    /// Whether a text begins with a moment in the form of keys: digits where the bound has digits, and all else alike.
+    /// Whether a text begins like a moment in keys: digits where the bound has digits, and
+    /// otherwise the same characters.
     fn is_moment(&self, text: &str) -> bool {
         let alike = |(wanted, found): (u8, u8)| {
             if wanted.is_ascii_digit() {

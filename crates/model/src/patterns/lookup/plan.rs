@@ -15,21 +15,23 @@ use crate::key::sorts_before_everywhere;
 use crate::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
 use crate::{AccountName, Key};
 
-/// Most requests of one lookup.
+/// Maximum number of requests in one lookup.
 const MAX_RANGES: usize = 1_000;
 
-/// Where the copies that were asked for lie.
+/// The key ranges that hold the wanted copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupPlan {
-    /// The table of its copies.
+    /// The table of the copies.
     pub table: TargetRef,
-    /// The ranges to query, one request or more each; no two ranges of one account overlap. One that may have more than one partition is there for each account.
+    /// The ranges to query, each with one or more requests. No two ranges of one account overlap. A
+    /// range that may have several partitions appears once for each account.
     pub ranges: Vec<KeyRange>,
-    /// The query class of each of them.
+    /// The most expensive query class of the ranges.
     pub class: QueryClass,
 }
 
-/// Cost of a query, in the words of the table design guide: the further down, the more it reads.
+/// Cost class of a query, in the terms of the table design guide. Each reads more than the one
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryClass {
@@ -63,8 +65,8 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
-/// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is
-/// a table scan, which has to be meant.
+/// Plans a lookup of a table's rows by their own keys. Without a term for the PartitionKey it is a
+/// table scan, which `scan` must allow.
 pub fn plan_by_own_keys(
     what: String,
     table: &TargetRef,
@@ -95,19 +97,18 @@ struct PlannedLookup<'a> {
     terms: &'a [Term],
 }
 
-/// The known part of one of the two keys.
+/// What is known of one of the two keys.
 struct KnownKey<'a> {
-    /// The text as far as it is known; several where a bucket is unknown.
+    /// The text as far as it is known; several if a bucket is unknown.
     heads: Vec<String>,
-    /// The same without the buckets that are unknown.
+    /// The same without the unknown buckets.
     bare: String,
-    /// Whether a bucket is unknown.
     is_bucketed: bool,
-    /// The known bounds of the text behind it; `None` where the heads are the whole key.
+    /// The bounds of the text behind it; `None` if the heads are whole keys.
     rest: Option<TextBounds>,
     /// The field at which the known part ends.
     stopped: Option<&'a Field>,
-    /// The properties with terms in it.
+    /// The properties whose terms are used in it.
     used: BTreeSet<&'a str>,
 }
 
@@ -139,7 +140,7 @@ impl<'a> PlannedLookup<'a> {
         })
     }
 
-    /// Adds the ranges of a pair of keys, apart from those that are there for other values.
+    /// Adds the ranges of a pair of keys, unless ranges of other values cover them.
     fn add_ranges(
         &self,
         ranges: &mut Vec<KeyRange>,
@@ -148,7 +149,7 @@ impl<'a> PlannedLookup<'a> {
         row: &KnownKey<'_>,
     ) -> Result<(), LookupError> {
         let target = self.rows.target;
-        // A partition that is known whole lies in one account, any others in all of them.
+        // A fully known partition is in one account. Others may be in any of them.
         let accounts = if partition.rest.is_some() {
             target.accounts.iter().count()
         } else {
@@ -192,7 +193,8 @@ impl<'a> PlannedLookup<'a> {
         Ok(())
     }
 
-    /// No two terms may say the same of one property, and `=` leaves nothing else to say.
+    /// Two terms of one property must have different operators, and `=` allows no other term beside
+    /// it.
     fn check_terms(&self) -> Result<(), LookupError> {
         for (at, first) in self.terms.iter().enumerate() {
             for second in self.terms[at + 1..]
@@ -225,8 +227,9 @@ impl<'a> PlannedLookup<'a> {
         fields.filter(move |field| field.field.property() == property)
     }
 
-    /// Each choice of values for the terms with `=`: the text of a term may stand for values of several types, whose keys differ.
-    /// Values that no key can be made of are in no row, and of those with the same keys one is enough.
+    /// All combinations of values for the terms with `=`. The text of a term may stand for values
+    /// of several types, with different keys. No row has a value that makes no valid key, and one
+    /// of several values with the same keys is enough.
     fn values(&self) -> Result<Vec<Values<'a>>, LookupError> {
         let mut choices = vec![Values::new()];
         for term in self.terms.iter().filter(|term| term.op == TermOp::Equal) {
@@ -262,7 +265,7 @@ impl<'a> PlannedLookup<'a> {
         Ok(choices)
     }
 
-    /// Renders a key as far as the terms reach.
+    /// Renders a key as far as the terms determine it.
     fn known(
         &self,
         template: &'a Template,
@@ -327,7 +330,7 @@ impl<'a> PlannedLookup<'a> {
                 } else {
                     in_key.bounds(&terms)
                 };
-                // Where this field keeps no order, another one of the same property may.
+                // Another field of the property may keep the order if this one does not.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
                         known.used.insert(field.property());
@@ -343,7 +346,7 @@ impl<'a> PlannedLookup<'a> {
         Ok(known)
     }
 
-    /// A partition key must be known whole, or narrowed by a range or prefix.
+    /// The partition key must be fully known, or narrowed by a range or prefix.
     fn check_partition(&self, partition: &KnownKey<'_>) -> Result<(), LookupError> {
         if partition
             .rest
@@ -374,7 +377,8 @@ impl<'a> PlannedLookup<'a> {
                 missing.push(field.property().to_owned());
             }
         }
-        // A range that the first missing field cannot take says more than that it is missing.
+        // If there is a range that the first missing field does not support, that is the better
+        // explanation.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self
                 .terms
@@ -463,7 +467,7 @@ impl<'a> PlannedLookup<'a> {
             ));
         };
         let prefix = rest.prefix.behind_head(head);
-        // The empty key is the first one, so that there is nothing to compare with.
+        // The empty key sorts first, so it needs no bound.
         let from = narrower(
             rest.from.as_ref().map(|from| format!("{head}{from}")),
             prefix.first(),
@@ -473,7 +477,7 @@ impl<'a> PlannedLookup<'a> {
         let before = narrower(of_term, prefix.end(), |term, prefix| {
             sorts_before_everywhere(prefix, term)
         });
-        // A range that is empty in one order may have rows in another.
+        // A range that is empty in the order of one store may have rows in that of another.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
         {
@@ -493,11 +497,12 @@ impl<'a> PlannedLookup<'a> {
             from: from.map(key).transpose()?,
             before: before.map(key).transpose()?,
         };
-        // A range begins with its head only; a prefix holds for all of it.
+        // The bounds cover more than the prefix, so each key is checked for it.
         Ok((span, check(prefix, &rest.moments)))
     }
 
-    /// Two readings of one term begin with each other, as the keys of 5.0 and 5 do where anything may follow.
+    /// Two readings of one term begin with each other, such as the keys of 5.0 and 5 if any text
+    /// may follow.
     fn across(&self) -> String {
         let terms = self
             .terms
@@ -526,8 +531,8 @@ impl<'a> PlannedLookup<'a> {
     }
 }
 
-/// Of a term's bound and that of a prefix the narrower one. Where stores order them differently it is the term's: each row is checked
-/// for its prefix.
+/// The narrower of a term's bound and a prefix's. If stores order the two differently, it is the
+/// term's, since each row is checked for its prefix.
 fn narrower(
     term: Option<String>,
     prefix: Option<String>,

@@ -1,26 +1,25 @@
-//! Prefixes of keys, of one spelling or of several.
+//! Prefixes of keys, with one or several spellings.
 
 use std::collections::BTreeSet;
 
 use super::span::behind;
 
-/// A prefix. Where the text behind it decides how it is spelled, each of its spellings.
+/// A prefix with all of its spellings, if the text behind it decides how it is spelled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Prefix {
-    /// The start of every spelling.
+    /// The common start of all spellings.
     stem: String,
-    /// The rest of each of several spellings, in order.
+    /// The rest of each spelling, sorted; empty if there is only one spelling.
     tails: Vec<String>,
 }
 
 impl Prefix {
-    /// The prefix with these spellings.
     pub(super) fn of(spellings: impl IntoIterator<Item = String>) -> Self {
         let spellings: BTreeSet<String> = spellings.into_iter().collect();
         let (Some(first), Some(last)) = (spellings.first(), spellings.last()) else {
             return Self::default();
         };
-        // The start that the first and the last in order share, all share.
+        // All share the start that the first and the last in order share.
         let apart = first
             .char_indices()
             .zip(last.chars())
@@ -40,7 +39,7 @@ impl Prefix {
         }
     }
 
-    /// The prefix behind this text.
+    /// The prefix with this text in front.
     pub(super) fn behind_head(&self, head: &str) -> Self {
         Self {
             stem: format!("{head}{}", self.stem),
@@ -48,12 +47,11 @@ impl Prefix {
         }
     }
 
-    /// The start of every spelling.
     pub(super) fn stem(&self) -> &str {
         &self.stem
     }
 
-    /// The first text that has it; `None` where every text does.
+    /// The first text with this prefix; `None` if every text has it.
     pub(super) fn first(&self) -> Option<String> {
         let first = format!(
             "{}{}",
@@ -63,7 +61,7 @@ impl Prefix {
         (!first.is_empty()).then_some(first)
     }
 
-    /// A text behind all that have it, as near as there is one; `None` where there is none.
+    /// A text behind all texts with this prefix, as near as possible; `None` if there is none.
     pub(super) fn end(&self) -> Option<String> {
         if self.tails.is_empty() {
             return behind(&self.stem);
@@ -76,7 +74,7 @@ impl Prefix {
         ends?.into_iter().max()
     }
 
-    /// Whether a text has it.
+    /// Whether a text begins with one of the spellings.
     pub(super) fn begins(&self, text: &str) -> bool {
         let rest = text.strip_prefix(self.stem.as_str());
         rest.is_some_and(|rest| {
@@ -89,8 +87,9 @@ impl Prefix {
     }
 }
 
-/// The spellings of a text in lower case with more behind it, in order. `Σ` becomes `ς` at the end of a word and `σ` within: behind the last
-/// one of a text that ends with it, or with characters of words other than letters, such as an apostrophe, the word may go on or not.
+/// The spellings of a text in lower case that more text follows, sorted. `Σ` becomes `ς` at the end
+/// of a word and `σ` within it. If only characters such as an apostrophe follow the last one, which
+/// may be inside a word, the word may go on or not, and both spellings are possible.
 pub(super) fn lower_case_spellings(text: &str) -> Vec<String> {
     let Some(at) = text.rfind(['ς', 'σ']) else {
         return vec![text.to_owned()];

@@ -1,4 +1,4 @@
-//! A range or prefix of a property as bounds on the text of its field.
+//! Turns ranges and prefixes of a property into bounds on the text of its field.
 
 use crate::template::{
     DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks,
@@ -12,30 +12,30 @@ use super::span::behind;
 use super::spelling;
 use super::term::{Meaning, Term, TermOp};
 
-/// The text of a field: from a text on, before another, beginning with a third.
+/// Bounds on the text of a field: the first text, the one behind the last, and a prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
     pub(super) prefix: Prefix,
-    /// Bounds to check within these.
+    /// Bounds that each row within the others is checked for.
     pub(super) moments: Vec<MomentBound>,
 }
 
-/// How the order of values carries over to a field's text.
+/// How the order of values relates to the order of a field's text.
 #[derive(Clone, Copy, PartialEq)]
 enum Order<'f> {
     /// Compared as text.
     Text,
-    /// Kept, as numbers.
+    /// The same order, as numbers.
     Number,
     /// Reversed, as moments.
     Reversed,
-    /// Kept in whole parts, as moments.
+    /// The same order in whole parts, as moments.
     Parts(&'f DateFormat),
 }
 
-/// A field of a template, and how values stand in its keys.
+/// A field of a template, and how its values are escaped in keys.
 #[derive(Clone, Copy)]
 pub(super) struct KeyField<'a> {
     pub(super) escaping: Escaping,
@@ -44,7 +44,8 @@ pub(super) struct KeyField<'a> {
 }
 
 impl KeyField<'_> {
-    /// The bounds that some terms, none of them `=`, set to the field. The error says why there are none.
+    /// The bounds that these terms set on the field. Terms with `=` set none. The error explains
+    /// why a term cannot set one.
     pub(super) fn bounds(self, terms: &[&Term]) -> Result<TextBounds, String> {
         let order = order(self.field)?;
         let mut bounds = TextBounds::default();
@@ -61,7 +62,7 @@ impl KeyField<'_> {
                     bounds.from = Some(self.text_bound(term, &mut bounds.moments)?);
                 }
                 (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
-                // Where clocks are put back, a later moment may have an earlier text.
+                // When clocks are set back, a later moment may have an earlier text.
                 (TermOp::AtLeast, Order::Parts(date)) => {
                     bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min();
                 }
@@ -70,7 +71,7 @@ impl KeyField<'_> {
                 }
                 (TermOp::Less, Order::Number) => bounds.before = Some(self.first_text(term)?),
                 (TermOp::Less, Order::Parts(date)) => {
-                    // The last moment before it lies in the last part that belongs to the range.
+                    // The last moment before the bound is in the last part of the range.
                     let last = EdmDateTime::from_ticks(moment(term)?.ticks() - 1)
                         .map_err(|error| error.to_string())?;
                     bounds.before = self
@@ -79,7 +80,8 @@ impl KeyField<'_> {
                         .max()
                         .and_then(|last| behind(&last));
                 }
-                // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
+                // A later moment has a smaller text: "at least T" means at most its text. Nothing
+                // is behind the text of the first moment.
                 (TermOp::AtLeast, Order::Reversed) => {
                     bounds.before = behind_ticks(&self.text(&moment(term)?.into())?);
                 }
@@ -94,7 +96,7 @@ impl KeyField<'_> {
         Ok(bounds)
     }
 
-    /// The text of the field for a value, as it stands in such keys.
+    /// The text of the field for a value, as it is in keys.
     pub(super) fn text(self, value: &EdmValue) -> Result<String, String> {
         match self
             .template
@@ -120,15 +122,15 @@ impl KeyField<'_> {
             .collect()
     }
 
-    /// The text of the first of a term's values that has one here.
+    /// The text of the first of a term's values that has one in this field.
     fn first_text(self, term: &Term) -> Result<String, String> {
         let mut texts = term.values().into_iter().map(|value| self.text(&value));
         let first = texts.next().unwrap_or_else(|| Err(String::new()));
         first.or_else(|problem| texts.find_map(Result::ok).ok_or(problem))
     }
 
-    /// The first text of a bound where values are compared as texts. A moment in another spelling than that of keys is one bound of
-    /// texts and another of moments: both are kept, for each row to be checked.
+    /// The bound for values that are compared as text. A moment that is not spelled as in keys has
+    /// one bound for texts and another for moments: both are kept, and each row is checked.
     fn text_bound(self, term: &Term, moments: &mut Vec<MomentBound>) -> Result<String, String> {
         let text = self.text(&EdmValue::from(term.value.as_str()))?;
         let text = if is_lower_case(self.field) {
@@ -168,7 +170,7 @@ impl KeyField<'_> {
         Ok(text)
     }
 
-    /// The start of the texts of the field for values that begin so.
+    /// The start of the field's text for values with this prefix.
     fn prefix(self, term: &Term) -> Result<Prefix, String> {
         let beginning =
             Template::beginning(self.field, &term.value).filter(|beginning| !beginning.is_empty());
@@ -188,7 +190,7 @@ impl KeyField<'_> {
         }
         let mut spellings = vec![escaped];
         if self.escaping == Escaping::WhereForbidden {
-            // A value that goes on with a forbidden character is escaped whole.
+            // A value with a forbidden character further on is escaped as a whole.
             spellings.push(Escaping::Always.written(beginning));
         }
         if is_lower_case(self.field) {
@@ -208,7 +210,7 @@ fn moment(term: &Term) -> Result<EdmDateTime, String> {
     )
 }
 
-/// The count of inverted ticks behind another; nothing behind the last one.
+/// The inverted ticks behind these; `None` behind the last ones.
 fn behind_ticks(text: &str) -> Option<String> {
     let moment = from_inverted_ticks(text)?;
     EdmDateTime::from_ticks(moment.ticks() - 1)
@@ -249,7 +251,8 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
             | KeyFilter::Trim
             | KeyFilter::Nfc
             | KeyFilter::Each(_) => order,
-            // Filters before it that keep texts in order keep the number or moment that a text is.
+            // Filters before it that keep the order of texts also keep the number or moment that a
+            // text spells.
             KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
             KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
             KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => {
@@ -273,7 +276,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
     Ok(order)
 }
 
-/// A part of a key that is made to be sorted, and of which no range can be asked.
+/// A part of a key that is made to be sorted, but supports no range lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unranged {
     /// The property.
@@ -282,9 +285,10 @@ pub struct Unranged {
     pub problem: String,
 }
 
-/// The first part of a key that is made to be sorted, and of which no range can be asked: a date that does not begin with its year, and a
-/// filter of numbers or moments behind one that keeps no order. Not where a hash or bucket, or a date that begins with a time of day,
-/// spreads rows on purpose.
+/// The first part of a key that is made to be sorted, but supports no range lookup: a date that
+/// does not begin with its year, or a filter of numbers or moments behind one that keeps no order.
+/// A hash, a bucket, or a date that begins with a time of day spreads rows on purpose and is no
+/// such part.
 pub fn unranged(template: &Template) -> Option<Unranged> {
     let is_meant = |field: &&Field| {
         field.filters().iter().any(|filter| match filter {
@@ -334,8 +338,8 @@ fn begins_with_day_or_month(format: &str) -> bool {
         || has_year && matches!(directives.first(), Some('d' | 'e' | 'm' | 'b' | 'B' | 'h'))
 }
 
-/// Whether texts of a strftime format sort as their moments: year, month, day, hour, minute and second, as many of them
-/// as there are, in this order, with anything fixed in between.
+/// Whether texts of a strftime format sort like their moments: year, month, day, hour, minute and
+/// second, as many as there are, in this order, with fixed text in between.
 fn from_large_to_small(format: &str) -> bool {
     let expanded = format
         .replace("%F", "%Y-%m-%d")

@@ -10,11 +10,11 @@ use crate::{AccountName, Comparison, EntityKey, Filter, Key};
 pub enum Span {
     /// One key.
     Exactly(Key),
-    /// From a key on, and before another; open where there is none.
+    /// From one key up to another, which is excluded; an absent end is open.
     Between {
-        /// The first key, where there is one.
+        /// The first key.
         from: Option<Key>,
-        /// The key behind the last, where there is one.
+        /// The key behind the last.
         before: Option<Key>,
     },
 }
@@ -26,7 +26,7 @@ impl Span {
         before: None,
     };
 
-    /// Whether every key is in it.
+    /// Whether it contains every key.
     pub const fn is_all(&self) -> bool {
         matches!(
             self,
@@ -60,31 +60,30 @@ fn both(a: Option<Filter>, b: Option<Filter>) -> Option<Filter> {
     }
 }
 
-/// One request of a lookup: a point, rows of one partition, or a range of partitions.
+/// One range of a lookup: a point, rows of one partition, or a range of partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The account to ask.
+    /// The account to query.
     pub account: AccountName,
-    /// Which partitions.
+    /// The partitions.
     pub partitions: Span,
-    /// Which of their rows.
+    /// The rows in each partition.
     pub rows: Span,
     pub(super) partition_check: KeyCheck,
     pub(super) row_check: KeyCheck,
-    /// It is one of several that differ in a bucket.
+    /// Whether it is one of several that differ only in a bucket.
     pub(super) is_bucket: bool,
 }
 
-/// What every key of a range has to satisfy beside the bounds.
+/// What every key of a range must satisfy besides the bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyCheck {
-    /// The prefix of each.
+    /// The prefix of the key.
     pub(super) prefix: Prefix,
-    /// Where the text begins that moments bound.
+    /// Where the text begins that `moments` are bounds of.
     pub(super) at: usize,
-    /// These bounds.
     pub(super) moments: Vec<MomentBound>,
-    /// The text before that, without its buckets.
+    /// The text before that position, without its buckets.
     pub(super) bare: String,
 }
 
@@ -103,7 +102,7 @@ impl KeyCheck {
 }
 
 impl KeyRange {
-    /// The one key, where the range is a point: to be read with Get Entity and not with a query.
+    /// The key, if the range is a point. It is read with Get Entity and not with a query.
     pub fn point(&self) -> Option<EntityKey> {
         match (&self.partitions, &self.rows) {
             (Span::Exactly(pk), Span::Exactly(rk)) => Some(EntityKey {
@@ -114,7 +113,8 @@ impl KeyRange {
         }
     }
 
-    /// The query's filter: comparisons of PartitionKey and RowKey joined with `and`. `None` where it is the whole table.
+    /// The filter of the query: comparisons of PartitionKey and RowKey, joined with `and`. `None`
+    /// for the whole table.
     pub fn filter(&self) -> Option<Filter> {
         both(
             self.partitions.filter("PartitionKey"),
@@ -122,14 +122,16 @@ impl KeyRange {
         )
     }
 
-    /// Whether a key that the [filter](Self::filter) let through belongs to the lookup. It does not where the end of a prefix could
-    /// only be described roughly, where others lie between its spellings, and where a bound is another one for moments than for texts. All
-    /// other bounds are the store's to judge, which has an order of its own.
+    /// Whether a key that passed the [filter](Self::filter) belongs to the lookup. It does not if
+    /// it passed only because the end of a prefix is approximate, other texts sort between the
+    /// spellings of a prefix, or a bound differs for moments and for texts. All other bounds are
+    /// left to the store, which has an order of its own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
         self.partition_check.holds(key.pk.as_str()) && self.row_check.holds(key.rk.as_str())
     }
 
-    /// A key of the range without its buckets: the same for all that differ in a bucket only. `None` for a range of no unknown bucket.
+    /// A key of the range without its buckets, which is the same in all ranges that differ only in
+    /// a bucket. `None` if no bucket is unknown.
     pub fn without_buckets(&self, key: &EntityKey) -> Option<EntityKey> {
         let [pk, rk] = [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)]
             .map(|(check, key)| check.without_buckets(key.as_str()));
@@ -140,13 +142,14 @@ impl KeyRange {
         }
     }
 
-    /// Whether it is one of several that differ in a bucket.
+    /// Whether it is one of several that differ only in a bucket.
     pub const fn is_bucket(&self) -> bool {
         self.is_bucket
     }
 
-    /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that
-    /// buckets leave no trace in the order. Rows of one range come in this order already.
+    /// The key by which the rows of several ranges are merged: without the part in which the ranges
+    /// differ, so that buckets do not affect the order. Rows of one range are in this order
+    /// already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
         let pk = pk
@@ -160,10 +163,11 @@ impl KeyRange {
     }
 }
 
-/// A key behind every key that begins with a prefix, as near as there is one; `None` where there is none.
+/// A key behind every key with this prefix, as near as possible; `None` if there is none.
 ///
-/// The last character is raised to the next that is legal in keys. Where the service's order (UTF-16) and ours
-/// (UTF-8) differ, from U+D800 on, an earlier character is raised instead, which lets in keys without the prefix.
+/// The last character is raised to the next one that is legal in keys. From U+D800 on the orders of
+/// the service (UTF-16) and the embedded store (UTF-8) differ, so an earlier character is raised
+/// instead, which lets in keys without the prefix.
 pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();

@@ -1,12 +1,12 @@
-//! The values that a text spells, in whatever way people and libraries write them.
+//! The values that a text spells, in any notation that people and libraries use.
 
 use uuid::Uuid;
 
 use crate::template::Number;
 use crate::{EdmDateTime, EdmValue};
 
-/// The text itself, and each value of another type that it spells. Doubles are left out: `sortable` alone makes keys of them, and
-/// reads the text itself.
+/// The text itself, and each value of another type that it spells. Doubles are left out: only
+/// `sortable` makes keys of them, and it parses the text itself.
 pub(super) fn values(text: &str) -> Vec<EdmValue> {
     let integer = match Number::parse(text) {
         Some(Number::Integer(integer)) => Some(EdmValue::Int64(integer)),
@@ -23,8 +23,8 @@ pub(super) fn values(text: &str) -> Vec<EdmValue> {
         .collect()
 }
 
-/// A moment: RFC 3339, with any fraction and offset, or none. Java writes a whole minute without seconds, and some an offset
-/// without a colon.
+/// A moment in RFC 3339, with any fraction, and with or without an offset. Java omits seconds that
+/// are zero, and some libraries write an offset without a colon.
 pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
     let has_offset = |text: &str| {
         text.len() > 5
@@ -39,7 +39,7 @@ pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
     } else {
         text.to_owned()
     };
-    // Behind YYYY-MM-DDTHH:MM.
+    // The index behind YYYY-MM-DDTHH:MM.
     let seconds = match colon.split_at_checked(16) {
         Some((time, zone)) if !zone.starts_with(':') => format!("{time}:00{zone}"),
         _ => colon,

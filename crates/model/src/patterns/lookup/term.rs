@@ -1,5 +1,5 @@
-//! Terms of a lookup: known values or bounds of a property, as `LastName=Kim`, `Hired>=2026-01-01T00:00:00Z`,
-//! `Email^=a`, `Zip="07000"`.
+//! Terms of a lookup: known values or bounds of a property, such as `LastName=Kim`,
+//! `Hired>=2026-01-01T00:00:00Z`, `Email^=a`, `Zip="07000"`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,9 +42,9 @@ pub struct Term {
     pub property: String,
     /// How it is restricted.
     pub op: TermOp,
-    /// The value, as text and without quotes. Empty for a key alone.
+    /// The value as text, without quotes. It may be empty only for a key.
     pub value: String,
-    /// What that text stands for.
+    /// What the text stands for.
     pub meaning: Meaning,
 }
 
@@ -53,7 +53,7 @@ pub struct Term {
 pub enum Meaning {
     /// The text, and each value of another type that it spells: a number, a moment, a GUID, a Boolean.
     Spelled,
-    /// The text alone. It stood in quotes.
+    /// The text only, since it was in quotes.
     Text,
     /// One of these texts. The value is the first of them.
     OneOf(Vec<String>),
@@ -62,7 +62,7 @@ pub enum Meaning {
 /// A value for each of several properties.
 pub(super) type Values<'a> = BTreeMap<&'a str, EdmValue>;
 
-/// Each of these choices with each of these values of one more property.
+/// All combinations of these choices with the values of one more property.
 pub(super) fn with_each<'a>(
     choices: &[Values<'a>],
     property: &'a str,
@@ -92,8 +92,8 @@ pub struct TermError {
 }
 
 impl Term {
-    /// The values that the term stands for, the text first. Keys are texts and hold no types, so that an unquoted text is every value that
-    /// it spells.
+    /// The values that the term stands for, the text first. Keys hold no types, so an unquoted text
+    /// stands for every value that it spells.
     pub fn values(&self) -> Vec<EdmValue> {
         match &self.meaning {
             Meaning::OneOf(texts) => texts
@@ -105,7 +105,7 @@ impl Term {
         }
     }
 
-    /// Whether the value is a text and nothing else: keys of entities are texts.
+    /// Whether the value can only be a text: it was quoted, or the property is a key.
     pub(super) fn is_text(&self) -> bool {
         self.meaning != Meaning::Spelled
             || matches!(self.property.as_str(), "PartitionKey" | "RowKey")
@@ -129,7 +129,7 @@ impl FromStr for Term {
         if !is_key(property) && !valid_property_name(property) {
             return error("it does not begin with a property name");
         }
-        // "<=" and ">" are written by mistake, not as a value that begins with a sign.
+        // "<=" and ">" are mistakes, not values that begin with a sign.
         if rest.starts_with("<=") || (rest.starts_with('>') && !rest.starts_with(">=")) {
             return error("ranges are half-open");
         }

@@ -201,7 +201,7 @@ fn numbers_and_moments_are_compared_as_what_they_are() {
         rows("{Age|pad:3}", &["Age>=9", "Age<10"]),
         "(PartitionKey eq 'p' and (RowKey ge '009' and RowKey lt '010'))"
     );
-    // The latest first: at least T is up to its text.
+    // The latest comes first: "at least T" ends at the text of T.
     assert_eq!(
         rows(
             "{Hired|inverted_ticks}",
@@ -262,7 +262,7 @@ fn a_term_is_a_key_for_each_value_that_its_text_spells() {
         .len(),
         1
     );
-    // Filters that make one text of several spellings make one key.
+    // Filters that give several spellings one text give one key.
     assert_eq!(
         planned("p", "{No|pad:3}", &["No=7.0"]).1,
         ["(PartitionKey eq 'p' and RowKey eq '007')"]
@@ -507,7 +507,7 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
         .with("Hired", EdmDateTime::from_ticks(hired).unwrap())
 }
 
-/// How a store orders the texts of keys.
+/// The order of key texts in a store.
 pub(super) type Order = fn(&str, &str) -> Ordering;
 
 /// The order of the embedded store.
@@ -515,7 +515,7 @@ pub(super) fn bytewise(one: &str, other: &str) -> Ordering {
     one.cmp(other)
 }
 
-/// Whether a lookup finds a row by a range in a store with this order.
+/// Whether a range finds a row in a store with this order.
 pub(super) fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
     let within = |span: &Span, key: &Key| match span {
         Span::Exactly(only) => key == only,
@@ -684,7 +684,7 @@ proptest! {
         let entity = employee("n", 1, FIRST + hired);
         let inside = (from..before).contains(&hired);
         prop_assert_eq!(holding(&view("p", "{Hired|inverted_ticks}"), &texts, &entity), Some(usize::from(inside)));
-        // By whole days: nothing is missed, and rows let in besides are of the first or last day.
+        // By whole days: nothing is missed, and extra rows are of the first or last day.
         let day = |ticks: i64| (FIRST + ticks) / DAY;
         let found = holding(&view("p", "{Hired|date:%Y-%m-%d}_{RowKey}"), &texts, &entity).unwrap();
         prop_assert_eq!(found, usize::from((day(from)..=day(before - 1)).contains(&day(hired))));
