@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
-use super::Recheck;
-use super::env::Env;
-use super::execute::{Failure, FailureClass};
-use super::failure::{GONE, permanent, storage};
+use crate::Recheck;
+use crate::env::Env;
+use crate::execute::{Failure, FailureClass};
+use crate::failure::{GONE, permanent, storage};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::event::ForeignEvent;
 use evenkeel_model::job::{self, Batch, JobRequest, Primary, Put, PutMode, RECHECK, kept_object};
@@ -60,18 +60,18 @@ enum SealError {
 }
 
 /// An entity with its encrypted properties sealed.
-pub(super) struct SealedEntity {
-    pub(super) entity: Entity,
+pub(crate) struct SealedEntity {
+    pub(crate) entity: Entity,
     /// The data key, where it had no sealed values before.
-    pub(super) first: Option<FirstKey>,
+    pub(crate) first: Option<FirstKey>,
 }
 
 /// The encrypted properties of an account's tables.
 #[derive(Clone, Copy)]
-pub(super) struct Encryption<'e> {
-    pub(super) env: &'e Env,
+pub(crate) struct Encryption<'e> {
+    pub(crate) env: &'e Env,
     /// Keys of hashes, once they were needed.
-    pub(super) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
+    pub(crate) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
 }
 
 impl Encryption<'_> {
@@ -93,7 +93,7 @@ impl Encryption<'_> {
     }
 
     /// The version of an entity's data key, where its table encrypts.
-    pub(super) async fn data_key_version(
+    pub(crate) async fn data_key_version(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -106,7 +106,7 @@ impl Encryption<'_> {
     }
 
     /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
-    pub(super) async fn erase_data_key(
+    pub(crate) async fn erase_data_key(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -117,7 +117,7 @@ impl Encryption<'_> {
     }
 
     /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
-    pub(super) async fn sealed_put(
+    pub(crate) async fn sealed_put(
         &self,
         put: &Put,
         stored: Option<&Entity>,
@@ -195,7 +195,7 @@ impl Encryption<'_> {
     }
 
     /// Refuses a comparison by an encrypted property.
-    pub(super) fn refuse_sealed_order(
+    pub(crate) fn refuse_sealed_order(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -216,7 +216,7 @@ impl Encryption<'_> {
 
     /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
     /// key from then on.
-    pub(super) async fn keeps_data_key(
+    pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -228,7 +228,7 @@ impl Encryption<'_> {
 
     /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
     /// where there are none.
-    pub(super) async fn sealed_again(
+    pub(crate) async fn sealed_again(
         &self,
         put: &Put,
         stored: &Entity,
@@ -274,7 +274,7 @@ impl Encryption<'_> {
 
     /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
     /// meanwhile. `None` where there are none.
-    pub(super) fn sealed_otherwise(
+    pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
         key: &DataKey,
@@ -391,7 +391,7 @@ impl Encryption<'_> {
     }
 
     /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
-    pub(super) async fn sealed_anew(
+    pub(crate) async fn sealed_anew(
         &self,
         (source, from): (&TableRef, &Entity),
         (target, to): (&TableRef, &EntityKey),
@@ -485,7 +485,7 @@ impl Encryption<'_> {
 
     /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
     /// to be had for them, or nobody can tell where they are. `None` where it has none.
-    pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
+    pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
         }

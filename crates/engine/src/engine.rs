@@ -5,22 +5,25 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::audit::{self, AuditPass};
-use super::backfill::{self, BackfillPass};
-use super::context::JobContext;
-use super::env::{CatalogHold, Env, PART};
-use super::erase::{self, Erasure};
-use super::execute::{Delivery, Execute, Failure, Outcome, SealBodies, Work};
-use super::log_lane::LogLanes;
-use super::memory::MemoryBudget;
-use super::passes::pass_over;
-use super::recheck_queue::RecheckQueues;
-use super::report::{PlanReport, report};
-use super::row_memory::RowSizes;
-use super::secret::SealSecret;
-use super::shared::DocumentTurns;
-use super::sweep::{self, SweepPage};
-use super::{dated, jobs, seal, subject};
+use crate::env::memory::MemoryBudget;
+use crate::env::recheck_queue::RecheckQueues;
+use crate::env::row_memory::RowSizes;
+use crate::env::seal;
+use crate::env::secret::SealSecret;
+use crate::env::{CatalogHold, Env, PART};
+use crate::execute::{Delivery, Execute, Failure, Outcome, SealBodies, Work};
+use crate::items::shared::DocumentTurns;
+use crate::jobs;
+use crate::jobs::audit::{self, AuditPass};
+use crate::jobs::backfill::{self, BackfillPass};
+use crate::jobs::context::JobContext;
+use crate::jobs::dated;
+use crate::jobs::erase::{self, Erasure};
+use crate::jobs::log::lane::LogLanes;
+use crate::jobs::subject;
+use crate::jobs::sweep::{self, SweepPage};
+use crate::protocol::report::{PlanReport, report};
+use crate::protocol::run::passes::pass_over;
 use evenkeel_model::audit::Audit;
 use evenkeel_model::backfill::{Backfill, BackfillCursor};
 use evenkeel_model::catalog::Catalog;
@@ -97,7 +100,7 @@ impl Engine {
 
     /// What its jobs work with.
     #[cfg(test)]
-    pub(super) const fn context(&self) -> &JobContext {
+    pub(crate) const fn context(&self) -> &JobContext {
         &self.0
     }
 

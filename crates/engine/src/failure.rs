@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::execute::{Failure, FailureClass};
+use crate::execute::{Failure, FailureClass};
 use evenkeel_model::large::STAGING;
 use evenkeel_storage::{ErrorClass, Missing, Service, StoreError, What};
 
 /// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
-pub(super) const ROUNDS: u32 = 5;
+pub(crate) const ROUNDS: u32 = 5;
 
 /// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
-pub(super) const GONE: Duration = Duration::from_secs(10);
+pub(crate) const GONE: Duration = Duration::from_secs(10);
 
 /// Maps a storage error that the protocol has no answer to.
-pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
+pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     if error.withheld.is_some() {
         return Failure::new(
             FailureClass::Withheld {
@@ -83,7 +83,7 @@ fn is_staging(error: &StoreError) -> bool {
 }
 
 /// A failure that persists until an operator acts.
-pub(super) fn permanent(
+pub(crate) fn permanent(
     step: impl Into<String>,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Failure {
@@ -91,7 +91,7 @@ pub(super) fn permanent(
 }
 
 /// The first of several failures, put down to the views of all.
-pub(super) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
+pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
     let Some(mut first) = first else { return next };
     let new = next
         .views
@@ -108,7 +108,7 @@ pub(super) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
 struct LostRace(u32);
 
 /// The race was lost in every round.
-pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
+pub(crate) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
     Failure::new(
         FailureClass::Transient { retry_after: None },
         step,
@@ -117,7 +117,7 @@ pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
 }
 
 /// Whether a race was lost in every round.
-pub(super) fn is_lost_race(failure: &Failure) -> bool {
+pub(crate) fn is_lost_race(failure: &Failure) -> bool {
     failure.cause.is::<LostRace>()
 }
 

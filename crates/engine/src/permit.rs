@@ -1,8 +1,8 @@
 //! The tables that jobs of a queue may be about, before anything is read for one.
 
-use super::env::Env;
-use super::execute::{Delivery, Failure, Work};
-use super::failure::permanent;
+use crate::env::Env;
+use crate::execute::{Delivery, Failure, Work};
+use crate::failure::permanent;
 use evenkeel_model::Job;
 
 /// A job about a table that its queue does not carry.
@@ -11,14 +11,14 @@ use evenkeel_model::Job;
 struct TableRefused(String);
 
 /// Refuses work about a table that its queue does not carry.
-pub(super) fn permit(env: &Env, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+pub(crate) fn permit(env: &Env, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
     match work {
         Work::Job(job) => permit_job(env, job, delivery),
         Work::Recheck(_) => Ok(()),
     }
 }
 
-pub(super) fn permit_job(env: &Env, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
+pub(crate) fn permit_job(env: &Env, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
     let Some(tables) = &delivery.tables else {
         return Ok(());
     };

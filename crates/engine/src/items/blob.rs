@@ -2,12 +2,15 @@
 
 use async_trait::async_trait;
 
-use super::{ItemOperation, LookContext, WholeItem, WriteContext};
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
-use crate::look::{self, Look};
-use crate::scope::Scope;
-use crate::steps::Write;
+use crate::items::ItemOperation;
+use crate::items::LookContext;
+use crate::items::WholeItem;
+use crate::items::WriteContext;
+use crate::protocol::look::{self, Look};
+use crate::protocol::scope::Scope;
+use crate::protocol::steps::Write;
 use evenkeel_model::item::{self, source_text};
 use evenkeel_model::patterns::Content;
 use evenkeel_model::planted::{Bug, planted};

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{LookContext, look};
 use crate::execute::Failure;
-use crate::known::differs;
-use crate::look::Look;
+use crate::items::LookContext;
+use crate::items::look;
+use crate::protocol::known::differs;
+use crate::protocol::look::Look;
 use evenkeel_model::ItemAddress;
 use evenkeel_model::patterns::Item;
 

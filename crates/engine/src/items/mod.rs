@@ -1,5 +1,8 @@
 //! Items where they lie: one driver for each kind of place, and nothing else knows which there are.
 //!
+//! Here are also large values, entities kept as documents, and the documents that many primaries share. This room may name `env`, and of the
+//! protocol the scope of a pass, the steps of its plan and its footprint. It names no job and starts no pass.
+//!
 //! | driver | item |
 //! | --- | --- |
 //! | [`row`] | a row |
@@ -10,10 +13,13 @@
 
 mod blob;
 mod confirm;
+pub(crate) mod document;
 mod file;
 mod part;
 mod row;
 mod search;
+pub(crate) mod shared;
+pub(crate) mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,20 +27,20 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream;
 
-use super::doubt::Doubt;
-use super::execute::{Action, Failure, ItemChange};
-use super::failure::storage;
-use super::footprint::Footprint;
-use super::look::Look;
-use super::scope::Scope;
-use super::steps::{Plan, Write};
-use super::value::RunValues;
+use crate::execute::{Action, Failure, ItemChange};
+use crate::failure::storage;
+use crate::items::value::RunValues;
+use crate::protocol::doubt::Doubt;
+use crate::protocol::footprint::Footprint;
+use crate::protocol::look::Look;
+use crate::protocol::scope::Scope;
+use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 
-pub(super) use confirm::Stays;
-pub(super) use part::{change, document};
+pub(crate) use confirm::Stays;
+pub(crate) use part::{change, document};
 
 /// Requests of one pass under way at once.
 const CONCURRENT_REQUESTS: usize = 16;
@@ -174,33 +180,33 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
 
 /// The state of a pass that a look depends on.
 #[derive(Clone, Copy)]
-pub(super) struct LookContext<'p, 'e> {
-    pub(super) scope: &'p Scope<'e>,
-    pub(super) footprint: &'p Footprint,
+pub(crate) struct LookContext<'p, 'e> {
+    pub(crate) scope: &'p Scope<'e>,
+    pub(crate) footprint: &'p Footprint,
     /// Keys that this run has touched.
-    pub(super) touched: &'p BTreeSet<ItemAddress>,
+    pub(crate) touched: &'p BTreeSet<ItemAddress>,
 }
 
 /// The state of a pass that a write depends on.
 #[derive(Clone, Copy)]
-pub(super) struct WriteContext<'p, 'e> {
-    pub(super) scope: &'p Scope<'e>,
-    pub(super) values: &'p RunValues,
-    pub(super) doubt: &'p Doubt,
+pub(crate) struct WriteContext<'p, 'e> {
+    pub(crate) scope: &'p Scope<'e>,
+    pub(crate) values: &'p RunValues,
+    pub(crate) doubt: &'p Doubt,
 }
 
 /// Results of looks.
 #[derive(Default)]
-pub(super) struct Looked {
-    pub(super) looks: Vec<(ItemAddress, Look)>,
+pub(crate) struct Looked {
+    pub(crate) looks: Vec<(ItemAddress, Look)>,
     /// Contents of the properties kept on the entities of others.
-    pub(super) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
+    pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     /// Members of lists whose row says another count or figure than the list makes it.
-    pub(super) behind: Vec<ItemAddress>,
+    pub(crate) behind: Vec<ItemAddress>,
 }
 
 /// Why an item was not written or dropped.
-pub(super) enum ItemFailure {
+pub(crate) enum ItemFailure {
     /// Another writer was faster, or the answer is missing: look again.
     Lost {
         /// The item may still come to be by the request: an insert, a write over another holder's item, or any without a condition.
@@ -212,16 +218,16 @@ pub(super) enum ItemFailure {
 
 /// An operation on one item.
 #[derive(Clone, Copy)]
-pub(super) enum ItemOperation<'p> {
+pub(crate) enum ItemOperation<'p> {
     Write(&'p Write),
     Drop(&'p ItemAddress, &'p ETag),
 }
 
 /// An operation, and how it ended; a write with its new ETag or token.
-pub(super) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
+pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
 
 /// How the items of a plan were written and dropped.
-pub(super) enum Ran<'p> {
+pub(crate) enum Ran<'p> {
     /// Each of them, as it ended.
     Each(Vec<Ended<'p>>),
     /// None: these were to stay as they are, and differ.
@@ -230,7 +236,7 @@ pub(super) enum Ran<'p> {
 
 impl<'p> ItemOperation<'p> {
     /// Everything that a plan does to items.
-    pub(super) fn of(plan: &'p Plan) -> Vec<Self> {
+    pub(crate) fn of(plan: &'p Plan) -> Vec<Self> {
         let drops = plan
             .drops
             .iter()
@@ -239,11 +245,11 @@ impl<'p> ItemOperation<'p> {
     }
 
     /// The conditional operation that does it to a row; `None` where it is about a part of one, or lies elsewhere.
-    pub(super) fn on_row(self) -> Option<TableOperation> {
+    pub(crate) fn on_row(self) -> Option<TableOperation> {
         row::operation(self)
     }
 
-    pub(super) const fn address(self) -> &'p ItemAddress {
+    pub(crate) const fn address(self) -> &'p ItemAddress {
         match self {
             Self::Write(write) => &write.address,
             Self::Drop(address, _) => address,
@@ -251,7 +257,7 @@ impl<'p> ItemOperation<'p> {
     }
 
     /// The kind of change, for counting.
-    pub(super) const fn action(self) -> Action {
+    pub(crate) const fn action(self) -> Action {
         match self {
             Self::Write(write) if write.creates() => Action::Create,
             Self::Write(_) => Action::Update,
@@ -260,7 +266,7 @@ impl<'p> ItemOperation<'p> {
     }
 
     /// The change made by it.
-    pub(super) fn done(self) -> ItemChange {
+    pub(crate) fn done(self) -> ItemChange {
         let ItemAddress { view, account, .. } = self.address();
         ItemChange {
             view: view.clone(),
@@ -311,7 +317,7 @@ impl<T: WholeItem> ItemStore for T {
 }
 
 /// Looks at items, each place read once.
-pub(super) async fn look(
+pub(crate) async fn look(
     from: LookContext<'_, '_>,
     addresses: BTreeSet<&ItemAddress>,
 ) -> Result<Looked, Failure> {
@@ -336,7 +342,7 @@ pub(super) async fn look(
 }
 
 /// Writes or drops one item.
-pub(super) async fn apply(
+pub(crate) async fn apply(
     by: WriteContext<'_, '_>,
     operation: ItemOperation<'_>,
 ) -> Result<Option<ETag>, ItemFailure> {
@@ -351,7 +357,7 @@ pub(super) async fn apply(
 
 /// Writes items, then drops those that are only dropped: an item that moves is in its new place before it leaves the old one. Parts of one
 /// document go together. Nothing where an item differs that is to stay as it is.
-pub(super) async fn apply_in_order<'p>(
+pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,
     stays: Stays<'_>,
@@ -401,7 +407,7 @@ pub(super) async fn apply_in_order<'p>(
 }
 
 /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
-pub(super) async fn differs(
+pub(crate) async fn differs(
     scope: &Scope<'_>,
     write: &Write,
     listed: Option<&ETag>,

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::{ItemFailure, ItemOperation, ItemStore, LookContext, Looked, WriteContext};
 use crate::execute::{Action, Failure};
 use crate::failure::{permanent, storage};
-use crate::look;
-use crate::scope::Scope;
-use crate::shared::{Answer, SharedEntity};
-use crate::steps::Write;
+use crate::items::ItemFailure;
+use crate::items::ItemOperation;
+use crate::items::ItemStore;
+use crate::items::LookContext;
+use crate::items::Looked;
+use crate::items::WriteContext;
+use crate::items::shared::{Answer, SharedEntity};
+use crate::protocol::look;
+use crate::protocol::scope::Scope;
+use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::{self, AtSite, PartChange, Said};

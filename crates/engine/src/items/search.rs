@@ -8,12 +8,15 @@
 
 use async_trait::async_trait;
 
-use super::{ItemOperation, LookContext, WholeItem, WriteContext};
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
-use crate::look::Look;
-use crate::scope::Scope;
-use crate::steps::Write;
+use crate::items::ItemOperation;
+use crate::items::LookContext;
+use crate::items::WholeItem;
+use crate::items::WriteContext;
+use crate::protocol::look::Look;
+use crate::protocol::scope::Scope;
+use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
 use evenkeel_model::{AccountName, CollectionName, DocumentKey, ETag, ItemAddress, SinkDocument};
 use evenkeel_storage::{DocumentWrite, Sink, StoreError};

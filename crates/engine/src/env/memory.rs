@@ -1,0 +1,427 @@
+//! The byte budget over everything that jobs hold in memory.
+//!
+//! It is divided into five shares, and a job takes from each at most once at a time, in this order:
+//!
+//! ```text
+//!   messages ──▶ rows ──▶ bodies ──▶ values ──▶ documents
+//!   a message    the        a staged     blocks of large values   lists in blobs and
+//!   and its job  primary,   entity, a    on their way, files      archived documents
+//!                if large   page of rows of archived tables       while they are read
+//! ```
+//!
+//! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
+//! the one before it: no two jobs wait for each other. Requests are served in their order. One that exceeds its share
+//! gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess given back once the size
+//! is known.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use evenkeel_model::settings::DEFAULT_MEMORY;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::env::waiting::{SharePart, aside, part_of};
+
+/// Permits are counted in this many bytes, since a request for them is a `u32`.
+const UNIT: u64 = 1 << 10;
+
+/// A share of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryShare {
+    /// Texts of messages and the jobs in them.
+    Messages,
+    /// Primaries of jobs about one, and the copies made of them, where they are large.
+    Rows,
+    /// Staged entities, and pages of queries of jobs about whole tables.
+    Bodies,
+    /// Blocks of large values, and files of archived tables.
+    Values,
+    /// Lists in blobs, from their reading to the end of their write, and archived documents while they are read. A list is read under its
+    /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor
+    /// for memory.
+    Documents,
+}
+
+impl MemoryShare {
+    /// Every share, in the order in which a job takes from them.
+    pub const ALL: [Self; 5] = [
+        Self::Messages,
+        Self::Rows,
+        Self::Bodies,
+        Self::Values,
+        Self::Documents,
+    ];
+
+    /// The share's name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Rows => "rows",
+            Self::Bodies => "bodies",
+            Self::Values => "values",
+            Self::Documents => "documents",
+        }
+    }
+
+    /// Its sixteenths of the whole.
+    const fn sixteenths(self) -> u64 {
+        match self {
+            Self::Messages | Self::Bodies => 3,
+            Self::Rows | Self::Documents => 2,
+            Self::Values => 6,
+        }
+    }
+}
+
+/// How much of a share is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes that the share has.
+    pub bytes: u64,
+    /// Bytes that jobs hold.
+    pub held: u64,
+    /// Jobs that wait for some.
+    pub waiting: usize,
+}
+
+/// Told whenever the use of a share changes.
+pub type MemoryListener = Box<dyn Fn(MemoryShare, MemoryUse) + Send + Sync>;
+
+/// The budget of one process.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    shares: [Arc<Share>; MemoryShare::ALL.len()],
+}
+
+struct Share {
+    of: MemoryShare,
+    units: u32,
+    free: Arc<Semaphore>,
+    held: AtomicU64,
+    waiting: AtomicUsize,
+    listener: Option<Arc<MemoryListener>>,
+}
+
+/// Bytes that a job holds; given back when dropped.
+#[derive(Debug)]
+pub struct MemoryGrant {
+    share: Arc<Share>,
+    permit: Option<OwnedSemaphorePermit>,
+    part: Option<SharePart>,
+}
+
+/// A job in the line of a share.
+struct Waiting<'s>(&'s Share);
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self::new(DEFAULT_MEMORY)
+    }
+}
+
+impl MemoryBudget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self::listened_to(bytes, None)
+    }
+
+    /// A budget of so many bytes that reports its use.
+    pub fn told(bytes: u64, listener: MemoryListener) -> Self {
+        Self::listened_to(bytes, Some(&Arc::new(listener)))
+    }
+
+    fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
+        let share = |share: MemoryShare| {
+            let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT)
+                .unwrap_or(u32::MAX)
+                .max(1);
+            let made = Arc::new(Share {
+                of: share,
+                units,
+                free: Arc::new(Semaphore::new(units as usize)),
+                held: AtomicU64::new(0),
+                waiting: AtomicUsize::new(0),
+                listener: listener.cloned(),
+            });
+            made.tell();
+            made
+        };
+        Self {
+            shares: MemoryShare::ALL.map(share),
+        }
+    }
+
+    /// Waits for so many bytes of a share: all of it, where it has no more.
+    pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
+        let share = &self.shares[share as usize];
+        let units = u32::try_from(bytes.div_ceil(UNIT))
+            .unwrap_or(u32::MAX)
+            .clamp(1, share.units);
+        let permit = if let Ok(permit) = Arc::clone(&share.free).try_acquire_many_owned(units) {
+            Some(permit)
+        } else {
+            let _waiting = Waiting::new(share);
+            // It is never closed.
+            Arc::clone(&share.free).acquire_many_owned(units).await.ok()
+        };
+        let grant = MemoryGrant {
+            share: Arc::clone(share),
+            permit,
+            part: None,
+        };
+        share.held.fetch_add(grant.bytes(), Ordering::SeqCst);
+        share.tell();
+        grant
+    }
+
+    /// As [`take`](Self::take), inside of a run, which must not have announced anything yet: the wait is no time of its own. A run
+    /// that has a part of the share gets nothing more, and need not wait for it.
+    pub(crate) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
+        let Some(part) = part_of(share as usize) else {
+            return MemoryGrant {
+                share: Arc::clone(&self.shares[share as usize]),
+                permit: None,
+                part: None,
+            };
+        };
+        let mut grant = aside(self.take(share, bytes)).await;
+        grant.part = Some(part);
+        grant
+    }
+
+    /// How much of a share is in use.
+    pub fn used(&self, share: MemoryShare) -> MemoryUse {
+        self.shares[share as usize].used()
+    }
+}
+
+impl Share {
+    fn used(&self) -> MemoryUse {
+        MemoryUse {
+            bytes: u64::from(self.units) * UNIT,
+            held: self.held.load(Ordering::SeqCst),
+            waiting: self.waiting.load(Ordering::SeqCst),
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(listener) = &self.listener {
+            listener(self.of, self.used());
+        }
+    }
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {:?}", self.of.name(), self.used())
+    }
+}
+
+impl MemoryGrant {
+    /// How many bytes they are.
+    pub fn bytes(&self) -> u64 {
+        self.permit
+            .as_ref()
+            .map_or(0, |permit| permit.num_permits() as u64 * UNIT)
+    }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink(&mut self, bytes: u64) {
+        let Some(permit) = &mut self.permit else {
+            return;
+        };
+        let keep = usize::try_from(bytes.div_ceil(UNIT))
+            .unwrap_or(usize::MAX)
+            .max(1);
+        let surplus = permit.num_permits().saturating_sub(keep);
+        if let Some(surplus) = permit.split(surplus).filter(|_| surplus > 0) {
+            self.share
+                .held
+                .fetch_sub(surplus.num_permits() as u64 * UNIT, Ordering::SeqCst);
+            drop(surplus);
+            self.share.tell();
+        }
+    }
+}
+
+impl Drop for MemoryGrant {
+    fn drop(&mut self) {
+        self.share.held.fetch_sub(self.bytes(), Ordering::SeqCst);
+        (self.permit, self.part) = (None, None);
+        self.share.tell();
+    }
+}
+
+impl<'s> Waiting<'s> {
+    fn new(share: &'s Share) -> Self {
+        share.waiting.fetch_add(1, Ordering::SeqCst);
+        share.tell();
+        Self(share)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.0.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tokio::task::JoinSet;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::env::waiting::Waits;
+
+    const MIB: u64 = 1 << 20;
+
+    fn budget() -> MemoryBudget {
+        MemoryBudget::new(16 * MIB)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_waits_until_what_it_needs_is_given_back() {
+        let budget = budget();
+        let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
+        let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
+        assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
+        assert_eq!(
+            budget.used(MemoryShare::Bodies),
+            MemoryUse {
+                bytes: 3 * MIB,
+                held: 2 * MIB,
+                waiting: 1
+            }
+        );
+        drop(first);
+        let second = waits.await;
+        assert_eq!(second.bytes(), 2 * MIB);
+        assert_eq!(budget.used(MemoryShare::Bodies).waiting, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_bigger_than_the_share_runs_alone() {
+        let budget = budget();
+        let giant = budget.take(MemoryShare::Bodies, 1 << 50).await;
+        assert_eq!(giant.bytes(), 3 * MIB);
+        assert!(
+            timeout(Duration::from_secs(1), budget.take(MemoryShare::Bodies, 1))
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            budget.take(MemoryShare::Values, MIB).await.bytes(),
+            MIB,
+            "another share is not concerned"
+        );
+        drop(giant);
+        budget.take(MemoryShare::Bodies, 1).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_needed_after_all_goes_to_those_that_wait() {
+        let budget = budget();
+        let mut grant = budget.take(MemoryShare::Messages, 3 * MIB).await;
+        let waits = budget.take(MemoryShare::Messages, 2 * MIB);
+        grant.shrink(MIB);
+        assert_eq!(waits.await.bytes(), 2 * MIB);
+        grant.shrink(9 * MIB);
+        assert_eq!(grant.bytes(), MIB, "nothing grows");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gives_up_waiting_leaves_nothing_behind() {
+        let budget = budget();
+        let held = budget.take(MemoryShare::Values, 6 * MIB).await;
+        assert!(
+            timeout(
+                Duration::from_secs(1),
+                budget.take(MemoryShare::Values, MIB)
+            )
+            .await
+            .is_err()
+        );
+        drop(held);
+        assert_eq!(
+            budget.used(MemoryShare::Values),
+            MemoryUse {
+                bytes: 6 * MIB,
+                held: 0,
+                waiting: 0
+            }
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_has_a_part_of_a_share_never_waits_for_another() {
+        let budget = budget();
+        let waits = Waits::new(Arc::new(evenkeel_storage::system::SystemClock::new()));
+        let run = async {
+            let first = budget.take_aside(MemoryShare::Values, 6 * MIB).await;
+            assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), 0);
+            drop(first);
+            assert_eq!(
+                budget.take_aside(MemoryShare::Values, MIB).await.bytes(),
+                MIB,
+                "it has given the first back"
+            );
+        };
+        timeout(Duration::from_secs(1), waits.of(run))
+            .await
+            .expect("it waits for itself");
+    }
+
+    #[test]
+    fn every_change_is_told() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&told);
+        let listener = move |share, used: MemoryUse| seen.lock().unwrap().push((share, used.held));
+        let budget = MemoryBudget::told(16 * MIB, Box::new(listener));
+        told.lock().unwrap().clear();
+        drop(futures::executor::block_on(
+            budget.take(MemoryShare::Bodies, MIB),
+        ));
+        assert_eq!(
+            *told.lock().unwrap(),
+            [(MemoryShare::Bodies, MIB), (MemoryShare::Bodies, 0)]
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
+        #[test]
+        fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let budget = Arc::new(budget());
+                let mut running = JoinSet::new();
+                for (needs, took) in jobs {
+                    let budget = Arc::clone(&budget);
+                    running.spawn(async move {
+                        let mut grants = Vec::new();
+                        for (share, kib) in MemoryShare::ALL.into_iter().zip(needs) {
+                            grants.push(budget.take(share, kib << 10).await);
+                            let used = budget.used(share);
+                            assert!(used.held <= used.bytes, "{used:?}");
+                            sleep(Duration::from_millis(took)).await;
+                        }
+                    });
+                }
+                while let Some(ended) = timeout(Duration::from_mins(1), running.join_next()).await.expect("a deadlock") {
+                    ended.unwrap();
+                }
+                for share in MemoryShare::ALL {
+                    assert_eq!(budget.used(share).held, 0);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps in memory.
+//!
+//! Beside it are the parts that it is made of: the memory budget, the sizes of rows, the queue of rechecks, the secret with which cursors are
+//! sealed. This room names nothing of the protocol and no job; of the items it names [shared documents](crate::items::shared), which name
+//! nothing but memory and failures.
+
+pub(crate) mod memory;
+pub(crate) mod recheck_message;
+pub(crate) mod recheck_queue;
+pub(crate) mod row_memory;
+pub(crate) mod seal;
+pub(crate) mod secret;
+pub(crate) mod waiting;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::env::memory::MemoryBudget;
+use crate::env::recheck_queue::RecheckQueues;
+use crate::env::row_memory::RowSizes;
+use crate::env::secret::SealSecret;
+use crate::execute::{Delivery, Failure, FailureClass};
+use crate::failure::permanent;
+use crate::items::shared::DocumentTurns;
+use evenkeel_model::catalog::{Archive, Catalog, TableRef};
+use evenkeel_model::condition::{Condition, TimedCondition};
+use evenkeel_model::job::Primary;
+use evenkeel_model::limits::LATE_REQUEST;
+use evenkeel_model::nearest::nearest;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{TableName, ViewName};
+use evenkeel_storage::{Account, Chance, Clock, ClocksApart, Stores};
+
+/// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
+/// shutdown loses none of it.
+pub(crate) const PART: Duration = Duration::from_secs(10);
+
+/// How long views may be chained (a view's target that is another view's source).
+pub(crate) const LONGEST_CHAIN: usize = 8;
+
+/// Why the record of a catalog cannot be read now.
+pub type Unread = Box<dyn std::error::Error + Send + Sync>;
+
+/// The record of an engine's catalog.
+#[async_trait]
+pub trait CatalogHold: Send + Sync {
+    /// Whether the engine's catalog is still the recorded one, as soon as that is known; why not, where it cannot be found out now.
+    async fn holds(&self) -> Result<bool, Unread>;
+}
+
+/// What passes and jobs work with.
+pub(crate) struct Env {
+    pub(crate) stores: Stores,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) recheck_after: Duration,
+    pub(crate) turns: DocumentTurns,
+    /// Memory budget of its jobs.
+    pub(crate) memory: Arc<MemoryBudget>,
+    /// The sizes that rows of its tables have had lately.
+    pub(crate) row_sizes: RowSizes,
+    /// Pending rechecks.
+    pub(crate) rechecks: RecheckQueues,
+    /// Secret of the seals on cursors and footprints.
+    pub(crate) secret: Arc<SealSecret>,
+    /// Asked before the close of a pass with changed items, and by commands before each part of a walk. Where there is none, the catalog is
+    /// never replaced.
+    pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
+}
+
+/// The catalog of an engine is not the recorded one any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
+)]
+struct Replaced;
+
+/// A job names something that the catalog does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unknown {
+    #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
+    Table {
+        name: TableName,
+        meant: Option<String>,
+    },
+    #[error("the catalog has no archive {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [archives.{name}]") })]
+    Archive {
+        name: ViewName,
+        meant: Option<String>,
+    },
+    #[error("the catalog has no view {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [views.{name}]") })]
+    View {
+        name: ViewName,
+        meant: Option<String>,
+    },
+    #[error(
+        "the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`"
+    )]
+    WhichTable { view: ViewName, tables: String },
+    #[error(
+        "{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash"
+    )]
+    Sealed { table: TableName, property: String },
+    #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
+    Chain(Primary),
+}
+
+impl Unknown {
+    pub(crate) fn table(catalog: &Catalog, name: &TableName) -> Self {
+        Self::Table {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.tables.keys().map(TableName::as_str)),
+        }
+    }
+
+    pub(crate) fn view(catalog: &Catalog, name: &ViewName) -> Self {
+        Self::View {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.views.keys().map(ViewName::as_str)),
+        }
+    }
+
+    pub(crate) fn archive(catalog: &Catalog, name: &ViewName) -> Self {
+        Self::Archive {
+            name: name.clone(),
+            meant: meant(name.as_str(), catalog.archives.keys().map(ViewName::as_str)),
+        }
+    }
+}
+
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    nearest(name, known).map(str::to_owned)
+}
+
+impl Env {
+    /// Refuses a step by a replaced catalog.
+    pub(crate) async fn refuse_replaced(
+        &self,
+        step: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let Some(recorded) = self.recorded.get() else {
+            return Ok(());
+        };
+        match recorded.holds().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::new(
+                FailureClass::OutdatedCatalog,
+                step(),
+                Replaced,
+            )),
+            Err(unread) => Err(Failure::new(
+                FailureClass::Withheld { retry_after: None },
+                step(),
+                unread,
+            )),
+        }
+    }
+
+    /// A new mark of a range that is to be told something.
+    pub(crate) fn new_mark(&self) -> String {
+        format!("{:016x}", self.chance.next_u64())
+    }
+
+    pub(crate) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
+        self.catalog
+            .table(name)
+            .ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
+    }
+
+    /// Refuses jobs that write entities of a table that only views write.
+    pub(crate) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
+        self.catalog
+            .refuse_view_table(self.table(name)?)
+            .map_err(|error| permanent("finding the table", error))
+    }
+
+    /// The condition of a job on entities of a table, at the job's time.
+    pub(crate) fn condition_at(
+        &self,
+        table: &TableRef,
+        when: Option<&TimedCondition>,
+        now: Timestamp,
+    ) -> Result<Option<Condition>, Failure> {
+        let Some(when) = when else { return Ok(None) };
+        let condition = when
+            .at(now)
+            .map_err(|error| permanent("reading \"when\"", error.without_values()))?;
+        let sealed = self.catalog.encrypted.get(table).and_then(|sealed| {
+            condition
+                .properties()
+                .into_iter()
+                .find(|name| sealed.contains(*name))
+        });
+        match sealed {
+            Some(name) => Err(permanent(
+                "reading \"when\"",
+                Unknown::Sealed {
+                    table: table.table.clone(),
+                    property: name.to_owned(),
+                },
+            )),
+            None => Ok(Some(condition)),
+        }
+    }
+
+    pub(crate) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
+        let archive = self.catalog.archives.get(name);
+        archive
+            .map(AsRef::as_ref)
+            .ok_or_else(|| permanent("finding the archive", Unknown::archive(&self.catalog, name)))
+    }
+
+    pub(crate) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {
+        self.stores
+            .account(&table.account)
+            .map_err(|error| permanent("finding the account", error))
+    }
+
+    /// How far the clock of the queue that a job came from is ahead of that of a table.
+    pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClocksApart {
+        let clocks = |account| {
+            self.stores
+                .account(account)
+                .map(|account| Arc::clone(&account.clocks))
+        };
+        match (clocks(&delivery.account), clocks(&table.account)) {
+            (Ok(queues), Ok(tables)) => ClocksApart::between(&queues, &tables),
+            _ => ClocksApart::NOT,
+        }
+    }
+
+    /// How long a taint lasts: as long as an old request may live, however the clocks differ.
+    pub(crate) fn taint_for(&self) -> SignedDuration {
+        taint_for(self.recheck_after)
+    }
+
+    /// How long after its announcement a pass may write to a sink: a pass that finds the announcement open looks again
+    /// `recheck_after` later, and by then none of its requests may be on its way.
+    pub(crate) fn may_write_for(&self) -> Duration {
+        self.recheck_after.saturating_sub(LATE_REQUEST)
+    }
+}
+
+/// How long a taint lasts, where rechecks follow after this.
+fn taint_for(recheck_after: Duration) -> SignedDuration {
+    let skew = if planted(Bug::TaintForgetsClocks) {
+        SignedDuration::ZERO
+    } else {
+        CLOCK_SKEW
+    };
+    SignedDuration::try_from(recheck_after)
+        .unwrap_or(SignedDuration::MAX)
+        .saturating_add(skew)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taint_outlasts_an_old_request_by_the_clocks_of_two_workers_that_are_half_an_hour_apart() {
+        let recheck_after = Duration::from_mins(26);
+        assert!(taint_for(recheck_after) >= SignedDuration::from_mins(26 + 30));
+        assert_eq!(taint_for(Duration::MAX), SignedDuration::MAX);
+    }
+}

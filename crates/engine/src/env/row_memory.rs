@@ -1,0 +1,269 @@
+//! Memory for the primary of a job: before its read by the sizes of earlier rows of its table, after it by its own.
+//!
+//! A row's size is known only once the row is in memory: too late for hundreds of reads at once. So each table has an
+//! expectation. It rises quickly and falls slowly, by the large rows of a mixed table more than by its small ones. A row beyond it waits
+//! again, holding nothing but itself. Small rows take nothing: they are in the estimate for a job in flight.
+//!
+//! Only the first read of a run waits: later ones may follow an announcement, and no wait may. Nor does the read of a run with a part of a
+//! later share, such as the page of a walk.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
+use crate::env::waiting::is_first_read;
+use evenkeel_model::catalog::TableRef;
+
+/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with rows of 600 KB: 3.1.
+const COPIES: u64 = 3;
+/// Rows below this take nothing.
+const SMALL: u64 = 8 << 10;
+/// Jobs of an unknown table at once: more than travel in one transaction.
+const UNKNOWN_AT_ONCE: u64 = 128;
+/// Most tables in memory: tables by date go on for ever. To forget costs a burst of large rows more memory.
+const CAPACITY: usize = 1_024;
+/// Parts of the difference, upward and downward, for each row.
+const RISES_BY: f64 = 0.5;
+const FALLS_BY: f64 = 1.0 / 64.0;
+
+/// Recent sizes of rows, by table, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct RowSizes(Mutex<HashMap<TableRef, f64>>);
+
+impl RowSizes {
+    /// Takes in a row of so many bytes; 0 for none.
+    pub(crate) fn learn(&self, table: &TableRef, bytes: usize) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a row has a mebibyte, and a wide entity 16"
+        )]
+        let bytes = bytes as f64;
+        let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(expected) = sizes.get_mut(table) {
+            *expected += (bytes - *expected)
+                * if bytes > *expected {
+                    RISES_BY
+                } else {
+                    FALLS_BY
+                };
+            return;
+        }
+        if sizes.len() >= CAPACITY {
+            sizes.clear();
+        }
+        sizes.insert(table.clone(), bytes);
+    }
+
+    /// Bytes to take of a share of so many before a row is read.
+    fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
+        let expected = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(table)
+            .copied();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "sizes are positive, and no machine has 2^53 bytes"
+        )]
+        expected.map_or(Some(share / UNKNOWN_AT_ONCE), |bytes| needed(bytes as u64))
+    }
+}
+
+/// Bytes to take for a row of so many; `None` for a small one.
+const fn needed(bytes: u64) -> Option<u64> {
+    if bytes < SMALL {
+        None
+    } else {
+        Some(bytes * COPIES)
+    }
+}
+
+/// Memory of a run for its primary.
+#[derive(Debug, Default)]
+pub(crate) struct RowMemory(OnceLock<MemoryGrant>);
+
+impl RowMemory {
+    /// Reads a row of a table by `read`; `bytes` tells its size.
+    pub(crate) async fn reading<T, E>(
+        &self,
+        (sizes, budget): (&RowSizes, &MemoryBudget),
+        table: &TableRef,
+        read: impl Future<Output = Result<T, E>>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Result<T, E> {
+        if !is_first_read() {
+            let stored = read.await?;
+            sizes.learn(table, bytes(&stored));
+            return Ok(stored);
+        }
+        let take = |bytes: Option<u64>| async move {
+            match bytes {
+                Some(bytes) => Some(budget.take_aside(MemoryShare::Rows, bytes).await),
+                None => None,
+            }
+        };
+        let mut grant = take(sizes.expected(table, budget.used(MemoryShare::Rows).bytes)).await;
+        let stored = read.await?;
+        let bytes = bytes(&stored);
+        sizes.learn(table, bytes);
+        match (needed(bytes as u64), &mut grant) {
+            (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
+            (needed, _) => {
+                // It waits for more with nothing in its hands.
+                drop(grant.take());
+                grant = take(needed).await;
+            }
+        }
+        if let Some(grant) = grant {
+            // Empty before the first read.
+            let _ = self.0.set(grant);
+        }
+        Ok(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::env::memory::MemoryUse;
+    use crate::env::waiting::Waits;
+    use evenkeel_model::{AccountName, TableName};
+    use evenkeel_storage::system::SystemClock;
+
+    const SHARE: u64 = 16 << 20;
+
+    fn table(name: &str) -> TableRef {
+        TableRef {
+            account: AccountName::main(),
+            table: TableName::new(name).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_table_that_was_not_read_yet_has_some_jobs_at_once() {
+        let sizes = RowSizes::default();
+        assert_eq!(sizes.expected(&table("Staff"), SHARE), Some(SHARE / 128));
+        sizes.learn(&table("Staff"), 900);
+        assert_eq!(
+            sizes.expected(&table("Staff"), SHARE),
+            None,
+            "small rows take nothing"
+        );
+        assert_eq!(
+            sizes.expected(&table("Offices"), SHARE),
+            Some(SHARE / 128),
+            "each table has its own"
+        );
+    }
+
+    #[test]
+    fn large_rows_take_their_copies_and_are_not_forgotten_soon() {
+        let sizes = RowSizes::default();
+        sizes.learn(&table("Staff"), 900);
+        (0..10).for_each(|_| sizes.learn(&table("Staff"), 600 << 10));
+        let large = sizes.expected(&table("Staff"), SHARE).unwrap();
+        assert!((1_790_000..1_844_000).contains(&large), "{large}");
+        (0..100).for_each(|_| sizes.learn(&table("Staff"), 900));
+        assert!(
+            sizes
+                .expected(&table("Staff"), SHARE)
+                .is_some_and(|bytes| bytes > 300_000),
+            "a hundred small ones after it"
+        );
+        (0..1_000).for_each(|_| sizes.learn(&table("Staff"), 0));
+        assert_eq!(sizes.expected(&table("Staff"), SHARE), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_read_of_a_run_holds_what_its_row_takes_and_later_ones_nothing() {
+        let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
+        let row = |memory: Arc<RowMemory>, bytes: usize| {
+            let of = (&sizes, &budget);
+            async move {
+                memory
+                    .reading(of, &table("Staff"), async { Ok::<_, ()>(bytes) }, |bytes| {
+                        *bytes
+                    })
+                    .await
+                    .unwrap()
+            }
+        };
+        let held = || budget.used(MemoryShare::Rows).held;
+        let run = || Waits::new(Arc::new(SystemClock::new()));
+        let memory = Arc::new(RowMemory::default());
+        run().of(row(Arc::clone(&memory), 600 << 10)).await;
+        assert_eq!(held(), 1_800 << 10, "a row that nobody expected");
+        drop(memory);
+        let (first, second) = (
+            Arc::new(RowMemory::default()),
+            Arc::new(RowMemory::default()),
+        );
+        let both = async {
+            row(Arc::clone(&first), 300 << 10).await;
+            assert_eq!(
+                held(),
+                900 << 10,
+                "a smaller one gives back what it does not need"
+            );
+            row(Arc::clone(&second), 600 << 10).await;
+            assert_eq!(held(), 900 << 10, "the second of a run takes nothing");
+        };
+        run().of(both).await;
+        drop((first, second));
+        row(Arc::default(), 600 << 10).await;
+        assert_eq!(held(), 0, "outside of a run nothing is held");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_large_rows_are_worked_on_a_few_at_a_time() {
+        let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let runs = (0..100).map(|_| {
+            let (of, working, most) = ((&sizes, &budget), &working, &most);
+            let waits = Waits::new(Arc::new(SystemClock::new()));
+            async move {
+                let job = async {
+                    let memory = RowMemory::default();
+                    memory
+                        .reading(
+                            of,
+                            &table("Staff"),
+                            async { Ok::<_, ()>(1 << 20) },
+                            |bytes| *bytes,
+                        )
+                        .await
+                        .unwrap();
+                    most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    sleep(Duration::from_millis(50)).await;
+                    working.fetch_sub(1, Ordering::SeqCst);
+                };
+                waits.of(job).await;
+            }
+        });
+        futures::future::join_all(runs).await;
+        assert_eq!(most.load(Ordering::SeqCst), 5, "of 16 MiB");
+        assert_eq!(
+            budget.used(MemoryShare::Rows),
+            MemoryUse {
+                bytes: SHARE,
+                held: 0,
+                waiting: 0
+            }
+        );
+    }
+
+    #[test]
+    fn tables_by_date_do_not_fill_it() {
+        let sizes = RowSizes::default();
+        (0..3 * CAPACITY).for_each(|day| sizes.learn(&table(&format!("Day{day}")), 1));
+        assert!(sizes.0.lock().unwrap().len() <= CAPACITY);
+    }
+}

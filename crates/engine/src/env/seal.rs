@@ -1,0 +1,221 @@
+//! Seals on cursors: a cursor is trusted where a worker wrote it into this very message.
+//!
+//! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
+//! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
+//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
+//! counts for nothing: the job begins anew. Footprints are sealed, and digests of jobs keyed, under the same secret.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use crate::env::Env;
+use crate::env::secret::{SECRET, Secret};
+use crate::execute::{Delivery, Failure, Outcome};
+use crate::failure::{permanent, storage};
+use evenkeel_model::cursor::JobCursor;
+use evenkeel_model::names::MIGRATIONS;
+use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
+use evenkeel_storage::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
+
+const STEP: &str = "reading the secret of seals";
+
+/// The row of the secret says something else.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew"
+)]
+struct UnreadableSecret;
+
+/// A worker's means to seal the cursors of one message.
+struct CursorSeal {
+    secret: Secret,
+    message_id: String,
+    op: &'static str,
+}
+
+impl CursorSeal {
+    fn of(&self, cursor: &Value) -> String {
+        hex::encode(
+            self.secret
+                .mac(&[&serde_json::json!([self.message_id, self.op, cursor]).to_string()]),
+        )
+    }
+
+    /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
+    fn seal(&self, fields: &mut Map<String, Value>) {
+        let Some(cursor) = fields.get_mut("cursor") else {
+            return;
+        };
+        let seal = self.of(cursor);
+        if let Some(cursor) = cursor.as_object_mut() {
+            cursor.insert("seal".to_owned(), Value::String(seal));
+        }
+    }
+
+    /// Starts a cursor anew that no worker wrote into this message.
+    fn believe(&self, cursor: &mut dyn JobCursor) {
+        let said = cursor.take_seal();
+        if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
+            let Self { op, message_id, .. } = self;
+            tracing::warn!(
+                op,
+                message_id,
+                "cursor: no worker wrote it into this message; the job begins anew"
+            );
+            cursor.restart();
+        }
+    }
+}
+
+/// The job, with the trusted part of its cursor.
+pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
+    let mut job = job.clone();
+    let op = job.op();
+    if let Some(cursor) = job
+        .operation_mut()
+        .cursor_mut()
+        .filter(|cursor| cursor.has_begun())
+    {
+        cursor_seal(env, op, delivery).await?.believe(cursor);
+    }
+    Ok(job)
+}
+
+/// An outcome with a sealed cursor.
+pub(crate) async fn sealed(
+    env: &Env,
+    job: &Job,
+    mut outcome: Outcome,
+    delivery: &Delivery,
+) -> Result<Outcome, Failure> {
+    if let Outcome::Advanced { fields, .. } = &mut outcome
+        && fields.contains_key("cursor")
+    {
+        cursor_seal(env, job.op(), delivery).await?.seal(fields);
+    }
+    Ok(outcome)
+}
+
+/// The seal of a message's cursors.
+async fn cursor_seal(
+    env: &Env,
+    op: &'static str,
+    delivery: &Delivery,
+) -> Result<CursorSeal, Failure> {
+    Ok(CursorSeal {
+        secret: secret(env).await?,
+        message_id: delivery.stamp.message_id.clone(),
+        op,
+    })
+}
+
+/// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
+/// may be guessed, and the digest would tell a right guess to whoever reads the entity.
+pub(crate) async fn keyed<'d>(
+    env: &Env,
+    delivery: &'d Delivery,
+) -> Result<Cow<'d, Delivery>, Failure> {
+    let digest = delivery
+        .stamp
+        .job
+        .as_ref()
+        .filter(|_| !env.catalog.encrypted.is_empty());
+    let Some(digest) = digest else {
+        return Ok(Cow::Borrowed(delivery));
+    };
+    let secret = secret(env).await?;
+    let mut keyed = delivery.clone();
+    keyed.stamp.job = Some(digest.keyed(|digits| secret.mac(&["job", digits])));
+    Ok(Cow::Owned(keyed))
+}
+
+/// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
+/// a minute: meanwhile no job waits for it.
+pub(crate) async fn read_secret(env: &Env) {
+    if env.secret.is_to_be_read(env.clock.monotonic())
+        && let Err(failure) = secret(env).await
+    {
+        tracing::warn!(
+            error = failure.chain(),
+            "footprints: not sealed for now, and items of unsealed ones are looked at"
+        );
+    }
+}
+
+async fn secret(env: &Env) -> Result<Secret, Failure> {
+    env.secret
+        .read
+        .get_or_try_init(|| read_or_draw(env))
+        .await
+        .copied()
+}
+
+async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
+    let main = env
+        .stores
+        .account(&AccountName::main())
+        .map_err(|error| permanent(STEP, error))?;
+    let (table, key) = place().map_err(|error| permanent(STEP, error))?;
+    let failed = |error| storage(STEP, error);
+    if let Some(secret) = find(main.tables.as_ref(), &table, &key)
+        .await
+        .map_err(failed)?
+    {
+        return parse(&secret);
+    }
+    let mut drawn = [0; SECRET];
+    for bytes in drawn.chunks_mut(8) {
+        bytes.copy_from_slice(&env.chance.next_u64().to_be_bytes());
+    }
+    let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
+    match main
+        .tables
+        .apply(&table, &TableOperation::Insert(row))
+        .await
+    {
+        Ok(_) => Ok(Secret(drawn)),
+        // Another worker was faster, or this request was and its answer is lost.
+        Err(error) if error.may_have_lost() => {
+            let found = find(main.tables.as_ref(), &table, &key)
+                .await
+                .map_err(failed)?;
+            found.map_or_else(|| Err(failed(error)), |found| parse(&found))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + Sync>> {
+    Ok((
+        TableName::new(MIGRATIONS)?,
+        EntityKey::new("secret", "cursors")?,
+    ))
+}
+
+/// The text of the secret; `None` where there is none. Its table is made where migrations have not come by yet.
+async fn find(
+    tables: &dyn TableStore,
+    table: &TableName,
+    key: &EntityKey,
+) -> Result<Option<String>, StoreError> {
+    match tables.get(table, key, None).await {
+        Ok(row) => Ok(row.map(|row| match row.entity.get("Secret") {
+            Some(EdmValue::String(secret)) => secret.clone(),
+            _ => String::new(),
+        })),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+            tables.create_table(table).await.map(|_| None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(secret: &str) -> Result<Secret, Failure> {
+    let bytes = hex::decode(secret)
+        .ok()
+        .and_then(|bytes| <[u8; SECRET]>::try_from(bytes).ok());
+    bytes
+        .map(Secret)
+        .ok_or_else(|| permanent(STEP, UnreadableSecret))
+}

@@ -1,0 +1,79 @@
+//! The secret of seals, as a value, and the turns of reading it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use tokio::sync::OnceCell;
+
+/// Bytes of the secret, in hex twice as many.
+pub(crate) const SECRET: usize = 32;
+/// Milliseconds for which footprints go without seals after the secret was asked for in vain.
+const AGAIN_MS: u64 = 60_000;
+
+/// A secret.
+#[derive(Clone, Copy)]
+pub struct Secret(pub(crate) [u8; SECRET]);
+
+impl Secret {
+    /// Zeros, which guard nothing.
+    #[cfg(test)]
+    pub(crate) const ZEROS: Self = Self([0; SECRET]);
+
+    /// HMAC-SHA-256 of a text in parts.
+    pub(crate) fn mac(&self, text: &[&str]) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, &self.0));
+        for part in text {
+            context.update(part.as_bytes());
+        }
+        let mut mac = [0; 32];
+        mac.copy_from_slice(context.sign().as_ref());
+        mac
+    }
+}
+
+/// The secret of a process, shared by its engines.
+#[derive(Default)]
+pub struct SealSecret {
+    pub(crate) read: OnceCell<Secret>,
+    /// Milliseconds of the steady clock before which it is not read again for a footprint.
+    not_before: AtomicU64,
+}
+
+impl SealSecret {
+    /// The secret, where it was read.
+    pub(crate) fn get(&self) -> Option<&Secret> {
+        self.read.get()
+    }
+
+    /// Whether the caller is the one to read it now.
+    pub(crate) fn is_to_be_read(&self, now: Duration) -> bool {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let due = |not_before| (now >= not_before).then(|| now.saturating_add(AGAIN_MS));
+        self.get().is_none() && self.not_before.fetch_update(Relaxed, Relaxed, due).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_hmac_sha256() {
+        // RFC 4231, test case 1, with a key of 20 bytes, filled up with zeros.
+        let mut key = [0; SECRET];
+        key[..20].fill(0x0b);
+        let expected = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
+        assert_eq!(hex::encode(Secret(key).mac(&["Hi There"])), expected);
+        assert_eq!(hex::encode(Secret(key).mac(&["Hi", " There"])), expected);
+    }
+
+    #[test]
+    fn one_job_a_minute_asks_for_a_secret_that_is_not_to_be_had() {
+        let (secret, at) = (SealSecret::default(), Duration::from_secs);
+        let asked = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
+        assert_eq!(asked, [true, false, false, true, false, true]);
+        secret.read.set(Secret::ZEROS).ok().unwrap();
+        assert!(!secret.is_to_be_read(at(600)));
+    }
+}

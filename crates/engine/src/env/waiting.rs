@@ -1,0 +1,257 @@
+//! Time that a run spends waiting for others of its own process, which is not its own.
+//!
+//! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does neither, so
+//! such waits are set aside. They must lie before the run has announced anything: `recheck_after` counts on it that no run is
+//! at work for longer than `job_timeout` after its announcement.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::execute::{ItemChange, Summary};
+use evenkeel_storage::Clock;
+
+tokio::task_local! {
+    static WAITS: Waits;
+}
+
+/// The waits of one run.
+#[derive(Clone)]
+pub struct Waits {
+    clock: Arc<dyn Clock>,
+    spent: Arc<Mutex<Spent>>,
+    /// The shares of memory that the run has a part of.
+    shares: Arc<Shares>,
+    /// It has read its primary, or is about to.
+    reads: Arc<AtomicBool>,
+    /// Changes to items that no outcome tells of: passes made them, and then failed or were dropped.
+    untold: Arc<Mutex<Vec<ItemChange>>>,
+}
+
+/// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
+type Shares = [AtomicBool; 8];
+
+/// A share of memory that a run has a part of; until dropped it takes no other.
+#[derive(Debug)]
+pub(crate) struct SharePart(Option<(Arc<Shares>, usize)>);
+
+/// Marks that this run takes a part of a share. `None` where it has one already: it must not wait for another.
+pub(crate) fn part_of(share: usize) -> Option<SharePart> {
+    let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
+        return Some(SharePart(None));
+    };
+    let had = shares[share].swap(true, Ordering::SeqCst);
+    (!had).then(|| SharePart(Some((shares, share))))
+}
+
+/// Whether this run reads a primary for the first time, and has no part of any share. Never outside of a run.
+pub(crate) fn is_first_read() -> bool {
+    let is_first = |waits: &Waits| !waits.reads.swap(true, Ordering::SeqCst);
+    let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
+    WAITS
+        .try_with(|waits| is_first(waits) && has_no_part(waits))
+        .unwrap_or(false)
+}
+
+impl Drop for SharePart {
+    fn drop(&mut self) {
+        if let Some((shares, share)) = &self.0 {
+            shares[*share].store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Spent {
+    /// In waits that are over.
+    before: Duration,
+    /// Waits under way, and since when there is one.
+    under_way: usize,
+    since: Duration,
+}
+
+/// A wait under way.
+struct ActiveWait(Waits);
+
+impl Waits {
+    /// None so far.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            spent: Arc::default(),
+            shares: Arc::default(),
+            reads: Arc::default(),
+            untold: Arc::default(),
+        }
+    }
+
+    /// Runs a future and records its waits here.
+    pub async fn of<T>(&self, run: impl Future<Output = T>) -> T {
+        WAITS.scope(self.clone(), run).await
+    }
+
+    /// How long it has waited so far.
+    pub fn so_far(&self) -> Duration {
+        let spent = self.spent();
+        let now = if spent.under_way > 0 {
+            self.clock.monotonic().saturating_sub(spent.since)
+        } else {
+            Duration::ZERO
+        };
+        spent.before + now
+    }
+
+    /// Takes the changes to items that its outcome does not tell of.
+    pub fn untold(&self) -> Vec<ItemChange> {
+        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn begin(&self) -> ActiveWait {
+        let now = self.clock.monotonic();
+        let mut spent = self.spent();
+        if spent.under_way == 0 {
+            spent.since = now;
+        }
+        spent.under_way += 1;
+        drop(spent);
+        ActiveWait(self.clone())
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Spent> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ActiveWait {
+    fn drop(&mut self) {
+        let so_far = self.0.so_far();
+        let mut spent = self.0.spent();
+        spent.under_way = spent.under_way.saturating_sub(1);
+        if spent.under_way == 0 {
+            spent.before = so_far;
+        }
+    }
+}
+
+/// Notes changes to items that no outcome of this run tells of.
+pub fn note_untold(changes: Vec<ItemChange>) {
+    // Outside of a run they are counted nowhere.
+    let _ = WAITS.try_with(|waits| {
+        waits
+            .untold
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(changes);
+    });
+}
+
+/// The changes of a run over many primaries, as far as it has come. Where it fails, or is dropped, no outcome takes them: they are untold.
+#[derive(Debug, Default)]
+pub(crate) struct RunSummary(pub(crate) Summary);
+
+impl RunSummary {
+    /// Takes them, for the outcome of the run.
+    pub(crate) fn take(&mut self) -> Summary {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for RunSummary {
+    fn drop(&mut self) {
+        note_untold(self.take().changes);
+    }
+}
+
+/// Waits for others of this process, at no cost to the run.
+pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
+    let waiting = WAITS.try_with(Waits::begin).ok();
+    let waited = wait.await;
+    drop(waiting);
+    waited
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::Action;
+    use evenkeel_model::{AccountName, ViewName};
+
+    struct Paused(Instant);
+
+    impl Clock for Paused {
+        fn now(&self) -> jiff::Timestamp {
+            jiff::Timestamp::UNIX_EPOCH
+        }
+        fn monotonic(&self) -> Duration {
+            self.0.elapsed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_are_told_apart_from_work_and_those_at_one_time_count_once() {
+        let second = Duration::from_secs(1);
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let run = async {
+            sleep(5 * second).await;
+            aside(sleep(3 * second)).await;
+            assert_eq!(waits.so_far(), 3 * second);
+            tokio::join!(
+                aside(sleep(4 * second)),
+                aside(sleep(6 * second)),
+                sleep(20 * second)
+            );
+        };
+        let watch = async {
+            sleep(10 * second).await;
+            assert_eq!(
+                waits.so_far(),
+                5 * second,
+                "one under way counts as far as it is"
+            );
+        };
+        tokio::join!(waits.of(run), watch);
+        assert_eq!(waits.so_far(), 9 * second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_counts_until_then_and_outside_of_a_run_none_does() {
+        let second = Duration::from_secs(1);
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let given_up = waits
+            .of(tokio::time::timeout(
+                2 * second,
+                aside(std::future::pending::<()>()),
+            ))
+            .await;
+        assert!(given_up.is_err());
+        sleep(second).await;
+        assert_eq!(waits.so_far(), 2 * second);
+        aside(sleep(second)).await;
+        assert_eq!(waits.so_far(), 2 * second);
+    }
+
+    #[tokio::test]
+    async fn changes_that_no_outcome_takes_are_told_by_the_run() {
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let (view, account) = (ViewName::new("staff").unwrap(), AccountName::main());
+        let summary = || Summary {
+            changes: vec![ItemChange {
+                view: view.clone(),
+                account: account.clone(),
+                action: Action::Create,
+            }],
+            ..Summary::default()
+        };
+        let told = waits.of(async {
+            let (mut taken, mut failed) = (RunSummary::default(), RunSummary::default());
+            taken.0.add(summary());
+            failed.0.add(summary());
+            failed.0.add(summary());
+            taken.take()
+        });
+        assert_eq!((told.await.changes.len(), waits.untold().len()), (1, 2));
+    }
+}

@@ -1,0 +1,416 @@
+//! An entity kept as a document: in a container, or in a folder that every worker shares.
+//!
+//! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
+//! content. An entity with large values beside its document is a primary with a footprint, and its pass has the document in the place of a
+//! row; from any other document nothing is derived.
+
+use bytes::Bytes;
+
+use crate::env::Env;
+use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
+use crate::execute::Failure;
+use crate::failure::{ROUNDS, lost_race, permanent, storage};
+use crate::protocol::change::{Change, Commit};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget};
+use evenkeel_model::document::{self, DocumentError, PlaceError};
+use evenkeel_model::large::{self, ValueFolder};
+use evenkeel_model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
+use evenkeel_storage::{
+    BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError,
+};
+
+/// How much of a blob is read at first: the documents of nearly all entities whole.
+const BEGINNING: u64 = 1 << 20;
+/// What documents are said to be.
+const CONTENT_TYPE: &str = "application/json";
+/// A document is there as bytes, as JSON and as an entity.
+const COPIES: u64 = 3;
+
+/// The document of one entity.
+pub(crate) struct ArchiveDocument<'e> {
+    catalog: &'e Catalog,
+    archive: &'e Archive,
+    memory: &'e MemoryBudget,
+    key: EntityKey,
+    sink: DocumentSink<'e>,
+    rounds: u32,
+}
+
+enum DocumentSink<'e> {
+    Blob {
+        blobs: &'e dyn BlobStore,
+        target: &'e BlobTarget,
+        name: BlobName,
+    },
+    File {
+        files: &'e dyn FileStore,
+        place: FilePlace,
+    },
+}
+
+/// How a write or a deletion of a document ended.
+pub(crate) enum Filed {
+    /// It is done; a write with the new version.
+    Done(Option<ETag>),
+    /// It was not at the version named.
+    Lost,
+    /// Unknown outcome.
+    Unanswered,
+}
+
+/// Large values lie beside a document, and no view would carry them along.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
+)]
+struct Beside {
+    property: String,
+}
+
+/// A document is longer than that of any entity.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's",
+    limits::ARCHIVED_BYTES
+)]
+struct DocumentTooLarge {
+    bytes: u64,
+}
+
+/// The metadata of a document is more than a blob can have.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "its metadata has {bytes} bytes, names and values together; Azure Blob storage allows 8,192 (8 KiB): shorten what [archives.{archive}] puts into `metadata`"
+)]
+struct MetadataTooLarge {
+    archive: ViewName,
+    bytes: usize,
+}
+
+impl<'e> ArchiveDocument<'e> {
+    /// Of an archive that is one of documents.
+    pub(crate) fn filed(
+        env: &'e Env,
+        archive: &'e Archive,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
+        match &archive.target {
+            ArchiveTarget::Blob(target) => Self::blob(env, archive, target, key),
+            ArchiveTarget::File(target) => Self::file(env, archive, target, key),
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => Err(permanent(
+                format!("finding the place of {key} in archive {}", archive.name),
+                "it is no archive of documents",
+            )),
+        }
+    }
+
+    /// In a container.
+    pub(crate) fn blob(
+        env: &'e Env,
+        archive: &'e Archive,
+        target: &'e BlobTarget,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
+        let name = target
+            .path
+            .of(key)
+            .map_err(|error| misplaced(archive, key, error))?;
+        let account = env
+            .stores
+            .account(&target.account)
+            .map_err(|error| permanent("finding the account of the archive", error))?;
+        let sink = DocumentSink::Blob {
+            blobs: account.blobs.as_ref(),
+            target,
+            name,
+        };
+        Ok(Self {
+            catalog: &env.catalog,
+            archive,
+            memory: &env.memory,
+            key: key.clone(),
+            sink,
+            rounds: 0,
+        })
+    }
+
+    /// In a shared folder.
+    pub(crate) fn file(
+        env: &'e Env,
+        archive: &'e Archive,
+        target: &'e FileTarget,
+        key: &EntityKey,
+    ) -> Result<Self, Failure> {
+        let name = target
+            .path
+            .of(key)
+            .map_err(|error| misplaced(archive, key, error))?;
+        let files = env
+            .stores
+            .files()
+            .map_err(|error| permanent("finding the folder of the archive", error))?;
+        let sink = DocumentSink::File {
+            files,
+            place: FilePlace {
+                dir: target.dir.clone(),
+                name,
+            },
+        };
+        Ok(Self {
+            catalog: &env.catalog,
+            archive,
+            memory: &env.memory,
+            key: key.clone(),
+            sink,
+            rounds: 0,
+        })
+    }
+
+    /// The folder that it lies in, where it is a file.
+    pub(crate) fn dir(&self) -> Option<&str> {
+        match &self.sink {
+            DocumentSink::File { place, .. } => Some(&place.dir),
+            DocumentSink::Blob { .. } => None,
+        }
+    }
+
+    /// Where its entity's large values lie.
+    pub(crate) fn folder(&self) -> ValueFolder {
+        ValueFolder::beside(match &self.sink {
+            DocumentSink::Blob { name, .. } => name,
+            DocumentSink::File { place, .. } => &place.name,
+        })
+    }
+
+    /// Refuses an entity with large values that would stay behind.
+    pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
+        large::known_pointers(entity)
+            .map_err(|error| permanent(self.doing("bringing back"), error))?;
+        match large::pointers(&self.folder(), entity).next() {
+            Some((property, _)) => Err(permanent(
+                self.doing("bringing back"),
+                Beside {
+                    property: property.to_owned(),
+                },
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a round.
+    pub(crate) fn count_round(&mut self) -> Result<(), Failure> {
+        self.rounds += 1;
+        if self.rounds > ROUNDS {
+            Err(lost_race(
+                format!("bringing back the document of {}", self.key),
+                ROUNDS,
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn doing(&self, what: &str) -> String {
+        format!(
+            "{what} the document of {} in archive {}",
+            self.key, self.archive.name
+        )
+    }
+
+    /// Reads the document.
+    pub(crate) async fn read(&self) -> Result<Option<Row>, Failure> {
+        let failed = |error| storage(self.doing("reading"), error);
+        match &self.sink {
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => {
+                let Some(blob) = blobs
+                    .get(&target.container, name, Some(0..BEGINNING))
+                    .await
+                    .map_err(failed)?
+                else {
+                    return Ok(None);
+                };
+                let (length, etag) = (blob.properties.length, blob.properties.etag);
+                let _memory = self.hold(length).await?;
+                let mut content = blob.content;
+                if length > BEGINNING {
+                    drop(content);
+                    content = match blobs
+                        .get_at(&target.container, name, 0..length, &etag)
+                        .await
+                    {
+                        Err(error) if error.class == ErrorClass::Precondition => {
+                            return Err(lost_race(self.doing("reading"), 1));
+                        }
+                        read => read.map_err(failed)?,
+                    };
+                }
+                self.row(&content, etag).map(Some)
+            }
+            DocumentSink::File { files, place } => {
+                let Some(found) = files.find(place).await.map_err(failed)? else {
+                    return Ok(None);
+                };
+                let _memory = self.hold(found.length).await?;
+                let file = files.read(place).await.map_err(failed)?;
+                file.map(|file| self.row(&file.content, file.etag))
+                    .transpose()
+            }
+        }
+    }
+
+    /// Waits for the memory of a document of so many bytes.
+    async fn hold(&self, bytes: u64) -> Result<MemoryGrant, Failure> {
+        if bytes > limits::ARCHIVED_BYTES {
+            return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));
+        }
+        Ok(self
+            .memory
+            .take(MemoryShare::Documents, bytes * COPIES)
+            .await)
+    }
+
+    fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
+        let entity = self
+            .catalog
+            .archived(self.archive, content, &self.key)
+            .map_err(|error| permanent(self.doing("reading"), error))?;
+        Ok(Row {
+            entity,
+            etag,
+            timestamp: None,
+        })
+    }
+
+    /// Writes or deletes the document, where nothing is derived from it.
+    pub(crate) async fn write_or_delete(&self, change: &Change) -> Result<Commit, Failure> {
+        Ok(match self.carry_out(change).await? {
+            Filed::Done(_) => Commit::Closed,
+            Filed::Lost => Commit::Lost,
+            Filed::Unanswered => Commit::Unanswered,
+        })
+    }
+
+    /// Writes or deletes the document.
+    pub(crate) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
+        let ended = match change {
+            Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
+            Change::Replace(entity, etag)
+            | Change::Merge {
+                merged: entity,
+                etag,
+                ..
+            } => {
+                self.write(entity, BlobCondition::Matches(etag.clone()))
+                    .await?
+            }
+            Change::Delete(_, etag) => self.delete(etag).await,
+        };
+        match ended {
+            Ok(filed) => Ok(filed),
+            Err(error) if error.is_lost_race() => Ok(Filed::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Filed::Unanswered),
+            Err(error) => Err(storage(self.doing("writing"), error)),
+        }
+    }
+
+    async fn write(
+        &self,
+        entity: &Entity,
+        condition: BlobCondition,
+    ) -> Result<Result<Filed, StoreError>, Failure> {
+        let content = document::encode(entity);
+        let written = match &self.sink {
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => {
+                let upload = self.upload(target, entity, condition)?;
+                blobs.put(&target.container, name, content, &upload).await
+            }
+            DocumentSink::File { files, place } => {
+                files.write(place, Bytes::clone(&content), &condition).await
+            }
+        };
+        Ok(written.map(|etag| Filed::Done(Some(etag))))
+    }
+
+    async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
+        let deleted = match &self.sink {
+            DocumentSink::Blob {
+                blobs,
+                target,
+                name,
+            } => blobs.delete(&target.container, name, Some(etag)).await?,
+            DocumentSink::File { files, place } => {
+                let deleted = files.delete(place, etag).await?;
+                if deleted {
+                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
+                }
+                deleted
+            }
+        };
+        Ok(if deleted {
+            Filed::Done(None)
+        } else {
+            Filed::Lost
+        })
+    }
+
+    fn upload(
+        &self,
+        target: &BlobTarget,
+        entity: &Entity,
+        condition: BlobCondition,
+    ) -> Result<BlobUpload, Failure> {
+        let mut upload = BlobUpload {
+            condition,
+            content_type: Some(CONTENT_TYPE.to_owned()),
+            cache_control: None,
+            ..BlobUpload::default()
+        };
+        let mut bytes = 0;
+        for (name, template) in &target.metadata {
+            let value = document::metadata(template, entity);
+            let value = value.map_err(|error| {
+                permanent(
+                    self.doing(&format!("rendering the metadata {name:?} of")),
+                    error,
+                )
+            })?;
+            if let Some(value) = value {
+                bytes += name.len() + value.len();
+                upload.metadata.insert(name.clone(), value);
+            }
+        }
+        if bytes > limits::METADATA_BYTES {
+            return Err(permanent(
+                self.doing("writing"),
+                MetadataTooLarge {
+                    archive: self.archive.name.clone(),
+                    bytes,
+                },
+            ));
+        }
+        Ok(upload)
+    }
+}
+
+/// Whether a document could not be read since it is that of another archive's entity, in the same place.
+pub(crate) fn is_anothers(failure: &Failure) -> bool {
+    matches!(
+        failure.cause.downcast_ref::<DocumentError>(),
+        Some(DocumentError::Table { .. })
+    )
+}
+
+fn misplaced(archive: &Archive, key: &EntityKey, error: PlaceError) -> Failure {
+    permanent(
+        format!("finding the place of {key} in archive {}", archive.name),
+        error,
+    )
+}

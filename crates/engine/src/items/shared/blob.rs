@@ -1,0 +1,174 @@
+//! A list in a blob: read and written whole, under its ETag.
+
+use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
+use crate::execute::Failure;
+use crate::failure::{lost_race, permanent, storage};
+use evenkeel_model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared::{BlobList, Nonsense};
+use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
+use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
+
+/// How much of a blob is read at first: a list of a thousand members is read with one request. So much is not counted in the budget.
+const BEGINNING: u64 = 64 << 10;
+/// A longer list is in memory as it was read, as it becomes, and as it is sent.
+const COPIES: u64 = 3;
+/// Times that a blob may change while it is read.
+const ROUNDS: u32 = 10;
+/// Lines of JSON.
+const CONTENT_TYPE: &str = "application/x-ndjson";
+/// The metadata that says how many members there are.
+const COUNT: &str = "ek_count";
+
+/// Where a list lies.
+pub(super) struct ListBlob<'e> {
+    pub(super) blobs: &'e dyn BlobStore,
+    pub(super) container: &'e ContainerName,
+    pub(super) name: &'e BlobName,
+    pub(super) memory: &'e MemoryBudget,
+}
+
+/// Content found at a site.
+pub(super) enum AtBlob {
+    Nothing,
+    /// Content other than a list; its owner, if it names one.
+    Other(Option<Owner>),
+    List(StoredList),
+}
+
+/// A list as it was read.
+pub(super) struct StoredList {
+    pub(super) list: BlobList,
+    pub(super) etag: ETag,
+    /// Its part of the memory, until it is written.
+    pub(super) grant: Option<MemoryGrant>,
+}
+
+/// How a write ended.
+pub(super) enum Wrote {
+    Done,
+    /// Another writer was faster.
+    Lost,
+    /// Unknown outcome.
+    Unanswered,
+}
+
+impl ListBlob<'_> {
+    fn step(&self, doing: &str) -> String {
+        format!("{doing} {}/{}", self.container, self.name)
+    }
+
+    fn nonsense(&self, problem: String) -> Failure {
+        let site = Site::Blob {
+            container: self.container.clone(),
+            name: self.name.clone(),
+        };
+        permanent(self.step("reading"), Nonsense::Edited { site, problem })
+    }
+
+    async fn get(&self, bytes: u64) -> Result<Option<Blob>, Failure> {
+        let blob = self
+            .blobs
+            .get(self.container, self.name, Some(0..bytes))
+            .await;
+        blob.map_err(|error| storage(self.step("reading"), error))
+    }
+
+    /// Reads the list.
+    pub(super) async fn read(&self) -> Result<AtBlob, Failure> {
+        let (mut bytes, mut grant) = (BEGINNING, None);
+        for _ in 0..ROUNDS {
+            let Some(blob) = self.get(bytes).await? else {
+                return Ok(AtBlob::Nothing);
+            };
+            let owner = Owner::of_blob(&blob.properties.metadata);
+            let Some(view) = blob
+                .properties
+                .metadata
+                .get(VIEW_PROPERTY)
+                .filter(|_| owner.is_none())
+            else {
+                return Ok(AtBlob::Other(owner));
+            };
+            let length = blob.properties.length;
+            if length > limits::LIST_BLOB_BYTES {
+                return Err(self.nonsense(format!(
+                    "it has {length} bytes; a list has at most {}",
+                    limits::LIST_BLOB_BYTES
+                )));
+            }
+            if length > bytes {
+                // Given back first: whoever waits holds nothing of the share.
+                drop((blob, grant.take()));
+                grant = Some(
+                    self.memory
+                        .take(MemoryShare::Documents, length * COPIES)
+                        .await,
+                );
+                bytes = length;
+                continue;
+            }
+            let list = BlobList::parse(&blob.content).map_err(|problem| self.nonsense(problem))?;
+            if list.view().as_str() != view {
+                return Err(self.nonsense(format!(
+                    "its metadata names the view {view}, and its head {}",
+                    list.view()
+                )));
+            }
+            return Ok(AtBlob::List(StoredList {
+                list,
+                etag: blob.properties.etag,
+                grant,
+            }));
+        }
+        Err(lost_race(self.step("reading"), ROUNDS))
+    }
+
+    /// Writes the content of a list.
+    pub(super) async fn write(
+        &self,
+        list: &BlobList,
+        content: Vec<u8>,
+        condition: BlobCondition,
+    ) -> Result<Wrote, Failure> {
+        let condition = if planted(Bug::UnconditionalList) {
+            BlobCondition::None
+        } else {
+            condition
+        };
+        let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
+        metadata.insert(COUNT.to_owned(), list.count().to_string());
+        let upload = BlobUpload {
+            condition,
+            content_type: Some(CONTENT_TYPE.to_owned()),
+            cache_control: None,
+            metadata,
+        };
+        let result = self
+            .blobs
+            .put(self.container, self.name, content.into(), &upload)
+            .await;
+        self.wrote(result.map(drop))
+    }
+
+    /// Deletes the blob at an ETag; absent is fine.
+    pub(super) async fn delete(&self, etag: &ETag) -> Result<Wrote, Failure> {
+        match self
+            .blobs
+            .delete(self.container, self.name, Some(etag))
+            .await
+        {
+            Err(error) if error.is_missing_item() => Ok(Wrote::Done),
+            result => self.wrote(result.map(drop)),
+        }
+    }
+
+    fn wrote(&self, result: Result<(), StoreError>) -> Result<Wrote, Failure> {
+        match result {
+            Ok(()) => Ok(Wrote::Done),
+            Err(error) if error.is_lost_race() => Ok(Wrote::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Wrote::Unanswered),
+            Err(error) => Err(storage(self.step("writing"), error)),
+        }
+    }
+}

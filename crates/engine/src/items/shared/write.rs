@@ -1,0 +1,430 @@
+//! One read-modify-write of a shared entity: a row, or a list in a blob.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::env::memory::MemoryBudget;
+use crate::execute::{Failure, FailureClass};
+use crate::failure::{permanent, storage};
+use crate::items::shared::blob::{AtBlob, ListBlob, StoredList, Wrote};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::entity::EntityError;
+use evenkeel_model::item::Owner;
+use evenkeel_model::shared::{
+    self, AtSite, Becomes, BlobList, ChangeEnd, List, ListFull, Nonsense, Owned, PartChange,
+};
+use evenkeel_model::{
+    AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName,
+    limits,
+};
+use evenkeel_storage::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
+
+/// A shared entity, and where it lies: a row, or a list in a blob.
+pub(crate) struct SharedEntity<'e> {
+    pub(crate) account: AccountName,
+    pub(crate) site: Site,
+    pub(crate) target: &'e Account,
+    pub(crate) catalog: &'e Catalog,
+    pub(crate) memory: &'e MemoryBudget,
+}
+
+/// How a change of a part ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    /// As it was meant to.
+    Done,
+    /// The part differs from its expected state: look again.
+    Lost,
+    /// Unknown outcome: look again, it may still arrive.
+    Unanswered,
+    /// It cannot be made; the failure may be that of every pass with changes in one write.
+    Failed(SharedFailure),
+}
+
+/// A failure shared by all callers of one entity.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedFailure(Arc<Failure>);
+
+impl SharedFailure {
+    /// The failure for one of them.
+    pub(crate) fn failure(&self) -> Failure {
+        Failure::new(
+            self.0.class,
+            self.0.step.clone(),
+            Cause(Arc::clone(&self.0)),
+        )
+        .of_views(self.0.views.iter().cloned())
+    }
+
+    /// Whether the same changes will fail again.
+    pub(super) fn is_permanent(&self) -> bool {
+        self.0.class == FailureClass::Permanent
+    }
+}
+
+/// The cause below a shared failure.
+#[derive(Debug)]
+struct Cause(Arc<Failure>);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.cause, f)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.cause.source()
+    }
+}
+
+/// The store error behind a failure, shared or not.
+pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
+    let cause = failure.cause.as_ref();
+    cause
+        .downcast_ref()
+        .or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
+}
+
+/// The write that makes the changes of a row, as one of a transaction.
+pub(crate) struct PreparedWrite {
+    /// The conditional operation; `None` where all is so already.
+    pub(crate) operation: Option<TableOperation>,
+    /// How each change ends with it.
+    pub(crate) ended: Vec<ChangeEnd>,
+}
+
+/// How one round ended.
+pub(super) enum Round {
+    /// With an answer to each change.
+    Over(Vec<Answer>),
+    /// Another writer was faster.
+    Again,
+    /// With a failure of the write that they share.
+    Failed(SharedFailure),
+}
+
+/// Content at a document's site, as far as some parts of it are asked for.
+#[derive(Default)]
+pub(crate) struct Sight {
+    row: Option<Row>,
+    /// The list in a blob, with those of its members that are asked for.
+    list: Option<(ViewName, List)>,
+    /// The content is none of evenkeel's documents.
+    other: bool,
+    /// The owner named by the content.
+    pub(crate) owner: Option<Owner>,
+    /// The count or a figure in the row is not what its list makes it.
+    pub(crate) behind: bool,
+}
+
+impl Sight {
+    /// The values of a view's properties on the entity that has them.
+    pub(crate) fn said(
+        &self,
+        address: &ItemAddress,
+    ) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
+        let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else {
+            return Ok(None);
+        };
+        Ok(Owned::read(&address.site, &row.entity, &address.view)?
+            .map(|owned| owned.said(&row.entity)))
+    }
+
+    /// The view of the list that was found.
+    pub(crate) fn list_view(&self) -> Option<ViewName> {
+        let in_row = || {
+            self.row
+                .as_ref()
+                .and_then(|row| shared::list_view(&row.entity))
+        };
+        self.list
+            .as_ref()
+            .map(|(view, _)| view.clone())
+            .or_else(in_row)
+    }
+
+    /// The content at a part's site.
+    pub(crate) fn find(&self, address: &ItemAddress) -> Result<AtSite, Nonsense> {
+        if address.site.row().is_some() {
+            return shared::find(address, self.row.as_ref().map(|row| &row.entity));
+        }
+        Ok(match (&self.list, &address.part) {
+            (Some((view, list)), Some(Part::Member(member))) if address.view == *view => list
+                .members
+                .get(member)
+                .cloned()
+                .map_or(AtSite::Absent, AtSite::Part),
+            (None, _) if !self.other => AtSite::Absent,
+            _ => AtSite::Foreign,
+        })
+    }
+}
+
+impl SharedEntity<'_> {
+    pub(crate) fn turn(&self) -> (AccountName, Site) {
+        (self.account.clone(), self.site.clone())
+    }
+
+    fn blob(&self) -> Option<ListBlob<'_>> {
+        let (container, name) = self.site.blob()?;
+        Some(ListBlob {
+            blobs: self.target.blobs.as_ref(),
+            container,
+            name,
+            memory: self.memory,
+        })
+    }
+
+    fn nonsense(&self, nonsense: Nonsense) -> Failure {
+        permanent(format!("reading {}", self.site), nonsense)
+    }
+
+    /// Reads as much of the document as these parts need.
+    pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
+        let Some(blob) = self.blob() else {
+            let row = self.row().await?;
+            let behind = row
+                .as_ref()
+                .map_or(Ok(false), |row| self.is_behind(row, addresses))?;
+            let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
+            return Ok(Sight {
+                row,
+                owner,
+                behind,
+                ..Sight::default()
+            });
+        };
+        Ok(match blob.read().await? {
+            AtBlob::Nothing => Sight::default(),
+            AtBlob::Other(owner) => Sight {
+                other: true,
+                owner,
+                ..Sight::default()
+            },
+            AtBlob::List(StoredList { list, .. }) => {
+                let members = addresses
+                    .iter()
+                    .filter_map(|address| address.member())
+                    .collect();
+                Sight {
+                    list: Some((list.view().clone(), list.only(&members))),
+                    ..Sight::default()
+                }
+            }
+        })
+    }
+
+    /// Whether another program has written over the count or a figure of the list that these are members of.
+    fn is_behind(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
+        let members = addresses
+            .iter()
+            .filter(|address| address.member().is_some());
+        for view in members
+            .map(|address| &address.view)
+            .collect::<BTreeSet<_>>()
+        {
+            if shared::is_behind(self.catalog, &self.site, view, &row.entity)
+                .map_err(|nonsense| self.nonsense(nonsense))?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The members of a view's list in a row.
+    pub(crate) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
+        let Some(row) = self.row().await? else {
+            return Ok(Vec::new());
+        };
+        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
+    }
+
+    /// Reads a row, and decides the write that makes the changes.
+    pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
+        let row = self.row().await?;
+        let (becomes, ended) = self.changed(row.as_ref(), changes)?;
+        Ok(PreparedWrite {
+            operation: operation(becomes, row.as_ref(), self.table_and_key()?.1),
+            ended,
+        })
+    }
+
+    fn changed(
+        &self,
+        row: Option<&Row>,
+        changes: &[PartChange],
+    ) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
+        let step = || format!("changing {}", self.site);
+        let changed = shared::change(
+            self.catalog,
+            &self.site,
+            row.map(|row| &row.entity),
+            changes,
+        );
+        let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
+        // What only leaves makes the row no larger.
+        if let Becomes::Entity(entity) = &becomes
+            && changes.iter().any(writes)
+            && let Err(error) = entity.check()
+        {
+            let is_full = matches!(
+                error,
+                EntityError::TooManyProperties { .. } | EntityError::TooLarge { .. }
+            );
+            return Err(match shared::list_view(entity).filter(|_| is_full) {
+                Some(view) => {
+                    permanent(step(), ListFull::of(self.catalog, &view, error.to_string()))
+                }
+                None => permanent(step(), error),
+            });
+        }
+        Ok((becomes, ended))
+    }
+
+    /// Reads the document, applies the changes, and writes it at the ETag read.
+    pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
+        match self.attempt(changes).await {
+            Ok(round) => round,
+            Err(failure) => Round::Failed(SharedFailure(Arc::new(failure))),
+        }
+    }
+
+    async fn attempt(&self, changes: &[PartChange]) -> Result<Round, Failure> {
+        if let Some(blob) = self.blob() {
+            return self.change_blob(&blob, changes).await;
+        }
+        let row = self.row().await?;
+        let (becomes, ended) = self.changed(row.as_ref(), changes)?;
+        let (table, key) = self.table_and_key()?;
+        let Some(operation) = operation(becomes, row.as_ref(), key) else {
+            return Ok(round(&Wrote::Done, &ended));
+        };
+        let wrote = match self.target.tables.apply(table, &operation).await {
+            Ok(_) => Wrote::Done,
+            Err(error) if error.is_lost_race() => Wrote::Lost,
+            Err(error) if error.class == ErrorClass::Ambiguous => Wrote::Unanswered,
+            Err(error) => return Err(storage(format!("writing {}", self.site), error)),
+        };
+        Ok(round(&wrote, &ended))
+    }
+
+    /// Changes a list that its view keeps in a blob.
+    async fn change_blob(
+        &self,
+        blob: &ListBlob<'_>,
+        changes: &[PartChange],
+    ) -> Result<Round, Failure> {
+        // `_grant` is held until the list is written.
+        let (before, condition, _grant) = match blob.read().await? {
+            // Another program's blob: parts to be written are not written, and parts to be taken out are not there.
+            AtBlob::Other(_) => (None, BlobCondition::Absent, None),
+            AtBlob::List(StoredList { list, etag, grant }) => {
+                (Some(list), BlobCondition::Matches(etag), grant)
+            }
+            AtBlob::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
+        };
+        let Some(before) = before else {
+            let end = |change: &PartChange| {
+                if writes(change) {
+                    Answer::Lost
+                } else {
+                    Answer::Done
+                }
+            };
+            return Ok(Round::Over(changes.iter().map(end).collect()));
+        };
+        let (after, ended) = before.changed(changes);
+        let Some(after) = after else {
+            return Ok(round(&Wrote::Done, &ended));
+        };
+        let wrote = match condition {
+            BlobCondition::Matches(etag) if after.count() == 0 => blob.delete(&etag).await?,
+            condition => {
+                drop(before);
+                let content = after.render();
+                if content.len() as u64 > limits::LIST_BLOB_BYTES && changes.iter().any(writes) {
+                    let problem = format!(
+                        "it would have {} bytes, and at most {} are allowed",
+                        content.len(),
+                        limits::LIST_BLOB_BYTES
+                    );
+                    return Err(permanent(
+                        format!("changing {}", self.site),
+                        ListFull::of(self.catalog, after.view(), problem),
+                    ));
+                }
+                blob.write(&after, content, condition).await?
+            }
+        };
+        Ok(round(&wrote, &ended))
+    }
+
+    /// An empty list, of the view of the first change that writes.
+    fn new_list(&self, changes: &[PartChange]) -> Option<BlobList> {
+        let view = &changes.iter().find(|change| writes(change))?.address.view;
+        let source = self.catalog.views.get(view)?.source.table.clone();
+        Some(BlobList::new(view.clone(), source))
+    }
+
+    async fn row(&self) -> Result<Option<Row>, Failure> {
+        let (table, key) = self.table_and_key()?;
+        let row = self.target.tables.get(table, key, None).await;
+        row.map_err(|error| storage(format!("reading {}", self.site), error))
+    }
+
+    fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
+        self.site
+            .row()
+            .ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
+    }
+}
+
+/// Whether a change writes a part, and does not take it out.
+const fn writes(change: &PartChange) -> bool {
+    change.write.token().is_some()
+}
+
+/// How a round ends with a write.
+fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
+    let answer = |ended: &ChangeEnd| match (ended, wrote) {
+        (ChangeEnd::Lost, _) => Answer::Lost,
+        (ChangeEnd::Done, Wrote::Unanswered) => Answer::Unanswered,
+        (ChangeEnd::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
+    };
+    match wrote {
+        Wrote::Lost => Round::Again,
+        Wrote::Done | Wrote::Unanswered => Round::Over(ended.iter().map(answer).collect()),
+    }
+}
+
+/// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
+/// away.
+pub(crate) fn operation(
+    becomes: Becomes,
+    row: Option<&Row>,
+    key: &EntityKey,
+) -> Option<TableOperation> {
+    let at = |row: &Row| IfMatch::Matches(row.etag.clone());
+    match (becomes, row) {
+        (Becomes::Same, _) | (Becomes::Gone, None) => None,
+        (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),
+        (Becomes::Entity(mut entity), Some(row)) => {
+            let before = &row.entity.properties;
+            if before
+                .keys()
+                .any(|name| !entity.properties.contains_key(name))
+            {
+                return Some(TableOperation::Replace(entity, at(row)));
+            }
+            entity
+                .properties
+                .retain(|name, value| before.get(name) != Some(value));
+            Some(TableOperation::Merge(entity, at(row)))
+        }
+        (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(key.clone(), at(row))),
+    }
+}

@@ -1,0 +1,629 @@
+//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob or file.
+//!
+//! A value is there before anything points to it, and goes after the last pointer to it has gone:
+//!
+//! ```text
+//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
+//! ```
+//!
+//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, drops one that
+//! it does not point to, and can make none: it leaves the item waiting. A pass that took away an uploaded blob, just before the
+//! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
+//! before its job is done.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use sha2::{Digest as _, Sha256};
+
+use crate::env::memory::{MemoryGrant, MemoryShare};
+use crate::execute::{Failure, FailureClass};
+use crate::failure::{permanent, storage};
+use crate::protocol::change::Change;
+use crate::protocol::scope::Scope;
+use evenkeel_model::catalog::Shelf;
+use evenkeel_model::job::Primary;
+use evenkeel_model::large::{self, Pointer, ValueFolder};
+use evenkeel_model::patterns::{computed_from, large_entity};
+use evenkeel_model::{
+    AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits,
+};
+use evenkeel_storage::{
+    BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError,
+};
+
+/// Bytes of a large value that are read or written in one request: a block of its blob.
+pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
+/// Requests of one large value under way at once.
+const BLOCKS_AT_ONCE: usize = 4;
+/// Memory that a pass takes which carries large values from blob to blob, one value after the other, regardless of their size: four blocks
+/// at once, and half as much again where the service sends a block in pieces that are put together.
+pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
+/// A blob is named by its content, and never changes.
+const CACHE_CONTROL: &str = "max-age=31536000, immutable";
+
+/// Where the content of a value comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Supply {
+    /// The job brought it.
+    Bytes {
+        content: Bytes,
+        content_type: String,
+    },
+    /// A staged blob, at the version with the known hash.
+    Staged(Staged),
+    /// Another primary's value, with the same content.
+    Copy {
+        account: AccountName,
+        container: ContainerName,
+        /// Its pointer there.
+        pointer: Pointer,
+    },
+    /// An archived entity's value, in a shared folder.
+    File {
+        /// Where.
+        place: FilePlace,
+        content_type: Option<String>,
+    },
+}
+
+/// A version of a staged blob.
+#[derive(Debug, Clone)]
+pub(crate) struct Staged {
+    pub(crate) account: AccountName,
+    pub(crate) container: ContainerName,
+    pub(crate) name: BlobName,
+    /// The version.
+    pub(crate) etag: ETag,
+    /// Its length in bytes.
+    pub(crate) length: u64,
+    pub(crate) content_type: String,
+}
+
+impl Staged {
+    /// The blob at a place now.
+    pub(crate) fn of(
+        (account, container, name): (AccountName, ContainerName, BlobName),
+        found: BlobProperties,
+    ) -> Self {
+        Self {
+            account,
+            container,
+            name,
+            etag: found.etag,
+            length: found.length,
+            content_type: found.content_type,
+        }
+    }
+}
+
+/// Where an entity comes from that brings large values along.
+pub(crate) struct ValueOrigin {
+    shelf: Shelf,
+    folder: ValueFolder,
+}
+
+/// The large values that a run brings.
+#[derive(Default)]
+pub(crate) struct RunValues {
+    /// Where their contents come from.
+    pub(crate) supplies: BTreeMap<ItemAddress, Supply>,
+    /// Held from the first announcement on by a pass that carries some from blob to blob.
+    slot: Option<MemoryGrant>,
+}
+
+/// A file that is none of the values of this entity.
+#[derive(Debug, thiserror::Error)]
+#[error("{}/{} is no large value of {primary}: it lies outside the folder that its archive keeps them in", .place.dir, .place.name)]
+struct ForeignFile {
+    place: FilePlace,
+    primary: Primary,
+}
+
+/// Why a pointer cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PointerError {
+    #[error(
+        "the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it"
+    )]
+    Foreign { property: String, to: String },
+    #[error(
+        "it points to {0}, which does not exist (any more): send the value itself, or stage it"
+    )]
+    Dangling(Site),
+    #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
+    Taken(Site),
+    #[error(
+        "no large_entity view has the table as its source, so that nothing can go into blobs: declare one"
+    )]
+    NoView,
+}
+
+impl ValueOrigin {
+    /// Where the content comes from that a pointer of its leads to.
+    fn supply(&self, pointer: Pointer) -> Option<Supply> {
+        Some(match self.shelf.site(&pointer)? {
+            Site::Blob { container, .. } => Supply::Copy {
+                account: self.shelf.account().clone(),
+                container,
+                pointer,
+            },
+            Site::File { dir, name } => Supply::File {
+                place: FilePlace { dir, name },
+                content_type: pointer.content_type,
+            },
+            Site::Row { .. } | Site::Document { .. } => return None,
+        })
+    }
+}
+
+impl RunValues {
+    /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
+    /// staged blobs, by property.
+    pub(crate) fn take_out(
+        &mut self,
+        scope: &Scope<'_>,
+        change: Change,
+        staged: &BTreeMap<String, (Staged, String)>,
+    ) -> Result<Change, Failure> {
+        let Some((view, large)) = scope.env.catalog.large_values_of(scope.source) else {
+            return if staged.is_empty() {
+                Ok(change)
+            } else {
+                Err(permanent(writing(scope), PointerError::NoView))
+            };
+        };
+        let Some(whole) = change.result() else {
+            return Ok(change);
+        };
+        let mut pointers: BTreeMap<String, (Pointer, Supply)> = BTreeMap::new();
+        let to = |property: &str, bytes: u64, sha256: String| {
+            Pointer::to(&scope.folder, &large.container, property, bytes, sha256)
+                .map_err(|error| permanent(writing(scope), error))
+        };
+        let mut rest = whole.clone();
+        for (property, (staged, sha256)) in staged {
+            let pointer = to(property, staged.length, sha256.clone())?;
+            rest.properties
+                .insert(property.clone(), pointer.to_string().into());
+            pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
+        }
+        let computed = computed_from(&scope.env.catalog, scope.source, &rest);
+        if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
+            return Err(permanent(
+                writing(scope),
+                large_entity::ComputedFrom(property.clone()),
+            ));
+        }
+        // A wide entity takes as many rows as it needs.
+        let room = if scope.env.catalog.wide.contains(scope.source) {
+            usize::MAX
+        } else {
+            limits::ENTITY_BYTES
+        };
+        let brought = |name: &str| {
+            change
+                .sent()
+                .is_some_and(|sent| sent.properties.contains_key(name))
+        };
+        let outgoing = large_entity::outgoing(large, &rest, room, &computed, brought);
+        for property in outgoing.map_err(|error| permanent(writing(scope), error))? {
+            let Some(value) = rest.properties.remove(&property) else {
+                continue;
+            };
+            let content_type = large_entity::content_type(&value).to_owned();
+            let Some(content) = large_entity::content(value) else {
+                continue;
+            };
+            let pointer = to(&property, content.len() as u64, large::hash(&content))?;
+            pointers.insert(
+                property,
+                (
+                    pointer,
+                    Supply::Bytes {
+                        content,
+                        content_type,
+                    },
+                ),
+            );
+        }
+        let mut values = BTreeMap::new();
+        let mut texts = BTreeMap::new();
+        for (property, (pointer, supply)) in pointers {
+            let site = Site::Blob {
+                container: large.container.clone(),
+                name: pointer.name.clone(),
+            };
+            values.insert(
+                ItemAddress::whole(view.clone(), large.account.clone(), site),
+                supply,
+            );
+            texts.insert(property, pointer.to_string());
+        }
+        self.supply(values);
+        Ok(change.with_texts(&texts))
+    }
+
+    /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
+    /// contents.
+    pub(crate) async fn take_in(
+        &mut self,
+        scope: &Scope<'_>,
+        from: Option<&ValueOrigin>,
+        mut entity: Entity,
+    ) -> Result<Entity, Failure> {
+        let Some(from) = from else { return Ok(entity) };
+        large::known_pointers(&entity).map_err(|error| permanent(writing(scope), error))?;
+        let found: Vec<(String, Pointer)> = large::pointers(&from.folder, &entity)
+            .map(|(name, pointer)| (name.to_owned(), pointer))
+            .collect();
+        if found.is_empty() {
+            return Ok(entity);
+        }
+        let Some((view, shelf)) = scope.env.catalog.shelf_of(scope.source) else {
+            return Err(permanent(writing(scope), PointerError::NoView));
+        };
+        let mut values = BTreeMap::new();
+        for (property, pointer) in found {
+            let moved = shelf.pointer(
+                &scope.folder,
+                &property,
+                pointer.bytes,
+                pointer.sha256.clone(),
+            );
+            let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
+            if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
+                // A file has no content type.
+                let version =
+                    version(scope, from.shelf.account(), (container, &pointer.name)).await?;
+                moved.content_type = version.map(|version| version.content_type);
+            }
+            let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else {
+                continue;
+            };
+            entity.properties.insert(property, moved.to_string().into());
+            values.insert(
+                ItemAddress::whole(view.clone(), shelf.account().clone(), site),
+                supply,
+            );
+        }
+        self.supply(values);
+        Ok(entity)
+    }
+
+    /// Says where the contents of values come from that the primary is to point to.
+    pub(crate) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
+        self.supplies = values;
+    }
+
+    /// Waits until this pass may carry large values, where it has some to carry: contents that the job has in hand, and those that the
+    /// service copies by itself, take no part of the memory that is bounded here.
+    pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
+        let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
+            Supply::Bytes { .. } => false,
+            Supply::Copy { account, .. } => {
+                *account != address.account || !matches!(address.site, Site::Blob { .. })
+            }
+            Supply::Staged(_) | Supply::File { .. } => true,
+        };
+        if self.slot.is_none() && self.supplies.iter().any(carried) {
+            self.slot = Some(
+                scope
+                    .env
+                    .memory
+                    .take_aside(MemoryShare::Values, VALUE_BYTES)
+                    .await,
+            );
+        }
+    }
+
+    /// Makes the blob of a value, only where none is.
+    pub(crate) async fn upload(
+        &self,
+        scope: &Scope<'_>,
+        address: &ItemAddress,
+        to: (&ContainerName, &BlobName),
+        mut upload: BlobUpload,
+    ) -> Result<Result<ETag, StoreError>, Failure> {
+        let blobs = scope.target(&address.account)?.blobs.as_ref();
+        upload.cache_control = Some(CACHE_CONTROL.to_owned());
+        let Some(supply) = self.supplies.get(address) else {
+            return Err(permanent(
+                format!("writing {address}"),
+                PointerError::Dangling(address.site.clone()),
+            ));
+        };
+        match supply {
+            Supply::Bytes {
+                content,
+                content_type,
+            } => {
+                upload.content_type = Some(content_type.clone());
+                Ok(blobs.put(to.0, to.1, content.clone(), &upload).await)
+            }
+            Supply::Staged(staged) => {
+                upload.content_type = Some(staged.content_type.clone());
+                let from = scope.target(&staged.account)?.blobs.as_ref();
+                Ok(carry(from, staged, blobs, to, &upload).await)
+            }
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } if *account == address.account => {
+                let copying = BlobCopy {
+                    condition: upload.condition,
+                    metadata: Some(upload.metadata),
+                };
+                match blobs.copy((container, &pointer.name), to, &copying).await {
+                    Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
+                    copied => Ok(copied),
+                }
+            }
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } => {
+                let staged = version(scope, account, (container, &pointer.name)).await?;
+                let Some(staged) = staged else {
+                    return Err(gone(address, pointer));
+                };
+                upload.content_type = Some(staged.content_type.clone());
+                let from = scope.target(account)?.blobs.as_ref();
+                Ok(carry(from, &staged, blobs, to, &upload).await)
+            }
+            Supply::File {
+                place,
+                content_type,
+            } => {
+                upload.content_type.clone_from(content_type);
+                // Of the archived entity, with pointers into its own folder.
+                let files = scope.env.stores.files();
+                let files = files.map_err(|error| {
+                    permanent(format!("finding the folder of {address}"), error)
+                })?;
+                let found = files.find(place).await;
+                let found = found.map_err(|error| {
+                    storage(format!("reading {}/{}", place.dir, place.name), error)
+                })?;
+                let Some(found) = found else {
+                    return Err(gone_file(address, place));
+                };
+                let mark = &found.mark;
+                let read = |range: Range<u64>| files.read_at(place, range, mark);
+                Ok(carry_by(read, found.length, blobs, to, &upload).await)
+            }
+        }
+    }
+
+    /// Brings a value into a file, only where none is.
+    pub(crate) async fn bring_into_file(
+        &self,
+        scope: &Scope<'_>,
+        address: &ItemAddress,
+        place: &FilePlace,
+    ) -> Result<Result<ETag, StoreError>, Failure> {
+        let files = own_files(scope, place)?;
+        let Some(supply) = self.supplies.get(address) else {
+            return Err(permanent(
+                format!("writing {address}"),
+                PointerError::Dangling(address.site.clone()),
+            ));
+        };
+        match supply {
+            Supply::Copy {
+                account,
+                container,
+                pointer,
+            } => {
+                let Some(staged) = version(scope, account, (container, &pointer.name)).await?
+                else {
+                    return Err(gone(address, pointer));
+                };
+                let from = scope.target(account)?.blobs.as_ref();
+                let staged = &staged;
+                let read = move |range: Range<u64>| {
+                    from.get_at(&staged.container, &staged.name, range, &staged.etag)
+                };
+                let pieces = stream::iter(ranges(staged.length).map(read))
+                    .buffered(BLOCKS_AT_ONCE)
+                    .boxed();
+                Ok(files.write_pieces(place, pieces).await)
+            }
+            Supply::Bytes { content, .. } => Ok(files
+                .write_pieces(place, stream::iter([Ok(content.clone())]).boxed())
+                .await),
+            Supply::Staged(_) | Supply::File { .. } => Err(permanent(
+                format!("writing {address}"),
+                "no job brings that into a folder",
+            )),
+        }
+    }
+}
+
+/// Where this primary's large values come from, for its new owner; `None` where it can have none.
+pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
+    let (_, shelf) = scope.env.catalog.shelf_of(scope.source)?;
+    Some(ValueOrigin {
+        shelf,
+        folder: scope.folder.clone(),
+    })
+}
+
+/// Refuses a client's pointer to a blob of another owner.
+pub(crate) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
+    if scope.env.catalog.large_values_of(scope.source).is_none() {
+        return Ok(());
+    }
+    let foreign = entity
+        .into_iter()
+        .flat_map(Entity::user_properties)
+        .find_map(|(property, value)| {
+            let pointer = Pointer::of(value)
+                .filter(|pointer| !pointer.is_of(&scope.folder) || pointer.container.is_none())?;
+            let to = pointer
+                .container
+                .iter()
+                .map(|container| format!("{container}/"))
+                .chain([pointer.name.to_string()])
+                .collect();
+            Some(PointerError::Foreign {
+                property: property.clone(),
+                to,
+            })
+        });
+    foreign.map_or(Ok(()), |error| Err(permanent(writing(scope), error)))
+}
+
+fn writing(scope: &Scope<'_>) -> String {
+    format!("writing the primary {}", scope.primary)
+}
+
+/// The version of a blob that is to be carried elsewhere. `None` where it is gone.
+async fn version(
+    scope: &Scope<'_>,
+    account: &AccountName,
+    (container, name): (&ContainerName, &BlobName),
+) -> Result<Option<Staged>, Failure> {
+    let found = scope
+        .target(account)?
+        .blobs
+        .properties(container, name)
+        .await;
+    let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
+    Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
+}
+
+/// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
+pub(crate) fn own_files<'e>(
+    scope: &Scope<'e>,
+    place: &FilePlace,
+) -> Result<&'e dyn FileStore, Failure> {
+    let step = || format!("finding the folder of {}", scope.primary);
+    let filing = scope.env.catalog.filing(scope.source);
+    let shelf = filing.is_some_and(
+        |filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir),
+    );
+    if !shelf || !scope.folder.has(&place.name) {
+        return Err(permanent(
+            step(),
+            ForeignFile {
+                place: place.clone(),
+                primary: scope.primary.clone(),
+            },
+        ));
+    }
+    scope
+        .env
+        .stores
+        .files()
+        .map_err(|error| permanent(step(), error))
+}
+
+/// The value to copy is not there: its entity may just have gone, which the next delivery sees.
+fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
+    let site = match &pointer.container {
+        Some(container) => Site::Blob {
+            container: container.clone(),
+            name: pointer.name.clone(),
+        },
+        None => address.site.clone(),
+    };
+    missing(address, site)
+}
+
+fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
+    missing(
+        address,
+        Site::File {
+            dir: place.dir.clone(),
+            name: place.name.clone(),
+        },
+    )
+}
+
+fn missing(address: &ItemAddress, site: Site) -> Failure {
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        format!("writing {address}"),
+        PointerError::Dangling(site),
+    )
+}
+
+/// Carries one version of a blob to where it is to be, some blocks at a time.
+async fn carry(
+    from: &dyn BlobStore,
+    staged: &Staged,
+    blobs: &dyn BlobStore,
+    to: (&ContainerName, &BlobName),
+    upload: &BlobUpload,
+) -> Result<ETag, StoreError> {
+    let read =
+        |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
+    carry_by(read, staged.length, blobs, to, upload).await
+}
+
+/// Carries so many bytes into a blob, from wherever they are read.
+async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
+    read: impl Fn(Range<u64>) -> R,
+    length: u64,
+    blobs: &dyn BlobStore,
+    (container, name): (&ContainerName, &BlobName),
+    upload: &BlobUpload,
+) -> Result<ETag, StoreError> {
+    if length <= BLOCK_BYTES {
+        return blobs
+            .put(container, name, read(0..length).await?, upload)
+            .await;
+    }
+    let block = |(number, range): (u128, Range<u64>)| {
+        let (id, content) = (BlockId::numbered(number), read(range));
+        async move {
+            blobs
+                .put_block(container, name, id, content.await?)
+                .await
+                .map(|()| id)
+        }
+    };
+    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(length)).map(block))
+        .buffered(BLOCKS_AT_ONCE)
+        .try_collect()
+        .await?;
+    blobs.put_block_list(container, name, &blocks, upload).await
+}
+
+/// The hash of one version of a blob.
+pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<String, StoreError> {
+    let read =
+        |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
+    let blocks = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE);
+    let hash = blocks.try_fold(Sha256::new(), |hash, block| {
+        std::future::ready(Ok(hash.chain_update(block)))
+    });
+    Ok(hex::encode(hash.await?.finalize()))
+}
+
+/// The blocks of so many bytes.
+fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..length.div_ceil(BLOCK_BYTES))
+        .map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_is_carried_in_blocks_that_follow_each_other() {
+        let of = |length| ranges(length).collect::<Vec<_>>();
+        assert!(of(0).is_empty());
+        assert_eq!(of(BLOCK_BYTES), vec![0..BLOCK_BYTES]);
+        assert_eq!(
+            of(2 * BLOCK_BYTES + 1).last(),
+            Some(&(2 * BLOCK_BYTES..2 * BLOCK_BYTES + 1))
+        );
+    }
+}

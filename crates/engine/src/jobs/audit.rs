@@ -1,0 +1,679 @@
+//! `audit`: every item of every primary of a table is compared with its expected state.
+//!
+//! ```text
+//!   the rows of the table      ─▶ the plan of a pass over each, with a look at every item
+//!   the table's footprints     ─▶ the same for each without a primary
+//!   the derived rows           ─▶ each is to be listed by the footprint of the owner that it names
+//! ```
+//!
+//! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
+//! clients: each finding is looked at again at the end of its page, so that a pass in progress is not reported as
+//! drift; a queued change is. Progress is kept as a backfill's is; where a view changes meanwhile, the audit begins anew.
+//! Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
+//!
+//! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
+//! write can have created them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt as _};
+use serde::Serialize;
+use serde_json::{Map, json};
+
+use crate::env::waiting::RunSummary;
+use crate::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
+use crate::items;
+use crate::jobs::RunJob;
+use crate::jobs::audit_records;
+use crate::jobs::context::JobContext;
+use crate::jobs::dated;
+use crate::jobs::walk::{AT_ONCE, Place, Walk, place};
+use crate::protocol::conflicts::KeysTaken;
+use crate::protocol::look::Look;
+use crate::protocol::queueing::queue_syncs;
+use crate::protocol::report::{Ahead, look_ahead, observe_ahead};
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::PassOptions;
+use crate::protocol::situation::own_items;
+use evenkeel_model::audit::{Audit, AuditCursor, AuditPart};
+use evenkeel_model::catalog::{RowForm, TableRef, View};
+use evenkeel_model::cursor::JobCursor as _;
+use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
+
+/// Result of one part of an audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditPass {
+    /// How far it has come.
+    pub cursor: AuditCursor,
+    /// Whether that is the end.
+    pub ended: bool,
+    /// Findings, repaired or not.
+    pub findings: Vec<AuditFinding>,
+    /// Primaries with items that could not be judged or mended.
+    pub failures: Vec<AuditFailure>,
+    /// Changes made to items.
+    pub summary: Summary,
+}
+
+/// An item that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditFinding {
+    /// Kind of mismatch.
+    pub problem: Mismatch,
+    /// The item.
+    #[serde(flatten)]
+    pub item: ItemAddress,
+    /// The primary that owns the item: table and key in words.
+    pub of: String,
+    /// Whether it was mended.
+    pub repaired: bool,
+}
+
+/// A primary with items that cannot be judged or mended, for a reason of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditFailure {
+    /// Always "failed", beside the kinds of [`Mismatch`].
+    pub problem: &'static str,
+    /// The views of the items, where that can be told: each item counts as wrong.
+    pub views: Vec<ViewName>,
+    /// The primary: table and key in words.
+    pub of: String,
+    /// Why, with its causes.
+    pub error: String,
+}
+
+/// Kinds of mismatch between an item and its primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mismatch {
+    /// It should exist and does not.
+    Missing,
+    /// Its content differs from the present state of its primary.
+    Different,
+    /// It should not exist.
+    Unwanted,
+    /// Another primary, or a row that evenkeel did not write, has its key.
+    Taken,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "missing",
+            Self::Different => "different",
+            Self::Unwanted => "unwanted",
+            Self::Taken => "taken",
+        })
+    }
+}
+
+impl fmt::Display for AuditFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mended = if self.repaired { " (repaired)" } else { "" };
+        write!(
+            f,
+            "{:<9} {}, derived from {}{mended}",
+            self.problem, self.item, self.of
+        )
+    }
+}
+
+impl fmt::Display for AuditFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<9} {}: {}", self.problem, self.of, self.error)
+    }
+}
+
+/// Compares from a cursor on, for about ten seconds or to the end; of a `view` alone the findings are kept of that one. `None` where the table
+/// has no views.
+pub(crate) async fn audit(
+    cx: &JobContext,
+    audit: &Audit,
+    view: Option<&ViewName>,
+    delivery: &Delivery,
+) -> Result<Option<AuditPass>, Failure> {
+    let source = cx.env.table(&audit.table)?;
+    if !cx.env.catalog.derives_from(source) {
+        return Ok(None);
+    }
+    let walk = Walk {
+        cx,
+        source,
+        delivery,
+    };
+    let mut run = AuditRun {
+        walk,
+        repair: audit.repair,
+        cursor: resumed(cx, audit, source),
+        findings: Vec::new(),
+        failures: Vec::new(),
+        summary: RunSummary::default(),
+        told: BTreeSet::new(),
+        failed: BTreeSet::new(),
+    };
+    let ended = match run.part().await {
+        Ok(ended) => ended,
+        Err(failure) => return Err(dated::explained(&cx.env, &source.table, failure).await),
+    };
+    if ended {
+        audit_records::write(&cx.env, source, view, &run.cursor).await?;
+    }
+    Ok(Some(AuditPass {
+        cursor: run.cursor,
+        ended,
+        findings: run.findings,
+        failures: run.failures,
+        summary: run.summary.take(),
+    }))
+}
+
+/// The cursor of an audit under way; a new one where its views are others than those compared so far.
+fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
+    let views = Some(cx.env.catalog.audit_fingerprint(source));
+    if audit.cursor.views == views {
+        return audit.cursor.clone();
+    }
+    if audit.cursor.has_begun() {
+        tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
+    }
+    AuditCursor {
+        views,
+        ..AuditCursor::default()
+    }
+}
+
+impl RunJob for Audit {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let Some(pass) = audit(cx, self, None, delivery).await? else {
+            return Ok(Outcome::Skipped {
+                reason: format!("nothing is derived from {}", self.table),
+                summary: Summary::default(),
+            });
+        };
+        for finding in &pass.findings {
+            tracing::warn!(view = %finding.item.view, problem = %finding.problem, repaired = finding.repaired, "{finding}");
+        }
+        let AuditPass {
+            cursor,
+            ended,
+            summary,
+            ..
+        } = pass;
+        if !ended {
+            return Ok(Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary,
+            });
+        }
+        tracing::info!(
+            table = %self.table,
+            primaries = cursor.primaries,
+            drift = cursor.drifted(),
+            repaired = cursor.repaired,
+            failed = cursor.failed,
+            "a table was audited"
+        );
+        Ok(Outcome::Done(summary))
+    }
+}
+
+/// One part of an audit, as far as it has come.
+struct AuditRun<'e> {
+    walk: Walk<'e>,
+    repair: bool,
+    cursor: AuditCursor,
+    findings: Vec<AuditFinding>,
+    failures: Vec<AuditFailure>,
+    summary: RunSummary,
+    /// Rows shared by many that were found wrong.
+    told: BTreeSet<(AccountName, Site)>,
+    /// Primaries of this page that failed for a reason of their own.
+    failed: BTreeSet<Primary>,
+}
+
+/// A primary, and an item that is to be looked at even where its footprint does not list it.
+#[derive(Clone)]
+struct Audited {
+    primary: Primary,
+    met: Option<ItemAddress>,
+}
+
+impl AuditRun<'_> {
+    /// Goes on until the time is over; whether that is the end.
+    async fn part(&mut self) -> Result<bool, Failure> {
+        let clock = &self.walk.cx.env.clock;
+        let began = clock.monotonic();
+        loop {
+            let from = (self.cursor.next_pk.take(), self.cursor.next_rk.take());
+            let next = match self.cursor.part {
+                AuditPart::Primaries => {
+                    let page = self.walk.existing(&from).await?;
+                    self.primaries(page.keys).await?;
+                    page.next
+                }
+                AuditPart::Footprints => {
+                    let page = self.walk.gone(&from).await?;
+                    self.primaries(page.keys).await?;
+                    page.next
+                }
+                AuditPart::Rows => {
+                    let Some(view) = self.view() else {
+                        return Ok(true);
+                    };
+                    self.rows(&view, &from).await?
+                }
+            };
+            // A target in several accounts is walked over in each.
+            if next.0.is_none() && self.cursor.account.is_none() {
+                match self.cursor.part {
+                    AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
+                    AuditPart::Footprints | AuditPart::Rows => self.next_view(),
+                }
+            }
+            (self.cursor.next_pk, self.cursor.next_rk) = next;
+            if clock.monotonic().saturating_sub(began) >= self.walk.cx.part {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The views of the table whose items name their owner, so that they are read from their own side too; in order of name.
+    fn row_views(&self) -> Vec<Arc<View>> {
+        let catalog = &self.walk.cx.env.catalog;
+        let mut views: Vec<_> = catalog
+            .views_of(self.walk.source)
+            .filter(|view| view.form().copies().is_some())
+            .cloned()
+            .collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        views
+    }
+
+    /// The view under audit; `None` after the last.
+    fn view(&self) -> Option<Arc<View>> {
+        let current = self.cursor.view.as_deref()?;
+        self.row_views()
+            .into_iter()
+            .find(|view| view.name.as_str() >= current)
+    }
+
+    fn next_view(&mut self) {
+        let views = self.row_views();
+        let after = |view: &&Arc<View>| match (&self.cursor.part, self.cursor.view.as_deref()) {
+            (AuditPart::Rows, Some(current)) => view.name.as_str() > current,
+            _ => true,
+        };
+        self.cursor.view = views.iter().find(after).map(|view| view.name.to_string());
+        self.cursor.part = AuditPart::Rows;
+    }
+
+    async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
+        self.cursor.primaries += keys.len() as u64;
+        let subjects = keys
+            .into_iter()
+            .map(|key| Audited {
+                primary: self.walk.primary(key),
+                met: None,
+            })
+            .collect();
+        self.compare(subjects).await
+    }
+
+    /// A page of a view's target, in one of its accounts: rows naming an owner without them in its footprint.
+    async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
+        let Some(RowForm { target, .. }) = view.rows() else {
+            return Ok(Place::default());
+        };
+        let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
+        let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
+        let accounts = &target.accounts;
+        let begun = |account: &&AccountName| {
+            self.cursor
+                .account
+                .as_deref()
+                .is_none_or(|current| account.as_str() >= current)
+        };
+        let Some(account) = accounts.iter().find(begun).cloned() else {
+            self.cursor.account = None;
+            return Ok(Place::default());
+        };
+        let target = TableRef {
+            account,
+            table: target.table.clone(),
+        };
+        let page = self
+            .walk
+            .page(&target, &target.table, Some(filter), Some(select), from)
+            .await?;
+        self.cursor.rows += page.rows.len() as u64;
+        let subjects: Vec<Audited> = page
+            .rows
+            .into_iter()
+            .filter_map(|row| {
+                let owner = Owner::of(&row.entity)?;
+                let met = ItemAddress::row(
+                    view.name.clone(),
+                    target.account.clone(),
+                    target.table.clone(),
+                    row.entity.key,
+                );
+                (owner.primary.table == self.walk.source.table).then_some(Audited {
+                    primary: owner.primary,
+                    met: Some(met),
+                })
+            })
+            .collect();
+        let listed: Vec<_> = subjects
+            .iter()
+            .map(|subject| self.is_listed(subject))
+            .collect();
+        let listed: Vec<Result<bool, Failure>> =
+            stream::iter(listed).buffered(AT_ONCE).collect().await;
+        let mut strays = Vec::new();
+        for (subject, listed) in subjects.into_iter().zip(listed) {
+            match listed {
+                Ok(true) => {}
+                Ok(false) => strays.push(subject),
+                Err(failure) => self.fails(&subject.primary, failure)?,
+            }
+        }
+        self.compare(strays).await?;
+        if page.continuation.is_none() {
+            self.cursor.account = accounts
+                .iter()
+                .find(|account| **account > target.account)
+                .map(ToString::to_string);
+        }
+        Ok(place(page.continuation))
+    }
+
+    async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
+        let mut reconciler = Reconciler::new(
+            &self.walk.cx.env,
+            self.walk.source,
+            subject.primary.clone(),
+            None,
+            PassOptions::default(),
+        );
+        let seen = reconciler.observe().await?;
+        Ok(subject
+            .met
+            .as_ref()
+            .is_some_and(|met| seen.footprint.items.contains_key(met)))
+    }
+
+    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested. Those that cannot be
+    /// judged or mended for a reason of their own do not hold up the others: each gets a sync job where it is to be mended.
+    async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
+        let mut suspects = Vec::new();
+        for (subject, seen) in self.look(subjects).await? {
+            if let Some(failure) = seen.underived {
+                failure
+                    .views
+                    .iter()
+                    .for_each(|view| self.cursor.found(view));
+                self.fails(&subject.primary, failure)?;
+            }
+            suspects.push(subject);
+        }
+        for (subject, seen) in self.look(suspects).await? {
+            let mended = if self.repair {
+                self.mend(&subject, &seen).await?
+            } else {
+                Mended::Nothing
+            };
+            // A row that many share is wrong once.
+            let behind = seen
+                .behind
+                .into_iter()
+                .filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
+            let behind: Vec<_> = behind.map(|item| (item, Mismatch::Different)).collect();
+            for (item, problem) in seen.problems.into_iter().chain(behind) {
+                let repaired = mended.covers(&item.view);
+                if repaired {
+                    self.cursor.repaired += 1;
+                } else if subject.met.is_some() {
+                    self.cursor.found_unlisted(&item.view);
+                } else {
+                    self.cursor.found(&item.view);
+                }
+                self.findings.push(AuditFinding {
+                    problem,
+                    item,
+                    of: subject.primary.whole(),
+                    repaired,
+                });
+            }
+        }
+        let failed = std::mem::take(&mut self.failed);
+        if self.repair {
+            queue_syncs(
+                &self.walk.cx.env,
+                &failed,
+                Looks::Everything,
+                self.walk.delivery,
+            )
+            .await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
+    async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
+        let looks: Vec<_> = subjects
+            .into_iter()
+            .map(|subject| {
+                // Without a delivery the sink is asked for the document even while a write to it is announced.
+                let reconciler = self.pass(&subject, None);
+                async move { (subject, compare(reconciler).await) }
+            })
+            .collect();
+        let looked: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let mut wrong = Vec::new();
+        for (subject, seen) in looked {
+            match seen {
+                Ok(mut seen) => {
+                    if let Some(met) = &subject.met {
+                        // Other mismatches of this owner are reported by the audit of the owner itself.
+                        seen.problems.retain(|(item, _)| item == met);
+                        seen.underived = None;
+                        seen.behind.clear();
+                    }
+                    if !seen.problems.is_empty()
+                        || (self.repair && seen.half_way)
+                        || seen.underived.is_some()
+                        || !seen.behind.is_empty()
+                    {
+                        wrong.push((subject, seen));
+                    }
+                }
+                Err(failure) => self.fails(&subject.primary, failure)?,
+            }
+        }
+        Ok(wrong)
+    }
+
+    async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
+        if !seen.half_way
+            && seen.behind.is_empty()
+            && seen
+                .problems
+                .iter()
+                .all(|(_, problem)| *problem == Mismatch::Taken)
+        {
+            return Ok(Mended::Nothing);
+        }
+        match self
+            .pass(subject, Some(self.walk.delivery))
+            .reconcile()
+            .await
+        {
+            Ok(done) => {
+                self.summary.0.add(done);
+                Ok(Mended::AllBut(Vec::new()))
+            }
+            Err(failure)
+                if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
+            {
+                let views = failure.views.clone();
+                // A taken key is a finding already, and a job of the primary would say no more.
+                if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
+                    self.fails(&subject.primary, failure)?;
+                }
+                Ok(Mended::AllBut(views))
+            }
+            Err(failure) => self
+                .fails(&subject.primary, failure)
+                .map(|()| Mended::Nothing),
+        }
+    }
+
+    fn pass<'a>(&'a self, subject: &Audited, delivery: Option<&'a Delivery>) -> Reconciler<'a> {
+        let options = PassOptions {
+            looks: Looks::Everything,
+            met: subject.met.iter().cloned().collect(),
+            ..PassOptions::default()
+        };
+        Reconciler::new(
+            &self.walk.cx.env,
+            self.walk.source,
+            subject.primary.clone(),
+            delivery,
+            options,
+        )
+    }
+
+    /// Notes a primary with items that cannot be judged or mended for a reason of its own.
+    fn fails(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
+        if failure.class != FailureClass::Permanent {
+            return Err(failure);
+        }
+        if self.failed.insert(primary.clone()) {
+            self.cursor.failed += 1;
+            let error = failure.chain();
+            tracing::warn!(%primary, error, "the items of a primary could not be audited");
+            self.failures.push(AuditFailure {
+                problem: "failed",
+                views: failure.views,
+                of: primary.whole(),
+                error,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Result of repairing a primary's items.
+enum Mended {
+    /// Nothing, as far as can be told.
+    Nothing,
+    /// It mended the items of all views but these, which have failed by themselves.
+    AllBut(Vec<ViewName>),
+}
+
+impl Mended {
+    fn covers(&self, view: &ViewName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::AllBut(failed) => !failed.contains(view),
+        }
+    }
+}
+
+/// Observations on a primary and its items.
+#[derive(Default)]
+struct Seen {
+    problems: Vec<(ItemAddress, Mismatch)>,
+    /// A pass has begun and not ended, or its footprint lacks its owner: its items may all be right, but the footprint is to be written.
+    half_way: bool,
+    /// Failure of the views that cannot derive their items.
+    underived: Option<Failure>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    behind: BTreeSet<ItemAddress>,
+}
+
+/// Compares the primary's items, with a look at each, with their expected state.
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
+    let seen = observe_ahead(&mut reconciler).await?;
+    if seen.is_derived() && seen.etag.is_none() {
+        return Ok(Seen::default());
+    }
+    let Ahead {
+        seen,
+        received,
+        wanted,
+        plan,
+    } = look_ahead(&reconciler, seen).await?;
+    let catalog = &reconciler.scope().env.catalog;
+    let left = own_items(catalog, &seen.footprint)
+        .flatten()
+        .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
+    let half_way = left || seen.footprint.is_changing();
+    let underived =
+        (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
+    // Consequences of claims still to be received are not findings of their own.
+    let mut problems: Vec<(ItemAddress, Mismatch)> = received
+        .into_iter()
+        .map(|item| (item, Mismatch::Different))
+        .collect();
+    if plan.in_step || !reconciler.scope().has_views() {
+        return Ok(Seen {
+            problems,
+            half_way,
+            underived,
+            behind: seen.behind,
+        });
+    }
+    let listed = |address: &ItemAddress| {
+        seen.footprint
+            .items
+            .get(address)
+            .and_then(|entry| entry.etag.as_ref())
+    };
+    for write in &plan.writes {
+        // A last writer's item is judged with the primary that has it.
+        let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
+        if write.over.is_none() {
+            problems.push((write.address.clone(), Mismatch::Missing));
+        } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
+            if wanted
+                .items
+                .get(&write.address)
+                .is_none_or(|item| !item.is_said_by(found))
+            {
+                problems.push((write.address.clone(), Mismatch::Different));
+            }
+        } else if !others
+            && items::differs(reconciler.scope(), write, listed(&write.address)).await?
+        {
+            problems.push((write.address.clone(), Mismatch::Different));
+        }
+    }
+    let there = plan
+        .drops
+        .iter()
+        .filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
+    problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
+    // A dangling pointer: only a sender that has the value can restore it.
+    let dangling = plan
+        .waiting
+        .iter()
+        .filter(|address| address.site.row().is_none());
+    problems.extend(dangling.map(|address| (address.clone(), Mismatch::Missing)));
+    problems.extend(
+        plan.taken
+            .iter()
+            .map(|taken| (taken.address.clone(), Mismatch::Taken)),
+    );
+    Ok(Seen {
+        problems,
+        half_way,
+        underived,
+        behind: seen.behind,
+    })
+}

@@ -1,0 +1,473 @@
+//! `backfill`: every primary of a table is brought in step, with a look at each of its items.
+//!
+//! ```text
+//!   the rows of the table      ─▶ a pass each, which looks at every item that its footprint lists
+//!   the table's footprints     ─▶ a pass for each without a primary
+//! ```
+//!
+//! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
+//! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
+//! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
+//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where rows or blobs have its keys that evenkeel did
+//! not write, nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
+//! A key that another primary has is told by the job's poison message: whoever is without a key has one that says so.
+//!
+//! Not found: rows listed by no footprint, which only a manual write can have created.
+
+use std::collections::BTreeSet;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Map, json};
+
+use crate::env::waiting::RunSummary;
+use crate::env::{Env, Unknown};
+use crate::execute::{Action, Delivery, Failure, FailureClass, Outcome, Summary};
+use crate::failure::{is_lost_race, permanent};
+use crate::jobs::RunJob;
+use crate::jobs::audit_records;
+use crate::jobs::context::JobContext;
+use crate::jobs::dated;
+use crate::jobs::walk::{AT_ONCE, Primaries, Walk};
+use crate::protocol::conflicts::KeysTaken;
+use crate::protocol::queueing::queue_syncs;
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::PassOptions;
+use evenkeel_model::EntityKey;
+use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope, TakenKeys};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::planted::{Bug, planted};
+
+/// Result of one part of a backfill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackfillPass {
+    /// How far it has come.
+    pub cursor: BackfillCursor,
+    /// Whether that is the end.
+    pub ended: bool,
+    /// Changes made to items.
+    pub summary: Summary,
+}
+
+/// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+pub(crate) async fn backfill(
+    cx: &JobContext,
+    backfill: &Backfill,
+    delivery: &Delivery,
+) -> Result<Option<BackfillPass>, Failure> {
+    let source = source(&cx.env, &backfill.scope)?;
+    if !cx.env.catalog.derives_from(source) {
+        return Ok(None);
+    }
+    match part(
+        &Walk {
+            cx,
+            source,
+            delivery,
+        },
+        backfill.cursor.clone(),
+    )
+    .await
+    {
+        Ok(pass) => Ok(Some(pass)),
+        Err(failure) => Err(dated::explained(&cx.env, &source.table, failure).await),
+    }
+}
+
+/// A backfill has been over all of its table: corrects what audits found wrong before it began.
+pub(crate) async fn backfilled(
+    env: &Env,
+    backfill: &Backfill,
+    cursor: &BackfillCursor,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    audit_records::mended(
+        env,
+        source(env, &backfill.scope)?,
+        cursor,
+        delivery.stamp.enqueued,
+    )
+    .await
+}
+
+impl RunJob for Backfill {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        Ok(match backfill(cx, self, delivery).await? {
+            None => Outcome::Skipped {
+                reason: format!("nothing is derived from {}", self.scope),
+                summary: Summary::default(),
+            },
+            Some(BackfillPass {
+                ended: true,
+                summary,
+                cursor,
+            }) => {
+                backfilled(&cx.env, self, &cursor, delivery).await?;
+                for (view, TakenKeys { items, example }) in &cursor.taken {
+                    tracing::warn!(
+                        view,
+                        items,
+                        example,
+                        "backfill: items were not written, since rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
+                    );
+                }
+                Outcome::Done(summary)
+            }
+            Some(BackfillPass {
+                cursor, summary, ..
+            }) => Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary,
+            },
+        })
+    }
+}
+
+async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPass, Failure> {
+    let began = walk.cx.env.clock.monotonic();
+    let mut summary = RunSummary::default();
+    loop {
+        let from = (cursor.next_pk.take(), cursor.next_rk.take());
+        let Primaries { keys, next } = match cursor.part {
+            BackfillPart::Primaries => walk.existing(&from).await?,
+            BackfillPart::Footprints => walk.gone(&from).await?,
+        };
+        bring_in_step(walk, keys, &mut cursor, &mut summary.0).await?;
+        let ended = next.0.is_none();
+        (cursor.next_pk, cursor.next_rk) = next;
+        match cursor.part {
+            BackfillPart::Footprints if ended => {
+                return Ok(BackfillPass {
+                    cursor,
+                    ended,
+                    summary: summary.take(),
+                });
+            }
+            BackfillPart::Primaries if ended => cursor.part = BackfillPart::Footprints,
+            BackfillPart::Primaries | BackfillPart::Footprints => {}
+        }
+        if walk.cx.env.clock.monotonic().saturating_sub(began) >= walk.cx.part {
+            return Ok(BackfillPass {
+                cursor,
+                ended: false,
+                summary: summary.take(),
+            });
+        }
+    }
+}
+
+/// The table of the primaries in scope.
+fn source<'e>(env: &'e Env, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
+    match scope {
+        BackfillScope::Table(table) => env.table(table),
+        BackfillScope::View(name) => {
+            let catalog = &env.catalog;
+            if let Some(view) = catalog.dated_views.get(name) {
+                let unknown = Unknown::WhichTable {
+                    view: name.clone(),
+                    tables: view.source.tables.to_string(),
+                };
+                return Err(permanent("finding the table", unknown));
+            }
+            let view = catalog.views.get(name);
+            view.map(|view| &view.source)
+                .ok_or_else(|| permanent("finding the view", Unknown::view(catalog, name)))
+        }
+    }
+}
+
+async fn bring_in_step(
+    walk: &Walk<'_>,
+    keys: Vec<EntityKey>,
+    cursor: &mut BackfillCursor,
+    summary: &mut Summary,
+) -> Result<(), Failure> {
+    let passes: Vec<_> = keys.into_iter().map(|key| pass(walk, key)).collect();
+    let mut passes = stream::iter(passes).buffer_unordered(AT_ONCE);
+    let (mut slower, mut failed) = (Vec::new(), BTreeSet::new());
+    while let Some((primary, ended)) = passes.next().await {
+        match ended {
+            Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => {
+                slower.push(primary.key);
+            }
+            ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
+        }
+    }
+    // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
+    for key in slower {
+        let (primary, ended) = pass(walk, key).await;
+        count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
+    }
+    queue_syncs(&walk.cx.env, &failed, Looks::Everything, walk.delivery).await
+}
+
+/// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
+fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
+    failure
+        .cause
+        .downcast_ref::<KeysTaken>()
+        .filter(|taken| taken.are_foreign())
+}
+
+/// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
+fn count(
+    primary: Primary,
+    ended: Result<Summary, Failure>,
+    (cursor, summary): (&mut BackfillCursor, &mut Summary),
+    failed: &mut BTreeSet<Primary>,
+) -> Result<(), Failure> {
+    match ended {
+        Ok(done) => {
+            cursor.done += 1;
+            for change in &done.changes {
+                match change.action {
+                    Action::Create => cursor.created += 1,
+                    Action::Update => cursor.updated += 1,
+                    Action::Delete => cursor.deleted += 1,
+                }
+            }
+            summary.add(done);
+        }
+        Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+        Err(failure) => {
+            if let Some(taken) = foreign_keys(&failure) {
+                // A job of its own would say of each what is said of all in one.
+                taken
+                    .each()
+                    .for_each(|(view, what)| cursor.met_taken(view, &what));
+            } else {
+                cursor.failed += 1;
+                tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
+                failed.insert(primary);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pass<'w>(
+    walk: &'w Walk<'_>,
+    key: EntityKey,
+) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
+    let primary = walk.primary(key);
+    let options = PassOptions {
+        looks: Looks::Everything,
+        ..PassOptions::default()
+    };
+    let reconciler = Reconciler::new(
+        &walk.cx.env,
+        walk.source,
+        primary.clone(),
+        Some(walk.delivery),
+        options,
+    );
+    Box::pin(async move { (primary, reconciler.reconcile().await) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{Engine, EngineParts, Waits};
+    use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
+    use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
+    use evenkeel_model::audit::{Audit, AuditCursor};
+    use evenkeel_model::job::Stamp;
+    use evenkeel_model::{AccountName, Entity, ViewName};
+    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::{Chance as _, Clock, ErrorClass, Stores, TableOperation};
+
+    /// Each request takes its time.
+    struct Far(SeededChance);
+
+    #[async_trait]
+    impl FaultPolicy for Far {
+        async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+            tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
+            FaultDecision::Execute
+        }
+    }
+
+    /// Footprints cannot be gone through.
+    struct NoFootprints;
+
+    #[async_trait]
+    impl FaultPolicy for NoFootprints {
+        async fn before(&self, operation: &OperationInfo) -> FaultDecision {
+            let fails = operation.name == "Query Entities"
+                && format!("{:?}", operation.what).contains("EvenkeelFootprints");
+            if fails {
+                FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
+            } else {
+                FaultDecision::Execute
+            }
+        }
+    }
+
+    /// Fifteen employees without derived items.
+    async fn employees(
+        faults: Arc<dyn FaultPolicy>,
+        seed: u64,
+        email: fn(u32) -> String,
+    ) -> (Engine, Delivery, Backfill) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), faults).account();
+        for name in TABLES {
+            account.tables.create_table(&table(name)).await.unwrap();
+        }
+        for n in 0..15 {
+            let employee = Entity::new(EntityKey::new("Sales", n.to_string()).unwrap())
+                .with("Email", email(n));
+            account
+                .tables
+                .apply(&table("Employees"), &TableOperation::Insert(employee))
+                .await
+                .unwrap();
+        }
+        account
+            .queues
+            .create_queue(&queue("jobs-recheck"))
+            .await
+            .unwrap();
+        let engine = Engine::new(EngineParts {
+            stores: Stores::new([(AccountName::main(), account)].into()),
+            catalog: Arc::new(catalog(Shape {
+                apart: true,
+                last_writer: true,
+                ..Shape::default()
+            })),
+            clock: Arc::clone(&clock),
+            chance: Arc::new(SeededChance::new(seed)),
+            recheck_after: Duration::from_mins(26),
+        });
+        let delivery = Delivery {
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: clock.now(),
+                job: None,
+            },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            carry_queue: queue("jobs"),
+            sync_queue: queue("jobs"),
+            recheck_queue: queue("jobs-recheck"),
+            tables: None,
+        };
+        let backfill = Backfill {
+            scope: BackfillScope::Table(table("Employees")),
+            cursor: BackfillCursor::default(),
+        };
+        (engine, delivery, backfill)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
+        for seed in 0..5 {
+            let far = Arc::new(Far(SeededChance::new(seed)));
+            let (engine, delivery, backfill) =
+                employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
+            let pass = engine
+                .backfill(&backfill, &delivery)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!(
+                (pass.cursor.done, pass.cursor.failed),
+                (15, 0),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
+        let (engine, delivery, backfill) =
+            employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
+        let waits = Waits::new(Arc::new(SystemClock::new()));
+        waits
+            .of(engine.backfill(&backfill, &delivery))
+            .await
+            .unwrap_err();
+        assert!(waits.untold().len() >= 15, "an item of each at least");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another()
+     {
+        let (engine, delivery, backfill) =
+            employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
+        let tables = &engine
+            .context()
+            .env
+            .account(engine.context().env.table(&table("Employees")).unwrap())
+            .unwrap()
+            .tables;
+        tables.create_table(&table("EvenkeelAudits")).await.unwrap();
+        let drift = async |view: &str| {
+            let records = audit_records::audit_records(tables.as_ref(), engine.catalog())
+                .await
+                .unwrap();
+            records
+                .iter()
+                .find(|record| record.view.as_str() == view)
+                .map(|record| record.drift)
+        };
+        let audit = Audit {
+            table: table("Employees"),
+            repair: false,
+            cursor: AuditCursor::default(),
+        };
+        engine
+            .audit_of(&audit, Some(&ViewName::new("by_email").unwrap()), &delivery)
+            .await
+            .unwrap();
+        assert_eq!(
+            (drift("by_email").await, drift("managers").await),
+            (Some(15), None)
+        );
+        engine.audit(&audit, &delivery).await.unwrap();
+        assert!(drift("managers").await.is_some());
+
+        let pass = engine
+            .backfill(&backfill, &delivery)
+            .await
+            .unwrap()
+            .unwrap();
+        engine
+            .backfilled(&backfill, &pass.cursor, &delivery)
+            .await
+            .unwrap();
+        assert_eq!(
+            drift("by_email").await,
+            Some(15),
+            "the audit ended after this backfill began"
+        );
+        let later = Delivery {
+            stamp: Stamp {
+                enqueued: engine.context().env.clock.now() + Duration::from_secs(1),
+                ..delivery.stamp
+            },
+            ..delivery
+        };
+        let failed = BackfillCursor {
+            failed: 1,
+            ..pass.cursor.clone()
+        };
+        engine.backfilled(&backfill, &failed, &later).await.unwrap();
+        assert_eq!(
+            drift("by_email").await,
+            Some(15),
+            "a primary could not be brought in step"
+        );
+        engine
+            .backfilled(&backfill, &pass.cursor, &later)
+            .await
+            .unwrap();
+        assert_eq!(drift("by_email").await, Some(0));
+    }
+}

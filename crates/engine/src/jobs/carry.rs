@@ -1,0 +1,632 @@
+//! `carry`: brings the claim of one entity to every entity of a range.
+//!
+//! ```text
+//!   the one's pass:  write its claim ──▶ queue a carry ──▶ close its footprint
+//!   the carry:       a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
+//!                    after the last page: take its mark out of the footprint of the one, which is in step from then on   (`carries`)
+//!   each entity's own pass:             read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
+//! ```
+//!
+//! An entity that is there when the carry comes by is written by it; one that appears later reads the claim in its own pass. Every
+//! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
+//! fails. A claim that changes meanwhile queues a carry of its own.
+//!
+//! The one itself may lie in its range, beside the many: its own claim is not about it, so the carry leaves it alone. Views of the many
+//! may lead back to it. They set properties that its claim does not come from (the configuration check sees to that), so its
+//! claim stays as it is, and nothing more is carried.
+//!
+//! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
+//! the others: a `sync` job of it is queued, which says why, and the one is not in step. No sync clears the properties of a view that is gone:
+//! the job fails at its end.
+
+use std::collections::BTreeSet;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Map, json};
+
+use crate::env::waiting::RunSummary;
+use crate::env::{PART, Unknown};
+use crate::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
+use crate::failure::{ROUNDS, lost_race, permanent, storage};
+use crate::items::shared::operation;
+use crate::jobs::RunJob;
+use crate::jobs::context::JobContext;
+use crate::jobs::walk::AT_ONCE;
+use crate::protocol::footprint::carries::carried;
+use crate::protocol::group::bytes_of;
+use crate::protocol::queueing::look_again;
+use crate::protocol::queueing::queue_syncs;
+use crate::protocol::receive::{claims_on, listed, received};
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::{ClaimReading, PassOptions};
+use evenkeel_model::carry::{Carry, CarryCursor};
+use evenkeel_model::catalog::{TableRef, View};
+use evenkeel_model::claim::Claim;
+use evenkeel_model::item::VIEW_PROPERTY;
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared::{self, Becomes};
+use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
+use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
+
+/// Consequence for an entity of a declared view's range: its own job says why it cannot be written.
+const SYNCED: &str = "its sync job is queued";
+/// Entities of one page: as many as one transaction writes.
+const PAGE: u32 = 100;
+
+/// Another entity keeps a row that this one claims too.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{taken} entities of {reach} belong to {holder} too, which keeps them: change one of the two, so that their ranges no longer overlap"
+)]
+struct TakenRange {
+    taken: u64,
+    reach: String,
+    holder: Primary,
+}
+
+/// Entities keep properties of a view that is gone.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{failed} entities of {reach} could not be cleared; the worker's log names each, and says why"
+)]
+struct Uncleared {
+    failed: u64,
+    reach: String,
+}
+
+/// A job names a range that its view says nothing to.
+#[derive(Debug, thiserror::Error)]
+#[error("the view {view} keeps no properties on ranges of {table}: no worker has queued this job")]
+struct NoRange {
+    view: ViewName,
+    table: TableName,
+}
+
+impl RunJob for Carry {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let generations = &cx.env.catalog.generations;
+        let declared = cx.env.catalog.views.get(&self.view);
+        if declared.is_none() && !generations.retired.contains_key(&self.view) {
+            return Err(permanent(
+                "finding the view",
+                Unknown::view(&cx.env.catalog, &self.view),
+            ));
+        }
+        let target = TableRef {
+            account: self.reach.account.clone(),
+            table: self.reach.table.clone(),
+        };
+        let over =
+            declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
+        // Only a view that says something to the table can have queued it, or one that has changed or gone since.
+        let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
+        let target = match cx.env.table(&target.table) {
+            Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
+            // A catalog without the view may have no other use for its table.
+            Err(_) if has_left && cx.env.catalog.has_named(&target.table) => target,
+            Ok(table) => {
+                return Err(permanent(
+                    "finding the range",
+                    NoRange {
+                        view: self.view.clone(),
+                        table: table.table.clone(),
+                    },
+                ));
+            }
+            Err(unknown) => return Err(unknown),
+        };
+        let run = CarryRun {
+            cx,
+            delivery,
+            carry: self,
+            view: over.map(AsRef::as_ref),
+            target,
+        };
+        run.part(self.cursor.clone()).await
+    }
+}
+
+struct CarryRun<'e> {
+    cx: &'e JobContext,
+    delivery: &'e Delivery,
+    carry: &'e Carry,
+    /// The view; `None` where it says nothing to this table any more.
+    view: Option<&'e View>,
+    target: TableRef,
+}
+
+/// Decision for one entity.
+struct Decided {
+    write: TableOperation,
+    /// The holder of the entity, where the claim of this job is in vain.
+    holder: Option<EntityKey>,
+}
+
+impl CarryRun<'_> {
+    async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
+        let began = self.cx.env.clock.monotonic();
+        let mut summary = RunSummary::default();
+        loop {
+            let early = if planted(Bug::ClaimsReadFirst) {
+                Some(self.claims().await?)
+            } else {
+                None
+            };
+            let page = self.page(&cursor).await?;
+            let (rows, next) =
+                page.map_or_else(Default::default, |page| (page.rows, page.continuation));
+            self.bring(rows, early, &mut cursor, &mut summary.0).await?;
+            match next {
+                Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
+                None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
+                // Another entity has let some of these go.
+                None => cursor = CarryCursor::default(),
+            }
+            if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
+                let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
+                return Ok(Outcome::Advanced {
+                    fields,
+                    summary: summary.take(),
+                });
+            }
+        }
+    }
+
+    /// Every entity was seen to: whether they all have what they should. The job fails where another one keeps some of them, and still does.
+    async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
+        if self.view.is_none() && cursor.failed > 0 {
+            let cause = Uncleared {
+                failed: cursor.failed,
+                reach: self.carry.reach.to_string(),
+            };
+            return Err(permanent(
+                format!("clearing what view {} has set", self.carry.view),
+                cause,
+            ));
+        }
+        if let (Some(view), Some(holder)) = (self.view, &cursor.taken_by) {
+            let holds = self
+                .claims()
+                .await?
+                .iter()
+                .any(|claim| claim.one == *holder);
+            let claims = self.unproven(view).await?;
+            let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
+            match (claims_still(&self.carry.one), holds && claims_still(holder)) {
+                (true, true) => {
+                    let primary = |key: &EntityKey| Primary {
+                        table: view.source.table.clone(),
+                        key: key.clone(),
+                    };
+                    let cause = TakenRange {
+                        taken: cursor.taken,
+                        reach: self.carry.reach.to_string(),
+                        holder: primary(holder),
+                    };
+                    return Err(permanent(
+                        format!(
+                            "carrying what {} says (view {})",
+                            primary(&self.carry.one),
+                            view.name
+                        ),
+                        cause,
+                    ));
+                }
+                (true, false) => return Ok(false),
+                (false, _) => {}
+            }
+        }
+        // Those that were left out are not in step, and the one is not before they are.
+        if cursor.failed == 0 {
+            carried(&self.cx.env, self.carry, self.delivery).await?;
+        }
+        Ok(true)
+    }
+
+    /// A page of the range; `None` where its table is gone, as the view is.
+    async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
+        let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
+        let query = Query {
+            filter: Some(self.carry.reach.filter()),
+            select: None,
+            top: Some(PAGE),
+            continuation,
+        };
+        match self
+            .cx
+            .env
+            .account(&self.target)?
+            .tables
+            .query(&self.target.table, &query)
+            .await
+        {
+            Ok(page) => Ok(Some(page)),
+            Err(error)
+                if error.class == ErrorClass::NotFound(Missing::Container)
+                    && self.view.is_none() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(storage(
+                format!("reading a page of {}", self.carry.reach),
+                error,
+            )),
+        }
+    }
+
+    /// The claims that an entity of the range may have.
+    async fn claims(&self) -> Result<Vec<Claim>, Failure> {
+        let Some(view) = self.view else {
+            return Ok(Vec::new());
+        };
+        let claims = self.unproven(view).await?;
+        listed(&self.cx.env, view, claims).await
+    }
+
+    /// The claims that lie there for an entity of the range, whatever footprints say.
+    async fn unproven(&self, view: &View) -> Result<Vec<Claim>, Failure> {
+        let reach = &self.carry.reach;
+        let mut claims = claims_on(
+            &self.cx.env,
+            &view.name,
+            &reach.account,
+            &reach.table,
+            &reach.pk,
+        )
+        .await?;
+        claims.retain(|claim| claim.reach.meets(reach));
+        Ok(claims)
+    }
+
+    /// Writes the entities of a page, which were read before the claims are, and brings their derived items in step.
+    async fn bring(
+        &self,
+        rows: Vec<Row>,
+        early: Option<Vec<Claim>>,
+        cursor: &mut CarryCursor,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .filter(|row| {
+                row.entity.get(VIEW_PROPERTY).is_none() && !self.is_the_one(&row.entity.key)
+            })
+            .collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let claims = match early {
+            Some(claims) => claims,
+            None => self.claims().await?,
+        };
+        let (mut writes, mut failed, mut ended) = (Vec::new(), BTreeSet::new(), Vec::new());
+        for row in &rows {
+            match self.decide(row, &claims) {
+                Ok(decided) => {
+                    if let Some(holder) = decided.holder {
+                        cursor.taken += 1;
+                        cursor.taken_by = Some(holder);
+                    }
+                    writes.push(decided.write);
+                }
+                Err(failure) => ended.push((row.entity.key.clone(), Err(failure))),
+            }
+        }
+        for transaction in transactions(writes) {
+            let sent = self.send(transaction).await?;
+            let (view, account) = (&self.carry.view, &self.target.account);
+            let change = |_| ItemChange {
+                view: view.clone(),
+                account: account.clone(),
+                action: Action::Update,
+            };
+            summary
+                .changes
+                .extend(sent.iter().filter(|(_, ended)| ended.is_ok()).map(change));
+            ended.extend(sent);
+        }
+        let consequence = if self.view.is_some() {
+            SYNCED
+        } else {
+            "it keeps the view's properties"
+        };
+        for (key, ended) in ended {
+            ended.or_else(|failure| self.leave_out(key, failure, consequence, &mut failed))?;
+        }
+        let uncleared = if self.view.is_none() {
+            failed.clone()
+        } else {
+            BTreeSet::new()
+        };
+        self.follow(&rows, &mut failed, summary).await?;
+        let left_out: BTreeSet<Primary> = failed
+            .difference(&uncleared)
+            .map(|key| self.primary(key))
+            .collect();
+        // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
+        queue_syncs(&self.cx.env, &left_out, Looks::Doubtful, self.delivery).await?;
+        cursor.failed += if self.view.is_some() {
+            failed.len()
+        } else {
+            uncleared.len()
+        } as u64;
+        cursor.done += (rows.len() - failed.len()) as u64;
+        Ok(())
+    }
+
+    /// Whether this is the entity that the claim is of. Where the view is gone, or over another table now, every row is seen to.
+    fn is_the_one(&self, key: &EntityKey) -> bool {
+        *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
+    }
+
+    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
+        let Some(view) = self.view else {
+            return self.clear(row);
+        };
+        let received = received(&self.cx.env, view, &self.target, &row.entity, claims)?;
+        received.entity.check().map_err(|error| {
+            permanent(format!("writing {}{}", self.target, row.entity.key), error)
+        })?;
+        let in_vain = received.others.contains(&self.carry.one);
+        Ok(Decided {
+            write: write_or_nothing(received.entity, row),
+            holder: received.of.filter(|_| in_vain),
+        })
+    }
+
+    /// Removes the properties of a view that no longer applies here.
+    fn clear(&self, row: &Row) -> Result<Decided, Failure> {
+        let site = Site::Row {
+            table: self.target.table.clone(),
+            key: row.entity.key.clone(),
+        };
+        let received = shared::receive(
+            &site,
+            &row.entity,
+            &self.carry.view,
+            &self.target,
+            &[],
+            &ETag::token(0),
+        );
+        let received = received.map_err(|nonsense| {
+            permanent(
+                format!("clearing what view {} has kept on {site}", self.carry.view),
+                nonsense,
+            )
+        })?;
+        // Here too, as a write of the view's last claims may be under way.
+        Ok(Decided {
+            write: write_or_nothing(received.entity, row),
+            holder: None,
+        })
+    }
+
+    /// Writes some entities in one transaction, or one by one where that fails.
+    async fn send(
+        &self,
+        operations: Vec<TableOperation>,
+    ) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
+        let tables = &self.cx.env.account(&self.target)?.tables;
+        let keys: Vec<EntityKey> = operations
+            .iter()
+            .map(|operation| operation.key().clone())
+            .collect();
+        let mut unanswered = false;
+        if operations.len() > 1 {
+            match tables
+                .transact(&self.target.table, &self.carry.reach.pk, &operations)
+                .await
+            {
+                Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
+                Err(error)
+                    if matches!(
+                        error.class,
+                        ErrorClass::Throttled { .. }
+                            | ErrorClass::Transient { .. }
+                            | ErrorClass::Refused
+                    ) =>
+                {
+                    return Err(storage(
+                        format!("writing entities of {}", self.carry.reach),
+                        error,
+                    ));
+                }
+                // One of them is at fault, or the outcome is unknown: write each on its own, from its present state.
+                Err(error) => unanswered = error.class == ErrorClass::Ambiguous,
+            }
+        }
+        let one_by_one = keys.into_iter().map(|key| async move {
+            let ended = self.one(&key, unanswered).await;
+            (key, ended)
+        });
+        Ok(stream::iter(one_by_one.collect::<Vec<_>>())
+            .buffered(AT_ONCE)
+            .collect()
+            .await)
+    }
+
+    /// Writes one entity, from its present state. Where that fails for good after a write without an answer, that one may still arrive, when
+    /// the sync that follows is over: the entity is looked at again.
+    async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
+        let ended = self.written(key, &mut unanswered).await;
+        if unanswered
+            && ended
+                .as_ref()
+                .is_err_and(|failure| failure.class == FailureClass::Permanent)
+        {
+            look_again(self.pass_over(key, ClaimReading::Ask).scope(), None).await?;
+        }
+        ended
+    }
+
+    async fn written(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
+        let step = || format!("writing {}{key}", self.target);
+        let tables = &self.cx.env.account(&self.target)?.tables;
+        for _ in 0..ROUNDS {
+            let row = tables
+                .get(&self.target.table, key, None)
+                .await
+                .map_err(|error| storage(step(), error))?;
+            let Some(row) = row else { return Ok(()) };
+            let claims = self.claims().await?;
+            let write = self.decide(&row, &claims)?.write;
+            match tables.apply(&self.target.table, &write).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.may_have_lost() => {
+                    *unanswered |= error.class == ErrorClass::Ambiguous;
+                }
+                Err(error) => return Err(storage(step(), error)),
+            }
+        }
+        let lost = lost_race(step(), ROUNDS);
+        // A writer that changes it so often has its own job, which reads the claims too: those of a declared view.
+        Err(if self.view.is_some() {
+            Failure {
+                class: FailureClass::Permanent,
+                ..lost
+            }
+        } else {
+            lost
+        })
+    }
+
+    /// Brings the items derived from the entities in step.
+    async fn follow(
+        &self,
+        rows: &[Row],
+        failed: &mut BTreeSet<EntityKey>,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        if !self.cx.env.catalog.has_views(&self.target) {
+            return Ok(());
+        }
+        let keys = rows
+            .iter()
+            .map(|row| row.entity.key.clone())
+            .filter(|key| !failed.contains(key));
+        let passes = keys.map(|key| {
+            let reconciler = self.pass_over(&key, ClaimReading::Known);
+            async move { (key, Box::pin(self.follow_one(reconciler)).await) }
+        });
+        let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>())
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        // A failure ends the run: after all changes.
+        ended.sort_by_key(|(_, ended)| ended.is_err());
+        for (key, ended) in ended {
+            match ended {
+                Ok(done) => summary.add(done),
+                Err(failure) => self.leave_out(key, failure, SYNCED, failed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the items of one entity in step. An earlier delivery's run may write the entity after this, at a new ETag, and end
+    /// without a pass of its own while its message is gone: so it is looked at again when such a write can no longer arrive.
+    async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
+        reconciler.settle().await?;
+        if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+            look_again(reconciler.scope(), None).await?;
+        }
+        Ok(reconciler.take_summary())
+    }
+
+    /// An entity of the range.
+    fn primary(&self, key: &EntityKey) -> Primary {
+        Primary {
+            table: self.target.table.clone(),
+            key: key.clone(),
+        }
+    }
+
+    /// A pass over an entity of the range.
+    fn pass_over(&self, key: &EntityKey, said: ClaimReading) -> Reconciler<'_> {
+        let options = PassOptions {
+            said,
+            ..PassOptions::default()
+        };
+        Reconciler::new(
+            &self.cx.env,
+            &self.target,
+            self.primary(key),
+            Some(self.delivery),
+            options,
+        )
+    }
+
+    /// Goes on without an entity.
+    fn leave_out(
+        &self,
+        key: EntityKey,
+        failure: Failure,
+        consequence: &str,
+        failed: &mut BTreeSet<EntityKey>,
+    ) -> Result<(), Failure> {
+        if failure.class != FailureClass::Permanent {
+            return Err(failure);
+        }
+        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: {consequence}");
+        failed.insert(key);
+        Ok(())
+    }
+}
+
+/// An entity without a claim is written nevertheless, so that a writer with an older claim fails.
+fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
+    let nothing = || {
+        TableOperation::Merge(
+            Entity::new(row.entity.key.clone()),
+            IfMatch::Matches(row.etag.clone()),
+        )
+    };
+    operation(Becomes::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
+}
+
+/// Operations of one partition, as many together as one transaction takes.
+fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
+    let mut transactions: Vec<Vec<TableOperation>> = Vec::new();
+    let mut bytes = limits::TRANSACTION_BYTES + 1;
+    for operation in operations {
+        let more = bytes_of(&operation);
+        bytes += more;
+        match transactions.last_mut() {
+            Some(last)
+                if bytes <= limits::TRANSACTION_BYTES
+                    && last.len() < limits::TRANSACTION_OPERATIONS =>
+            {
+                last.push(operation);
+            }
+            _ => {
+                bytes = more;
+                transactions.push(vec![operation]);
+            }
+        }
+    }
+    transactions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_takes_a_hundred_and_four_megabytes() {
+        let of = |count: usize, bytes: usize| {
+            let write = |n: usize| {
+                let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap())
+                    .with("T", "x".repeat(bytes));
+                TableOperation::Insert(entity)
+            };
+            transactions((0..count).map(write).collect())
+                .iter()
+                .map(Vec::len)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(0, 1), [0_usize; 0]);
+        assert_eq!(of(101, 1), [100, 1]);
+        assert_eq!(of(5, 1 << 20), [3, 2]);
+    }
+}

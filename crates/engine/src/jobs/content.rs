@@ -1,0 +1,100 @@
+//! The content that a job left, which its stamp has a digest of. Pure.
+//!
+//! A stamp stays where a client merges properties into an entity by itself. The digest tells whether the content is still the
+//! job's: then a later `delete` means it, however late it was written; else it may be newer.
+
+use std::collections::BTreeMap;
+
+use crate::protocol::change::Change;
+use evenkeel_model::job::Stamp;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared;
+use evenkeel_model::{Entity, odata};
+
+/// Bytes of a digest: one in 2^64 is another content's.
+const BYTES: usize = 8;
+
+/// Digest of an entity's own content: without evenkeel's properties, and those that views have set.
+fn digest(entity: &Entity) -> String {
+    let mut own = shared::own(entity.clone());
+    own.properties.retain(|name, _| !name.starts_with("ek_"));
+    hex::encode(&odata::digest(&own.properties)[..BYTES])
+}
+
+/// A job's change, with a stamp that vouches for the content that it leaves.
+pub(crate) fn vouched(change: Change) -> Change {
+    let stamp = change
+        .result()
+        .and_then(|result| Stamp::with_content(result, &digest(result)));
+    match stamp {
+        Some(stamp) => change.with_texts(&BTreeMap::from([(Stamp::PROPERTY.to_owned(), stamp)])),
+        None => change,
+    }
+}
+
+/// Whether an entity is as its stamp's job left it, as far as the stamp tells.
+pub(crate) fn is_as_left(entity: &Entity) -> bool {
+    planted(Bug::DigestNotCompared)
+        || Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
+}
+
+/// Whether two entities have the same content of their own. Large values are compared by their pointers, which have a hash of them.
+pub(crate) fn is_same(one: &Entity, other: &Entity) -> bool {
+    let own = |entity: &Entity| shared::own(entity.clone()).to_user_properties();
+    odata::same_properties(&own(one), &own(other))
+}
+
+/// Whether the stamp on an entity proves that it is as its job left it.
+pub(crate) fn is_proved(entity: &Entity) -> bool {
+    Stamp::content_on(entity).is_some() && is_as_left(entity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::EntityKey;
+
+    #[test]
+    fn what_a_client_merges_is_seen_and_what_evenkeel_writes_is_not() {
+        let stamp = Stamp {
+            message_id: "m".to_owned(),
+            enqueued: jiff::Timestamp::UNIX_EPOCH,
+            job: None,
+        };
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("Name", "Ada")
+            .with("Age", 36);
+        assert!(
+            is_as_left(&stamp.on(entity.clone())),
+            "a stamp without a digest tells nothing"
+        );
+        let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else {
+            unreachable!()
+        };
+        let owner = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"d"},"token":"t","set":["Department"],"by_claim":true}"#;
+        let set = left
+            .clone()
+            .with("Department", "Sales")
+            .with("ek_owner_department", owner);
+        for same in [left.clone(), left.clone().with("ek_rows", 2), set] {
+            assert!(is_as_left(&same), "{same:?}");
+        }
+        for other in [
+            left.clone().with("Nick", "Addie"),
+            left.clone().with("Age", 37),
+            left.clone().with("Age", "36"),
+        ] {
+            assert!(!is_as_left(&other), "{other:?}");
+        }
+        // A merge tells the content of the whole.
+        let etag = evenkeel_model::ETag::new("e1").unwrap();
+        let changes = stamp.on(Entity::new(entity.key.clone()).with("Age", 37));
+        let change = vouched(Change::Merge {
+            merged: left.merged(&changes),
+            changes,
+            etag,
+        });
+        assert_eq!(change.sent().unwrap().properties.len(), 2);
+        assert!(is_as_left(change.result().unwrap()));
+    }
+}

@@ -1,0 +1,312 @@
+//! `delete`: deletes a primary if it exists, and its derived items.
+//!
+//! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
+//! unanswered, is left alone. Where the job says how new it is (`newer_by`), that decides in place of clocks, unless both are as new.
+
+use std::cmp::Ordering;
+
+use crate::execute::{Delivery, Failure, Outcome};
+use crate::failure::permanent;
+use crate::jobs::RunJob;
+use crate::jobs::context::JobContext;
+use crate::jobs::newer::compared;
+use crate::jobs::put::refuse_derived;
+use crate::jobs::since::is_written_since;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::run::passes::pass;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::job::DeleteJob;
+use evenkeel_model::{ETag, Row};
+use evenkeel_storage::ClocksApart;
+
+impl RunJob for DeleteJob {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        cx.env.refuse_view_tables(&self.primary.table)?;
+        let mut reconciler = pass(&cx.env, &self.primary, delivery)?;
+        let source = reconciler.scope().source;
+        let when = cx
+            .env
+            .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        if let Some((property, _)) = &self.newer_by {
+            cx.encryption()
+                .refuse_sealed_order(source, &self.primary, property)?;
+        }
+        // The version that this run asked to delete without an answer.
+        let mut asked: Option<ETag> = None;
+        loop {
+            reconciler.next_round().await?;
+            let seen = reconciler.observe().await?;
+            refuse_derived(&seen, &self.primary)?;
+            let Some(row) = &seen.row else {
+                reconciler.settle_from(&seen).await?;
+                return Ok(Outcome::Done(reconciler.take_summary()));
+            };
+            let apart = cx.env.clocks_apart(delivery, reconciler.scope().source);
+            let wanted = unsatisfied(row, when.as_ref());
+            let age = age(self, row)?;
+            if let Some(reason) = unmet(
+                (row, age),
+                (self.if_match.as_ref(), wanted),
+                asked.as_ref(),
+                (delivery, apart),
+            )? {
+                reconciler.settle_from(&seen).await?;
+                return Ok(Outcome::Skipped {
+                    reason,
+                    summary: reconciler.take_summary(),
+                });
+            }
+            match reconciler
+                .commit(
+                    &seen,
+                    &Change::Delete(row.entity.key.clone(), row.etag.clone()),
+                )
+                .await?
+            {
+                Commit::Closed => return Ok(Outcome::Done(reconciler.take_summary())),
+                Commit::Committed => {
+                    reconciler.settle().await?;
+                    return Ok(Outcome::Done(reconciler.take_summary()));
+                }
+                Commit::Unanswered => asked = Some(row.etag.clone()),
+                Commit::Lost => {}
+            }
+        }
+    }
+}
+
+/// How new a deletion is, by the property that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// Newer than the entity.
+    Newer,
+    /// Older than the entity, or without an order.
+    Older,
+    /// As new as the entity, or one of the two does not say: clocks decide.
+    Open,
+}
+
+fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
+    let Some((property, new)) = &job.newer_by else {
+        return Ok(Age::Open);
+    };
+    let Some(stored) = row.entity.get(property) else {
+        return Ok(Age::Open);
+    };
+    let ordering = compared(property, new, stored)
+        .map_err(|error| permanent(format!("deleting {}", job.primary), error))?;
+    Ok(match ordering {
+        Some(Ordering::Greater) => Age::Newer,
+        Some(Ordering::Equal) => Age::Open,
+        Some(Ordering::Less) | None => Age::Older,
+    })
+}
+
+/// Why an entity is left alone that does not satisfy the condition of its job, in words.
+pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
+    when.filter(|when| !when.holds_of(row))
+        .map(|when| format!("when: the entity does not satisfy {when}"))
+}
+
+/// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
+fn unmet(
+    (row, age): (&Row, Age),
+    (if_match, unsatisfied): (Option<&ETag>, Option<String>),
+    asked: Option<&ETag>,
+    (delivery, apart): (&Delivery, ClocksApart),
+) -> Result<Option<String>, Failure> {
+    if let Some(wanted) = if_match
+        && row.etag != *wanted
+    {
+        return Ok(Some(format!(
+            "if_match: the entity is at {}, not at {wanted}",
+            row.etag
+        )));
+    }
+    if unsatisfied.is_some() {
+        return Ok(unsatisfied);
+    }
+    match age {
+        Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
+        // What was written since the job was sent, or since a request went unanswered, is older than the deletion nevertheless.
+        Age::Newer => return Ok(None),
+        Age::Open => {}
+    }
+    // No clock is needed to know that it was written after this run had read another version.
+    if asked.is_some_and(|asked| *asked != row.etag) {
+        return Ok(Some(
+            "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
+                .to_owned(),
+        ));
+    }
+    Ok(is_written_since(row, delivery, apart)?.then(|| {
+        "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::job::{Primary, Stamp};
+    use evenkeel_model::{
+        AccountName, EdmDateTime, EdmValue, Entity, EntityKey, QueueName, TableName,
+    };
+
+    fn row(written: &str) -> Row {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        Row {
+            entity,
+            etag: ETag::new("e1").unwrap(),
+            timestamp: Some(EdmDateTime::parse(written).unwrap()),
+        }
+    }
+
+    fn delivery(dequeue_count: u32) -> Delivery {
+        Delivery {
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
+                job: None,
+            },
+            dequeue_count,
+            account: AccountName::main(),
+            carry_queue: QueueName::new("jobs").unwrap(),
+            sync_queue: QueueName::new("jobs").unwrap(),
+            recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
+        }
+    }
+
+    /// A message may be doubled by its sender, and the double is a first delivery.
+    #[test]
+    fn no_delivery_deletes_what_was_written_since() {
+        for dequeue_count in [1, 2] {
+            assert!(
+                unmet(
+                    (&row("2026-11-20T16:00:00Z"), Age::Open),
+                    (None, None),
+                    None,
+                    (&delivery(dequeue_count), ClocksApart::NOT)
+                )
+                .unwrap()
+                .is_some()
+            );
+            assert_eq!(
+                unmet(
+                    (&row("2026-11-20T15:00:00.9Z"), Age::Open),
+                    (None, None),
+                    None,
+                    (&delivery(dequeue_count), ClocksApart::NOT)
+                )
+                .unwrap(),
+                None
+            );
+        }
+        assert!(
+            unmet(
+                (&row("2026-11-20T15:00:01Z"), Age::Open),
+                (None, None),
+                None,
+                (&delivery(2), ClocksApart::NOT)
+            )
+            .unwrap()
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
+        let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
+        assert_eq!(
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (None, None),
+                Some(&same),
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap(),
+            None
+        );
+        assert!(
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (None, None),
+                Some(&other),
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap()
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn an_etag_that_is_not_current_skips() {
+        assert!(
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (Some(&ETag::new("e2").unwrap()), None),
+                None,
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap()
+            .is_some()
+        );
+        assert_eq!(
+            unmet(
+                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (Some(&ETag::new("e1").unwrap()), None),
+                None,
+                (&delivery(1), ClocksApart::NOT)
+            )
+            .unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn a_deletion_that_says_how_new_it_is_needs_no_clock_unless_both_are_as_new() {
+        let delete = |value: EdmValue| {
+            let primary = Primary {
+                table: TableName::new("Portraits").unwrap(),
+                key: EntityKey::new("p", "r").unwrap(),
+            };
+            DeleteJob {
+                primary,
+                if_match: None,
+                when: None,
+                newer_by: Some(("V".to_owned(), value)),
+            }
+        };
+        let stored = |written: &str, value: Option<EdmValue>| {
+            let mut row = row(written);
+            row.entity
+                .properties
+                .extend(value.map(|value| ("V".to_owned(), value)));
+            row
+        };
+        let (before, since) = ("2026-11-20T14:00:00Z", "2026-11-20T16:00:00Z");
+        for (written, value, is_deleted) in [
+            (before, Some(2.into()), false),
+            (since, Some(2.into()), false),
+            (before, Some(f64::NAN.into()), false),
+            (since, Some(0.into()), true),
+            (since, Some(0.5.into()), true),
+            (before, Some(1_i64.into()), true),
+            (since, Some(1_i64.into()), false),
+            (before, None, true),
+            (since, None, false),
+        ] {
+            let row = stored(written, value.clone());
+            let age = super::age(&delete(1.into()), &row).unwrap();
+            let kept = unmet(
+                (&row, age),
+                (None, None),
+                None,
+                (&delivery(2), ClocksApart::NOT),
+            )
+            .unwrap();
+            assert_eq!(kept.is_none(), is_deleted, "{written} {value:?}: {kept:?}");
+        }
+        assert!(super::age(&delete("1".into()), &stored(before, Some(1.into()))).is_err());
+    }
+}

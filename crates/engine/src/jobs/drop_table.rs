@@ -1,0 +1,212 @@
+//! `drop_table`: one table by date, with all that is in it, by one request; where its retention says so, every row is in a file before.
+//!
+//! ```text
+//!   the rows into files     where archive_to says so
+//!   what views made of it   table by table
+//!   its footprints          when nothing is left that they tell of
+//!   findings of audits
+//!   the table itself        last: as long as it is there, so is this job's reason
+//! ```
+//!
+//! Each step may be repeated, and what is gone is passed over, so that a run that stops anywhere is followed by one that ends it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, json};
+
+use crate::execute::{Delivery, Failure, Outcome, Summary};
+use crate::failure::{permanent, storage};
+use crate::jobs::RunJob;
+use crate::jobs::audit_records;
+use crate::jobs::context::JobContext;
+use crate::jobs::table_archive::{self, ArchiveProgress};
+use evenkeel_model::TableName;
+use evenkeel_model::catalog::{Retention, TableRef};
+use evenkeel_model::drop_table::DropTable;
+use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
+use evenkeel_storage::{ErrorClass, Missing, Query};
+
+/// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
+const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A table that is to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table {table} is kept until {until}, and {enqueued} is when the queue service took this job: it is not dropped before its time"
+)]
+struct StillKept {
+    table: TableName,
+    until: Timestamp,
+    enqueued: Timestamp,
+}
+
+/// The answer of a table's retention to a job, by the time at which the queue service took it. No worker's clock takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DropDecision {
+    /// Its time is over.
+    Over,
+    /// Almost: the sender of the job has a clock that is somewhat ahead, and queues another one.
+    Soon,
+    /// It is to be kept.
+    Kept(Timestamp),
+}
+
+fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropDecision {
+    match retention.kept_until(table) {
+        Some(until) if until <= enqueued => DropDecision::Over,
+        Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => {
+            DropDecision::Soon
+        }
+        until => DropDecision::Kept(until.unwrap_or(Timestamp::MAX)),
+    }
+}
+
+/// A table that no retention has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
+struct NotDated(TableName);
+
+impl RunJob for DropTable {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let not_dated = || {
+            permanent(
+                "finding the retention of the table",
+                NotDated(self.table.clone()),
+            )
+        };
+        let table = cx
+            .env
+            .catalog
+            .dated_table(&self.table)
+            .ok_or_else(not_dated)?;
+        let retention = cx
+            .env
+            .catalog
+            .retention_of(&table.table)
+            .ok_or_else(not_dated)?;
+        let skipped = |reason: String| Outcome::Skipped {
+            reason,
+            summary: Summary::default(),
+        };
+        let enqueued = delivery.stamp.enqueued;
+        match judge(retention, &table.table, enqueued) {
+            DropDecision::Over => {}
+            DropDecision::Soon => {
+                return Ok(skipped(format!(
+                    "the table {table} is kept a little longer by the queue service's clock"
+                )));
+            }
+            DropDecision::Kept(until) => {
+                let table = table.table.clone();
+                return Err(permanent(
+                    "asking the retention of the table",
+                    StillKept {
+                        table,
+                        until,
+                        enqueued,
+                    },
+                ));
+            }
+        }
+        let mut archived = true;
+        if let Some(to) = &retention.archive_to {
+            match table_archive::part(&cx.env, table, to, delivery, self.cursor.clone()).await? {
+                ArchiveProgress::All(cursor) => {
+                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived");
+                }
+                ArchiveProgress::Until(cursor) => {
+                    let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
+                    return Ok(Outcome::Advanced {
+                        fields,
+                        summary: Summary::default(),
+                    });
+                }
+                // Its followers may be there still. A table created since has rows that no run has archived.
+                ArchiveProgress::NoTable => archived = false,
+                ArchiveProgress::Elsewhere => {
+                    return Ok(skipped(format!(
+                        "another job is archiving the table {table}, and drops it"
+                    )));
+                }
+            }
+        }
+        let followers = drop_followers(cx, table, retention).await?;
+        let dropped = archived && drop_one(cx, table).await?;
+        if dropped || followers > 0 {
+            tracing::info!(%table, followers, "table dropped");
+            Ok(Outcome::Done(Summary::default()))
+        } else {
+            Ok(skipped(format!("the table {table} does not exist")))
+        }
+    }
+}
+
+/// Drops the followers of a table; how many tables that were.
+async fn drop_followers(
+    cx: &JobContext,
+    table: &TableRef,
+    retention: &Retention,
+) -> Result<u32, Failure> {
+    let Some((begins, _)) = retention.tables.period(&table.table) else {
+        return Ok(0);
+    };
+    let followers = cx.env.catalog.followers(retention);
+    let mut dropped = 0;
+    for tables in followers.targets.iter().chain(&followers.former) {
+        let target = tables.at(begins);
+        if followers.former.contains(tables) && cx.env.stores.account(&target.account).is_err() {
+            tracing::warn!(%target, "what a view wrote that is gone lies in an account that is not configured any more: it is left there");
+            continue;
+        }
+        if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
+            tracing::warn!(%target, "table recorded to follow another one holds rows that no view of it made: it is left there");
+            continue;
+        }
+        dropped += u32::from(drop_one(cx, &target).await?);
+    }
+    if let Some(footprints) = followers.footprints {
+        dropped += u32::from(drop_one(cx, &footprints.at(begins)).await?);
+        audit_records::forget(&cx.env, table).await?;
+    }
+    Ok(dropped)
+}
+
+/// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
+async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
+    let mut query = Query {
+        select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),
+        ..Query::default()
+    };
+    loop {
+        let page = match cx
+            .env
+            .account(target)?
+            .tables
+            .query(&target.table, &query)
+            .await
+        {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                return Ok(true);
+            }
+            page => {
+                page.map_err(|error| storage(format!("looking at the table {target}"), error))?
+            }
+        };
+        if !page.rows.is_empty() || page.continuation.is_none() {
+            return Ok(page
+                .rows
+                .iter()
+                .all(|row| is_derived_within(&from.table, &row.entity)));
+        }
+        query.continuation = page.continuation;
+    }
+}
+
+async fn drop_one(cx: &JobContext, table: &TableRef) -> Result<bool, Failure> {
+    let dropped = cx
+        .env
+        .account(table)?
+        .tables
+        .delete_table(&table.table)
+        .await;
+    dropped.map_err(|error| storage(format!("dropping the table {table}"), error))
+}

@@ -1,0 +1,321 @@
+//! `erase`: a primary goes with everything that is kept of it.
+//!
+//! ```text
+//!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
+//!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
+//!   the primary once more         a `restore` may have come between
+//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on; at its version
+//!                                 before the first look: one drawn or renewed later is that of an entity put anew
+//! ```
+//!
+//! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone
+//! with all that belongs to it, as by `delete`, and so is the data key. The worker discards poison messages about the entity.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::env::Env;
+use crate::env::waiting::RunSummary;
+use crate::execute::{Action, Delivery, Failure, Outcome, Summary};
+use crate::items::document::is_anothers;
+use crate::jobs::RunJob;
+use crate::jobs::context::JobContext;
+use crate::jobs::put::refuse_derived;
+use crate::jobs::relocation::target::{self, Kept};
+use crate::jobs::since::is_written_since;
+use crate::jobs::values_left::ValuesLeft;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::queueing;
+use evenkeel_model::catalog::{ArchiveTarget, TableRef};
+use evenkeel_model::job::{EraseJob, Primary};
+use evenkeel_model::{AccountName, ViewName};
+
+/// Result of an erasure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Erasure {
+    /// Removed, by account.
+    pub removed: BTreeMap<AccountName, Removed>,
+    /// Archives that are logs. Their lines stay: encrypted values in them are noise now, everything else is as it was.
+    pub logs: BTreeSet<ViewName>,
+    /// Large values that stay until a second look, by the primary that they belong to: a request of an earlier, disturbed job may still
+    /// bring back a row that points to them.
+    pub left: BTreeMap<Primary, ValuesLeft>,
+    /// Until when footprints and second looks have its key, and keys that views made of its values.
+    pub second_looks: Option<Timestamp>,
+    /// Why the entity was left alone, in words.
+    pub skipped: Option<String>,
+    /// Changes made to items.
+    pub summary: Summary,
+}
+
+/// Things removed in one account.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Removed {
+    /// Rows and documents of the entity: the primary, archived ones.
+    pub entities: u32,
+    /// Items that views had derived from them.
+    pub items: u32,
+    /// Data keys.
+    pub data_keys: u32,
+}
+
+impl Erasure {
+    /// Until when large values stay; `None` if there are none.
+    pub fn until(&self) -> Option<Timestamp> {
+        self.left.values().map(|left| left.until).max()
+    }
+}
+
+impl RunJob for EraseJob {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let mut erasure = Erasure::default();
+        let ended = erase(cx, &self.primary, delivery, &mut erasure).await;
+        let until = erasure.until();
+        let Erasure {
+            removed,
+            logs,
+            skipped,
+            summary,
+            left,
+            ..
+        } = erasure;
+        let whole = ended.is_ok() && skipped.is_none() && until.is_none();
+        let said = if whole {
+            "entity erased"
+        } else {
+            "entity erased in part"
+        };
+        for (
+            account,
+            Removed {
+                entities,
+                items,
+                data_keys,
+            },
+        ) in &removed
+        {
+            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
+        }
+        ended?;
+        if let Some(reason) = skipped {
+            return Ok(Outcome::Skipped { reason, summary });
+        }
+        for (of, ValuesLeft { until, values }) in &left {
+            tracing::warn!(
+                entity = %self.primary, %of, %until, values,
+                "entity is being erased: large values stay until a second look, since an earlier job was disturbed"
+            );
+        }
+        for archive in &logs {
+            tracing::warn!(entity = %self.primary, %archive, "erased entity: its lines in a log stay");
+        }
+        Ok(Outcome::Done(summary))
+    }
+}
+
+/// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+pub(crate) async fn erase(
+    cx: &JobContext,
+    primary: &Primary,
+    delivery: &Delivery,
+    erasure: &mut Erasure,
+) -> Result<(), Failure> {
+    cx.env.refuse_view_tables(&primary.table)?;
+    let source = cx.env.table(&primary.table)?.clone();
+    let home = Primary {
+        table: source.table.clone(),
+        key: primary.key.clone(),
+    };
+    let mut changes = RunSummary::default();
+    let data_key = cx.encryption().data_key_version(&source, &home).await?;
+    let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
+    while let Some(table) = tables.pop() {
+        if !seen.insert(table.clone()) {
+            continue;
+        }
+        if table == source {
+            take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+        }
+        for archive in cx
+            .env
+            .catalog
+            .archives
+            .values()
+            .filter(|archive| archive.source == table)
+        {
+            let account = match &archive.target {
+                ArchiveTarget::Log(_) => {
+                    erasure.logs.insert(archive.name.clone());
+                    continue;
+                }
+                ArchiveTarget::Table(target) => {
+                    tables.push(target.clone());
+                    &target.account
+                }
+                ArchiveTarget::Blob(target) => &target.account,
+                ArchiveTarget::File(_) => &archive.source.account,
+            };
+            if erasure.skipped.is_none()
+                && let Some(mut kept) = target::kept_in(&cx.env, archive, &home.key, delivery)?
+            {
+                match take_out(
+                    cx,
+                    erasure,
+                    &mut changes,
+                    account,
+                    kept.as_mut(),
+                    &home,
+                    delivery,
+                )
+                .await
+                {
+                    Err(failure) if is_anothers(&failure) => {
+                        tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
+                    }
+                    ended => ended?,
+                }
+            }
+        }
+    }
+    take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+    if erasure.skipped.is_none()
+        && let Some(version) = data_key
+        && cx
+            .encryption()
+            .erase_data_key(&source, &home, version)
+            .await?
+    {
+        erasure.removed.entry(source.account).or_default().data_keys += 1;
+    }
+    erasure.summary = changes.take();
+    erasure.second_looks = second_looks(&cx.env, &seen, erasure.until());
+    Ok(())
+}
+
+/// Until when second looks have the keys of what was erased from these tables.
+fn second_looks(
+    env: &Env,
+    tables: &BTreeSet<TableRef>,
+    until: Option<Timestamp>,
+) -> Option<Timestamp> {
+    let later = |from: Timestamp, by| {
+        from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
+    };
+    let ends = match until {
+        // The second look that deletes them leaves a tombstone of its own.
+        Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
+        None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
+            env.clock.now(),
+            queueing::second_look_after(env.recheck_after),
+        ),
+        None => return None,
+    };
+    ends.ok()
+}
+
+/// Deletes an entity from its own table, and the items derived from it there.
+async fn take_out_primary(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    changes: &mut RunSummary,
+    account: &AccountName,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let mut kept = target::primary(&cx.env, home, delivery)?;
+    take_out(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
+}
+
+/// Deletes an entity where it is kept, and the items derived from it there.
+async fn take_out(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    changes: &mut RunSummary,
+    account: &AccountName,
+    kept: &mut dyn Kept,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    if erasure.skipped.is_some() {
+        return Ok(());
+    }
+    let mut ended = delete_kept(cx, erasure, account, kept, home, delivery).await;
+    if ended.is_ok()
+        && erasure.skipped.is_none()
+        && let Some(primary) = kept.primary()
+    {
+        match kept.values_left().await {
+            Ok(Some(left)) => drop(erasure.left.insert(primary.clone(), left)),
+            Ok(None) => drop(erasure.left.remove(primary)),
+            Err(failure) => ended = Err(failure),
+        }
+    }
+    let summary = kept.take_summary();
+    for change in summary
+        .changes
+        .iter()
+        .filter(|change| change.action == Action::Delete)
+    {
+        erasure
+            .removed
+            .entry(change.account.clone())
+            .or_default()
+            .items += 1;
+    }
+    changes.0.add(summary);
+    ended
+}
+
+async fn delete_kept(
+    cx: &JobContext,
+    erasure: &mut Erasure,
+    account: &AccountName,
+    kept: &mut dyn Kept,
+    home: &Primary,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let table = TableRef {
+        account: account.clone(),
+        table: kept
+            .primary()
+            .map_or(&home.table, |primary| &primary.table)
+            .clone(),
+    };
+    let apart = cx.env.clocks_apart(delivery, &table);
+    kept.read_leftovers();
+    loop {
+        kept.next_round().await?;
+        let found = kept.observe().await?;
+        refuse_derived(&found, kept.primary().unwrap_or(home))?;
+        let Some(row) = &found.row else {
+            match kept.delete_leftovers(&found).await? {
+                Commit::Lost | Commit::Unanswered => continue,
+                Commit::Committed => {
+                    erasure.removed.entry(account.clone()).or_default().entities += 1;
+                }
+                Commit::Closed => {}
+            }
+            kept.settle_from(&found).await?;
+            break;
+        };
+        if is_written_since(row, delivery, apart)? {
+            kept.settle_from(&found).await?;
+            let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
+            erasure.skipped = Some(reason.to_owned());
+            break;
+        }
+        let committed = kept
+            .commit(&found, &Change::Delete(home.key.clone(), row.etag.clone()))
+            .await?;
+        if matches!(committed, Commit::Lost | Commit::Unanswered) {
+            continue;
+        }
+        erasure.removed.entry(account.clone()).or_default().entities += 1;
+        if committed == Commit::Committed {
+            kept.settle().await?;
+        }
+        break;
+    }
+    Ok(())
+}

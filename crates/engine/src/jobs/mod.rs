@@ -1,0 +1,163 @@
+//! The jobs: each operation's run, by passes over its primaries.
+//!
+//! A job is a file, or a folder if it has parts of its own (`relocation`, `log`, `retention`). Jobs over a whole table go by `walk`.
+//! This room may name `env`, the protocol, the items and `encryption`; nothing but the facade (`engine`) names it.
+
+pub(crate) mod audit;
+pub(crate) mod audit_records;
+pub(crate) mod backfill;
+mod carry;
+mod content;
+pub(crate) mod context;
+pub(crate) mod dated;
+mod delete;
+mod drop_table;
+pub(crate) mod erase;
+pub(crate) mod log;
+mod marks;
+mod newer;
+mod put;
+mod relocation;
+mod restore;
+pub mod retention;
+#[cfg(feature = "samples")]
+mod sample_touch;
+mod since;
+pub(crate) mod staging;
+pub(crate) mod subject;
+pub(crate) mod sweep;
+mod sync;
+mod table_archive;
+pub(crate) mod values_left;
+mod walk;
+
+use futures::future::BoxFuture;
+
+use crate::env::memory::MemoryShare;
+use crate::env::seal::{believed, keyed, sealed};
+use crate::execute::{Delivery, Failure, FailureClass, Outcome, Work};
+use crate::jobs::context::JobContext;
+use crate::jobs::subject::primaries_of;
+use crate::permit::{permit, permit_job};
+use crate::protocol::conflicts;
+use crate::protocol::queueing::look_again;
+use crate::protocol::recheck;
+use crate::protocol::run::passes::{pass_over, pass_with};
+use crate::protocol::scope::PassOptions;
+use evenkeel_model::Job;
+use evenkeel_model::planted::{Bug, planted};
+
+/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// How an operation is carried out.
+pub(crate) trait RunJob {
+    /// Runs a job to its end, or a part of it.
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure>;
+}
+
+/// Executes one piece of work, from the beginning. It is boxed, since a walk executes jobs.
+pub(crate) fn execute<'c>(
+    cx: &'c JobContext,
+    work: &'c Work,
+    delivery: &'c Delivery,
+) -> BoxFuture<'c, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        permit(&cx.env, work, delivery)?;
+        let ended = bring_to_an_end(cx, work, delivery).await;
+        let wrote_nothing = match &ended {
+            Ok(Outcome::Skipped { .. }) => true,
+            Err(failure) => failure.class == FailureClass::Permanent,
+            Ok(Outcome::Done(summary)) => !summary.has_changed_its_own(),
+            Ok(Outcome::Advanced { .. }) => false,
+        };
+        if let Work::Job(job) = work
+            && wrote_nothing
+            && delivery.dequeue_count > 1
+        {
+            let told = ended.as_ref().err().and_then(conflicts::digest);
+            look_again_at(cx, job, told.as_deref(), delivery).await?;
+        }
+        ended
+    })
+}
+
+/// Gives work up that did not come to an end.
+pub(crate) async fn give_up(
+    cx: &JobContext,
+    work: &Work,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    match work {
+        // One that was refused has sent no request.
+        Work::Job(job)
+            if planted(Bug::GivenUpUnchecked) || permit_job(&cx.env, job, delivery).is_err() =>
+        {
+            Ok(())
+        }
+        Work::Job(job) => look_again_at(cx, job, None, delivery).await,
+        // One that never ends would be queued and given up again and again.
+        Work::Recheck(_) => Ok(()),
+    }
+}
+
+/// How a job ends that met a table that is not there.
+async fn bring_to_an_end(
+    cx: &JobContext,
+    work: &Work,
+    delivery: &Delivery,
+) -> Result<Outcome, Failure> {
+    match run(cx, work, delivery).await {
+        Err(failure) => dated::judge(&cx.env, work, failure).await,
+        ended => ended,
+    }
+}
+
+async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let job = match work {
+        Work::Recheck(recheck) => {
+            // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another
+            // for ever.
+            let options = PassOptions {
+                met: recheck.items.iter().cloned().collect(),
+                chained: recheck.chained.saturating_add(1),
+                ..PassOptions::default()
+            };
+            let reconciler = pass_with(&cx.env, &recheck.primary, Some(delivery), options)?;
+            return recheck::run(reconciler, recheck, delivery)
+                .await
+                .map(Outcome::Done);
+        }
+        Work::Job(job) if job.key().is_some() => {
+            return run_job(cx, job, &*keyed(&cx.env, delivery).await?).await;
+        }
+        Work::Job(job) => job,
+    };
+    let _page = cx
+        .env
+        .memory
+        .take_aside(MemoryShare::Bodies, PAGE_BYTES)
+        .await;
+    let trusted = believed(&cx.env, job, delivery).await?;
+    let outcome = run_job(cx, &trusted, delivery).await?;
+    sealed(&cx.env, job, outcome, delivery).await
+}
+
+async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
+    evenkeel_model::each_operation!(job, job => Box::pin(job.run(cx, delivery)).await)
+}
+
+/// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
+/// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
+/// job may be about are looked at again when such requests can no longer arrive.
+async fn look_again_at(
+    cx: &JobContext,
+    job: &Job,
+    told: Option<&str>,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    for primary in primaries_of(&cx.env.catalog, job) {
+        look_again(pass_over(&cx.env, &primary, Some(delivery))?.scope(), told).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! `put`: writes a primary, together with the items in its own partition.
+
+use std::cmp::Ordering;
+
+use crate::execute::{Delivery, Failure, FailureClass, Outcome};
+use crate::failure::permanent;
+use crate::items::value::refuse_foreign;
+use crate::jobs::RunJob;
+use crate::jobs::content::vouched;
+use crate::jobs::context::JobContext;
+use crate::jobs::newer::{Incomparable, compared};
+use crate::jobs::staging::Staging;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::footprint::Settled;
+use crate::protocol::observe::Observation;
+use crate::protocol::queueing::look_again;
+use crate::protocol::run::passes::pass;
+use crate::protocol::run::reconciler::Reconciler;
+use evenkeel_model::Row;
+use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::job::{Primary, Put, PutMode, Stamp};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared;
+
+/// A job is about a row that a view has made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one"
+)]
+struct DerivedRow {
+    view: String,
+    source_of: String,
+}
+
+impl RunJob for Put {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let mut staging = Staging::new(cx, self)?;
+        if planted(Bug::StagedDeletedFirst) {
+            drop(staging.values().await?);
+            staging.remove().await?;
+        }
+        let outcome = write(cx, self, &mut staging, delivery).await?;
+        staging.remove().await?;
+        // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
+        // before its pass, while the message is gone. A run without changes is looked at again in any case.
+        if delivery.dequeue_count > 1
+            && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
+        {
+            let primary = Primary {
+                table: self.table.clone(),
+                key: self.entity.key.clone(),
+            };
+            look_again(pass(&cx.env, &primary, delivery)?.scope(), None).await?;
+        }
+        Ok(outcome)
+    }
+}
+
+async fn write(
+    cx: &JobContext,
+    put: &Put,
+    staging: &mut Staging<'_>,
+    delivery: &Delivery,
+) -> Result<Outcome, Failure> {
+    let primary = Primary {
+        table: put.table.clone(),
+        key: put.entity.key.clone(),
+    };
+    cx.env.refuse_view_tables(&primary.table)?;
+    let mut reconciler = pass(&cx.env, &primary, delivery)?;
+    // It is written, by a data key that was erased meanwhile.
+    let mut erased = false;
+    loop {
+        reconciler.next_round().await?;
+        let seen = reconciler.observe().await?;
+        refuse_derived(&seen, &primary)?;
+        if erased
+            && !seen
+                .row
+                .as_ref()
+                .is_some_and(|row| delivery.stamp.is_on(&row.entity))
+        {
+            // Later changes of others stay.
+            reconciler.settle_from(&seen).await?;
+            return Ok(Outcome::Done(reconciler.take_summary()));
+        }
+        let change = match decided(staging, seen.row.as_ref(), delivery).await? {
+            Ok(change) => change,
+            Err(end) => {
+                if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
+                    staging.take_for_read().await?;
+                    bring_again(&mut reconciler, &seen, row, staging).await?;
+                }
+                // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
+                let settled = reconciler.settle_from(&seen).await;
+                return end.after(settled, &mut reconciler);
+            }
+        };
+        refuse_foreign(reconciler.scope(), change.sent())?;
+        let change = match staging.values().await? {
+            Ok(values) => vouched(reconciler.take_out(change, values)?),
+            Err(gone) => {
+                let settled = reconciler.settle_from(&seen).await;
+                let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
+                let end = overtaken(seen.row.as_ref(), delivery).map_or_else(never, PutEnd::Skip);
+                return end.after(settled, &mut reconciler);
+            }
+        };
+        let ended = reconciler.commit(&seen, &change).await?;
+        if matches!(ended, Commit::Lost | Commit::Unanswered) {
+            continue;
+        }
+        if matches!(change, Change::Insert(_)) && !staging.keeps_data_key().await? {
+            erased = true;
+            continue;
+        }
+        if ended == Commit::Committed {
+            reconciler.settle().await?;
+        }
+        return Ok(Outcome::Done(reconciler.take_summary()));
+    }
+}
+
+/// Why nothing is to be written.
+#[derive(Debug)]
+enum PutEnd {
+    /// This job has written it already.
+    Mine,
+    /// A condition is unmet, or a later job was faster.
+    Skip(String),
+    /// It can never apply.
+    Never(Failure),
+}
+
+impl PutEnd {
+    /// The end of the job, after the pass that follows in any case. The job's own failure goes before that of a view.
+    fn after(
+        self,
+        settled: Result<(), Failure>,
+        reconciler: &mut Reconciler<'_>,
+    ) -> Result<Outcome, Failure> {
+        match (self, settled) {
+            (Self::Never(own), Ok(())) => Err(own),
+            (Self::Never(own), Err(failure)) if failure.class == FailureClass::Permanent => {
+                Err(own.of_views(failure.views))
+            }
+            (_, Err(failure)) => Err(failure),
+            (Self::Mine, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
+            (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped {
+                reason,
+                summary: reconciler.take_summary(),
+            }),
+        }
+    }
+}
+
+/// The write over an existing row.
+async fn decided(
+    staging: &mut Staging<'_>,
+    stored: Option<&Row>,
+    delivery: &Delivery,
+) -> Result<Result<Change, PutEnd>, Failure> {
+    if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
+        return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
+    }
+    // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
+    // blob.
+    if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
+        return Ok(Err(PutEnd::Skip(reason)));
+    }
+    let put = match staging.put(stored.map(|row| &row.entity)).await? {
+        Ok(put) => put,
+        Err(gone) => {
+            return Ok(Err(match overtaken(stored, delivery) {
+                Some(reason) => PutEnd::Skip(reason),
+                None => PutEnd::Never(permanent("putting a staged entity", gone)),
+            }));
+        }
+    };
+    Ok(decide(&put, stored, &delivery.stamp))
+}
+
+/// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
+/// the entity since.
+fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
+    let later = stored
+        .and_then(|row| Stamp::of(&row.entity))
+        .is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
+    let taken = delivery.dequeue_count > 1 && later;
+    taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
+}
+
+/// This job has written the primary and may have crashed before all was in step: it still brings the large values that
+/// the primary points to.
+async fn bring_again(
+    reconciler: &mut Reconciler<'_>,
+    seen: &Observation,
+    row: &Row,
+    staging: &mut Staging<'_>,
+) -> Result<(), Failure> {
+    let closed = matches!(&seen.footprint.settled, Settled::At { etag, .. } if *etag == row.etag)
+        && !seen.footprint.is_changing();
+    if closed
+        || reconciler
+            .scope()
+            .env
+            .catalog
+            .large_values_of(reconciler.scope().source)
+            .is_none()
+    {
+        return Ok(());
+    }
+    let change = match staging.put(Some(&row.entity)).await? {
+        Ok(put) => {
+            let merged = row.entity.clone().merged(&put.entity);
+            Change::Merge {
+                changes: put.entity.clone(),
+                merged,
+                etag: row.etag.clone(),
+            }
+        }
+        Err(_) => return Ok(()),
+    };
+    if let Ok(values) = staging.values().await? {
+        reconciler.take_out(change, values)?;
+    }
+    Ok(())
+}
+
+/// Refuses a row derived by a view, in any table: no job writes or deletes one.
+pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
+    let derived = match (&seen.derived, &seen.row) {
+        (Some(derived), _) => Some(&derived.entity),
+        (None, Some(row)) => Some(&row.entity).filter(|entity| entity.get(VIEW_PROPERTY).is_some()),
+        (None, None) => None,
+    };
+    let Some(entity) = derived else { return Ok(()) };
+    let text = |name: &str| entity.text(name).unwrap_or_default().to_owned();
+    let source_of =
+        Owner::of(entity).map_or_else(|| text(SOURCE_PROPERTY), |owner| owner.primary.to_string());
+    Err(permanent(
+        format!("writing {primary}"),
+        DerivedRow {
+            view: text(VIEW_PROPERTY),
+            source_of,
+        },
+    ))
+}
+
+fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
+    if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
+        return Err(PutEnd::Mine);
+    }
+    let doing = || format!("putting {}{}", put.table, put.entity.key);
+    let unmet = unmet(put, stored).map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+    if let Some(reason) = unmet {
+        return Err(PutEnd::Skip(reason));
+    }
+    let entity = stamp.on(put.entity.clone());
+    Ok(match (stored, put.mode) {
+        (None, _) => Change::Insert(entity),
+        // Properties that views keep on it are theirs.
+        (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
+            let kept = shared::carried_over(&row.entity, entity)
+                .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+            Change::Replace(kept, row.etag.clone())
+        }
+        (Some(row), _) => {
+            let merged = row.entity.clone().merged(&entity);
+            Change::Merge {
+                changes: entity,
+                merged,
+                etag: row.etag.clone(),
+            }
+        }
+    })
+}
+
+/// The condition that does not hold, in words.
+fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
+    let condition = &put.condition;
+    if planted(Bug::PutIgnoresCondition) {
+        return Ok(None);
+    }
+    if condition.if_absent && stored.is_some() {
+        return Ok(Some("if_absent: the entity exists".to_owned()));
+    }
+    if let Some(wanted) = &condition.if_match {
+        match stored {
+            None => {
+                return Ok(Some(format!(
+                    "if_match: the entity does not exist, so it is not at {wanted}"
+                )));
+            }
+            Some(row) if row.etag != *wanted => {
+                return Ok(Some(format!(
+                    "if_match: the entity is at {}, not at {wanted}",
+                    row.etag
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(property) = &condition.newer_by
+        && let (Some(new), Some(old)) = (
+            put.entity.get(property),
+            stored.and_then(|row| row.entity.get(property)),
+        )
+    {
+        // NaN is newer than nothing.
+        if compared(property, new, old)? != Some(Ordering::Greater) {
+            return Ok(Some(format!(
+                "newer_by: {property} is not greater than the stored one"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::job::PutCondition;
+    use evenkeel_model::{ETag, Entity, EntityKey, TableName};
+
+    fn put(mode: PutMode, condition: PutCondition) -> Put {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("A", 1)
+            .with("V", 5_i64);
+        Put {
+            table: TableName::new("Employees").unwrap(),
+            entity,
+            mode,
+            condition,
+            staged_entity: None,
+            staged_values: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn row(version: i64) -> Row {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap())
+            .with("B", 2)
+            .with("V", version);
+        Row {
+            entity,
+            etag: ETag::new("e1").unwrap(),
+            timestamp: None,
+        }
+    }
+
+    fn stamp(id: &str) -> Stamp {
+        Stamp {
+            message_id: id.to_owned(),
+            enqueued: jiff::Timestamp::UNIX_EPOCH,
+            job: None,
+        }
+    }
+
+    #[test]
+    fn what_this_job_has_written_is_its_own_success() {
+        let mut stored = row(9);
+        stored.entity = stamp("m").on(stored.entity);
+        let condition = PutCondition {
+            if_absent: true,
+            ..PutCondition::default()
+        };
+        assert!(matches!(
+            decide(
+                &put(PutMode::Replace, condition.clone()),
+                Some(&stored),
+                &stamp("m")
+            ),
+            Err(PutEnd::Mine)
+        ));
+        assert!(matches!(
+            decide(
+                &put(PutMode::Replace, condition),
+                Some(&stored),
+                &stamp("n")
+            ),
+            Err(PutEnd::Skip(_))
+        ));
+    }
+
+    #[test]
+    fn unmet_conditions_skip_and_met_ones_write() {
+        let at = |etag: &str| PutCondition {
+            if_match: Some(ETag::new(etag).unwrap()),
+            ..PutCondition::default()
+        };
+        let newer = PutCondition {
+            newer_by: Some("V".to_owned()),
+            ..PutCondition::default()
+        };
+        let decide = |condition: &PutCondition, stored: Option<&Row>| {
+            decide(
+                &put(PutMode::Replace, condition.clone()),
+                stored,
+                &stamp("m"),
+            )
+        };
+        assert!(matches!(
+            decide(&at("e2"), Some(&row(1))),
+            Err(PutEnd::Skip(_))
+        ));
+        assert!(matches!(decide(&at("e1"), None), Err(PutEnd::Skip(_))));
+        assert!(matches!(
+            decide(&at("e1"), Some(&row(1))),
+            Ok(Change::Replace(..))
+        ));
+        assert!(matches!(
+            decide(&newer, Some(&row(5))),
+            Err(PutEnd::Skip(_))
+        ));
+        assert!(matches!(
+            decide(&newer, Some(&row(4))),
+            Ok(Change::Replace(..))
+        ));
+        assert!(matches!(decide(&newer, None), Ok(Change::Insert(_))));
+    }
+
+    #[test]
+    fn values_of_two_types_are_an_error_and_no_guess() {
+        let mut stored = row(1);
+        stored.entity = stored.entity.with("V", "5");
+        let newer = PutCondition {
+            newer_by: Some("V".to_owned()),
+            ..PutCondition::default()
+        };
+        assert!(matches!(
+            decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")),
+            Err(PutEnd::Never(_))
+        ));
+    }
+
+    #[test]
+    fn a_merge_derives_from_the_whole_entity() {
+        let Ok(Change::Merge {
+            changes, merged, ..
+        }) = decide(
+            &put(PutMode::Merge, PutCondition::default()),
+            Some(&row(1)),
+            &stamp("m"),
+        )
+        else {
+            panic!("no merge");
+        };
+        assert!(!changes.properties.contains_key("B"));
+        assert_eq!(merged.get("B"), Some(&2.into()));
+        assert_eq!(merged.get("V"), Some(&5_i64.into()));
+    }
+}

@@ -1,0 +1,519 @@
+//! Decision of a relocation about the target, by the versions of both sides.
+
+use jiff::SignedDuration;
+
+use crate::execute::{Delivery, Failure};
+use crate::jobs::since::{is_written_since, may_be_since};
+use evenkeel_model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_SHARED};
+use evenkeel_model::job::Stamp;
+use evenkeel_model::{ETag, EdmValue, Entity, Row};
+use evenkeel_storage::ClocksApart;
+
+/// The property that says when an entity was archived.
+pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
+/// How far two messages of one job may be apart: a sender's retries, and the time that a request may be on its way.
+const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
+
+/// Whether another run than the one that wrote a copy has gone on by it: to deletion, perhaps.
+pub(crate) fn is_shared(copy: &Entity) -> bool {
+    copy.get(SOURCE_SHARED).is_some()
+}
+
+/// What a job does about what it finds where the copy belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// Nothing there.
+    Insert,
+    /// An earlier archiving, or an earlier version of the source.
+    Replace(ETag),
+    /// This job has copied this version already.
+    Copied,
+    /// The source is not this job's to move any more.
+    Skip(String),
+}
+
+pub(crate) fn decide(
+    source: &Row,
+    archived: Option<&Row>,
+    (delivery, apart): (&Delivery, ClocksApart),
+    surely_undeleted: bool,
+) -> Result<Copy, Failure> {
+    let stamp = &delivery.stamp;
+    let Some(archived) = archived else {
+        // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
+        // It says which job had taken it away last: this one, or one that came after it.
+        // Of two that were enqueued in the same second it is not known which came last.
+        let came_later = |by: &Stamp| {
+            by.enqueued > stamp.enqueued
+                || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
+        };
+        let brought_back = Stamp::under(SOURCE_JOB, &source.entity)
+            .is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
+        return Ok(if brought_back {
+            Copy::Skip("a later job has brought it back since".to_owned())
+        } else {
+            Copy::Insert
+        });
+    };
+    Ok(match Stamp::of(&archived.entity) {
+        Some(written) if written.is_same_job(stamp) => {
+            if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
+                return Ok(Copy::Copied);
+            }
+            // A run that gave up knew that it had not deleted.
+            let reopened = archived.entity.get(SOURCE_ETAG).is_none();
+            // Another version than the one copied: an update that raced, or an entity created anew after this
+            // job had deleted the old one. When the copy was written cannot be told: others may have written it since.
+            if surely_undeleted && !is_shared(&archived.entity) || reopened {
+                Copy::Replace(archived.etag.clone())
+            } else {
+                Copy::Skip("another delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
+            }
+        }
+        Some(written) if written.enqueued > stamp.enqueued => {
+            Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
+        }
+        // The message of this job may have been doubled by its sender, and the other one have taken away the entity there before.
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
+            Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
+        }
+        Some(_) | None => Copy::Replace(archived.etag.clone()),
+    })
+}
+
+/// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
+/// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
+pub(crate) fn may_have_archived(
+    (source, apart): (&Row, ClocksApart),
+    (kept, kept_apart): (&Row, ClocksApart),
+    delivery: &Delivery,
+) -> bool {
+    let is_own = delivery.stamp.is_on(&kept.entity);
+    let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.etag.as_str());
+    let archived_at = match kept.entity.get(ARCHIVED_AT) {
+        Some(EdmValue::DateTime(at)) => Some(at.timestamp()),
+        _ => None,
+    };
+    let enqueued = delivery.stamp.enqueued;
+    let acted = || {
+        may_be_since(source, None, enqueued, apart)
+            && may_be_since(kept, archived_at, enqueued, kept_apart)
+    };
+    delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use evenkeel_model::{EdmDateTime, Entity, EntityKey};
+
+    const NOT: ClocksApart = ClocksApart::NOT;
+
+    fn stamp(id: &str, second: i64) -> Stamp {
+        Stamp {
+            message_id: id.to_owned(),
+            enqueued: jiff::Timestamp::from_second(second).unwrap(),
+            job: None,
+        }
+    }
+
+    fn delivered(job: &Stamp, dequeue_count: u32) -> Delivery {
+        Delivery {
+            stamp: job.clone(),
+            dequeue_count,
+            account: evenkeel_model::AccountName::main(),
+            carry_queue: evenkeel_model::QueueName::new("jobs").unwrap(),
+            sync_queue: evenkeel_model::QueueName::new("jobs").unwrap(),
+            recheck_queue: evenkeel_model::QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
+        }
+    }
+
+    fn row(etag: &str, written: &str) -> Row {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        Row {
+            entity,
+            etag: ETag::new(etag).unwrap(),
+            timestamp: Some(EdmDateTime::parse(written).unwrap()),
+        }
+    }
+
+    fn kept(by: &Stamp, source_etag: &str, written: &str) -> Row {
+        let mut kept = row("kept", written);
+        kept.entity = by.on(kept.entity).with(SOURCE_ETAG, source_etag);
+        kept
+    }
+
+    const EARLY: &str = "2026-11-20T15:00:00Z";
+    const LATE: &str = "2026-11-20T16:00:00Z";
+
+    #[test]
+    fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
+        // Long after the job that had archived it before: no double of that.
+        let job = stamp("m", 10_000);
+        assert_eq!(
+            decide(
+                &row("e1", EARLY),
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
+        assert_eq!(
+            decide(
+                &row("e1", EARLY),
+                Some(&kept(&stamp("old", 50), "e0", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+        assert_eq!(
+            decide(
+                &row("e1", EARLY),
+                Some(&row("kept", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+    }
+
+    #[test]
+    fn a_version_that_this_job_has_copied_is_not_copied_again() {
+        let job = stamp("m", 100);
+        assert_eq!(
+            decide(
+                &row("e1", EARLY),
+                Some(&kept(&job, "e1", LATE)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Copied
+        );
+    }
+
+    #[test]
+    fn an_update_that_raced_is_copied_over_the_earlier_copy() {
+        let job = stamp("m", 100);
+        assert_eq!(
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&job, "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+    }
+
+    #[test]
+    fn a_copy_by_which_another_run_has_gone_on_is_not_written_over() {
+        let job = stamp("m", 100);
+        let mut shared = kept(&job, "e1", EARLY);
+        shared.entity = shared.entity.with(SOURCE_SHARED, true);
+        let delivered = delivered(&job, 1);
+        assert!(matches!(
+            decide(
+                &row("e2", LATE),
+                Some(&shared),
+                (&delivered, ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+        assert_eq!(
+            decide(
+                &row("e1", LATE),
+                Some(&shared),
+                (&delivered, ClocksApart::NOT),
+                true
+            )
+            .unwrap(),
+            Copy::Copied
+        );
+    }
+
+    #[test]
+    fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
+        // What was created anew is older than the last write of the copy, which a view has put its properties on since.
+        let job = stamp("m", 100);
+        assert!(matches!(
+            decide(
+                &row("e2", EARLY),
+                Some(&kept(&job, "e1", LATE)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+    }
+
+    #[test]
+    fn what_another_job_has_archived_since_is_no_place_for_a_job_that_may_have_archived_before() {
+        let (job, at) = (stamp("m", 10_000), |second: i64| {
+            EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap()
+        });
+        let source = row("e2", LATE);
+        for other in [stamp("same", 10_000), stamp("earlier", 50)] {
+            let copied = |second: i64| kept(&other, "e1", &at(second).to_string());
+            for (second, deliveries, expected) in [
+                (10_030, 2, true),
+                (9_991, 2, true),
+                (9_950, 2, false),
+                (10_030, 1, false),
+            ] {
+                assert_eq!(
+                    may_have_archived(
+                        (&source, NOT),
+                        (&copied(second), NOT),
+                        &delivered(&job, deliveries)
+                    ),
+                    expected,
+                    "{other} at {second}"
+                );
+            }
+            // Of an account whose tables are behind the queue by more than the source's.
+            let behind = ClocksApart {
+                least: SignedDuration::from_secs(49),
+                most: SignedDuration::from_secs(51),
+            };
+            assert!(
+                may_have_archived(
+                    (&source, NOT),
+                    (&copied(9_950), behind),
+                    &delivered(&job, 2)
+                ),
+                "{other} by another clock"
+            );
+            assert!(
+                !may_have_archived(
+                    (&row("e1", LATE), NOT),
+                    (&copied(10_030), NOT),
+                    &delivered(&job, 2)
+                ),
+                "this very version"
+            );
+            let old = row("e2", &at(9_950).to_string());
+            assert!(
+                !may_have_archived((&old, NOT), (&copied(10_030), NOT), &delivered(&job, 2)),
+                "there all the time since the job was sent"
+            );
+            // A document has no time of the service's: a worker has dated it, whose clock may be off.
+            let filed = |second: Option<i64>| {
+                let mut row = Row {
+                    timestamp: None,
+                    ..copied(0)
+                };
+                row.entity = second.into_iter().fold(row.entity, |entity, second| {
+                    entity.with(ARCHIVED_AT, at(second))
+                });
+                row
+            };
+            for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
+                assert_eq!(
+                    may_have_archived((&source, NOT), (&filed(second), NOT), &delivered(&job, 2)),
+                    expected,
+                    "{other} at {second:?}"
+                );
+            }
+        }
+        assert!(
+            !may_have_archived(
+                (&source, NOT),
+                (&kept(&job, "e1", LATE), NOT),
+                &delivered(&job, 2)
+            ),
+            "its own"
+        );
+    }
+
+    #[test]
+    fn a_copy_that_was_reopened_is_copied_over() {
+        let job = stamp("m", 100);
+        let mut reopened = kept(&job, "e1", EARLY);
+        reopened.entity.properties.remove(SOURCE_ETAG);
+        assert_eq!(
+            decide(
+                &row("e2", LATE),
+                Some(&reopened),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+    }
+
+    #[test]
+    fn an_entity_created_anew_is_left_to_a_later_job() {
+        let job = stamp("m", 100);
+        assert!(matches!(
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&job, "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+        assert!(matches!(
+            decide(
+                &row("e2", LATE),
+                Some(&kept(&stamp("later", 200), "e1", EARLY)),
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+    }
+
+    #[test]
+    fn a_doubled_message_leaves_what_the_other_one_has_taken_away_and_what_was_created_since() {
+        let (first, double) = (stamp("m", 100), stamp("n", 101));
+        let at = |second: i64| {
+            EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap())
+                .unwrap()
+                .to_string()
+        };
+        for deliveries in [1, 2] {
+            let delivered = delivered(&double, deliveries);
+            let delivered = (&delivered, ClocksApart::NOT);
+            let anew = row("e2", &at(200));
+            assert!(matches!(
+                decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
+                Copy::Skip(_)
+            ));
+            // What was there when the job was sent is another archiving than the one before.
+            let before = row("e2", &at(101));
+            assert!(matches!(
+                decide(
+                    &before,
+                    Some(&kept(&first, "e1", &at(90))),
+                    delivered,
+                    false
+                )
+                .unwrap(),
+                Copy::Replace(_)
+            ));
+        }
+        // With an id it is known whatever the clocks say.
+        let job = evenkeel_model::job::JobDigest::of(
+            serde_json::json!({"op": "archive", "id": "x"})
+                .as_object()
+                .unwrap(),
+        );
+        let (first, double) = (
+            Stamp {
+                job: job.clone(),
+                ..first
+            },
+            Stamp { job, ..double },
+        );
+        let before = row("e2", &at(101));
+        assert!(matches!(
+            decide(
+                &before,
+                Some(&kept(&first, "e1", &at(90))),
+                (&delivered(&double, 1), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Skip(_)
+        ));
+        assert_eq!(
+            decide(
+                &before,
+                Some(&kept(&first, "e2", &at(90))),
+                (&delivered(&double, 1), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Copied
+        );
+    }
+
+    #[test]
+    fn what_a_later_job_has_brought_back_stays() {
+        let job = stamp("m", 100);
+        let mut source = row("e2", LATE);
+        source.entity = stamp("later", 200)
+            .on(source.entity)
+            .with(SOURCE_ETAG, "kept")
+            .with(SOURCE_JOB, job.to_string());
+        // Also a first delivery: the message may have been doubled by its sender.
+        for deliveries in [1, 2] {
+            assert!(matches!(
+                decide(
+                    &source,
+                    None,
+                    (&delivered(&job, deliveries), ClocksApart::NOT),
+                    false
+                )
+                .unwrap(),
+                Copy::Skip(_)
+            ));
+        }
+        source.entity = source
+            .entity
+            .with(SOURCE_JOB, stamp("after", 150).to_string());
+        assert!(
+            matches!(
+                decide(
+                    &source,
+                    None,
+                    (&delivered(&job, 2), ClocksApart::NOT),
+                    false
+                )
+                .unwrap(),
+                Copy::Skip(_)
+            ),
+            "another has taken it away since"
+        );
+    }
+
+    #[test]
+    fn what_was_brought_back_before_this_job_and_written_since_is_not_taken_for_brought_back() {
+        let job = stamp("m", 100);
+        // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
+        let mut source = row("e2", LATE);
+        source.entity = stamp("put", 200)
+            .on(source.entity)
+            .with(SOURCE_ETAG, "kept")
+            .with(SOURCE_JOB, stamp("old", 50).to_string());
+        assert_eq!(
+            decide(
+                &source,
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
+        // Written by a later job, and never away: an update like any other.
+        source.entity.properties.remove(SOURCE_JOB);
+        assert_eq!(
+            decide(
+                &source,
+                None,
+                (&delivered(&job, 2), ClocksApart::NOT),
+                false
+            )
+            .unwrap(),
+            Copy::Insert
+        );
+    }
+}

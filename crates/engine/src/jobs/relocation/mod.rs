@@ -1,0 +1,679 @@
+//! Relocation: the eventually consistent transaction behind `archive` and `move`. Copies a primary to where it is to
+//! be, deletes it at the very ETag that was copied, and brings the items of both in step.
+//!
+//! ```text
+//!   read its place, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
+//!       ▲                               (insert, or replace     │ changed since
+//!       └─────────────────────────────── at its own ETag) ◀─────┘ read again
+//! ```
+//!
+//! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
+//! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
+
+mod archive;
+mod copy_decision;
+mod moving;
+pub(crate) mod target;
+
+use crate::execute::{Delivery, Failure, Outcome};
+use crate::failure::permanent;
+use crate::items::value::origin;
+use crate::jobs::content::{is_as_left, vouched};
+use crate::jobs::context::JobContext;
+use crate::jobs::delete::unsatisfied;
+use crate::jobs::marks;
+use crate::jobs::put::refuse_derived;
+use crate::jobs::relocation::copy_decision::{
+    ARCHIVED_AT, Copy, decide, is_shared, may_have_archived,
+};
+use crate::jobs::relocation::target::{EntityStore, RelocationTarget};
+use crate::jobs::since::is_written_since;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::observe::Observation;
+use crate::protocol::primary;
+use crate::protocol::run::reconciler::Reconciler;
+use evenkeel_model::condition::Condition;
+use evenkeel_model::item::{
+    OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text,
+};
+use evenkeel_model::job::{Primary, Stamp};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, shared};
+use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::wide::Rows;
+
+/// Another entity lies where this one is to go.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
+)]
+struct Occupied(Primary);
+
+/// `restore` could not write the archived entity.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
+)]
+struct NoWayBack {
+    table: TableName,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// How far a run has come with the source.
+enum Progress {
+    /// No version of it is copied.
+    Reading,
+    /// One is copied.
+    Copied(HeldCopy),
+    /// The run has asked to delete the version that is copied, and has not heard of the outcome.
+    Unanswered(HeldCopy),
+}
+
+/// The copy that a run deletes by.
+struct HeldCopy {
+    /// The version of the source that it is of.
+    version: ETag,
+    by: CopiedBy,
+}
+
+/// Who wrote a copy.
+enum CopiedBy {
+    /// This run, which has heard that it is there.
+    ThisRun {
+        /// The copy as it was sent, where nothing was there before.
+        inserted: Option<Box<Entity>>,
+    },
+    /// Another delivery, which may have gone on to delete.
+    AnotherDelivery,
+}
+
+impl Progress {
+    /// The copy that is there.
+    const fn held(&self) -> Option<&HeldCopy> {
+        match self {
+            Self::Reading => None,
+            Self::Copied(held) | Self::Unanswered(held) => Some(held),
+        }
+    }
+
+    /// Whether the copy that is there is this run's, of this version.
+    fn is_own_at(&self, version: &ETag) -> bool {
+        self.held()
+            .is_some_and(|held| held.version == *version && held.is_own())
+    }
+
+    /// This version is copied now: by whom, or by whom it was before, where that is known. A request to delete stays unanswered.
+    fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
+        let before = |held: HeldCopy| (held.version == version).then_some(held.by);
+        let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
+            Self::Reading => (None, false),
+            Self::Copied(held) => (before(held), false),
+            Self::Unanswered(held) => (before(held), true),
+        };
+        let by = by.or(before).unwrap_or(CopiedBy::AnotherDelivery);
+        let held = HeldCopy { version, by };
+        *self = if is_unanswered {
+            Self::Unanswered(held)
+        } else {
+            Self::Copied(held)
+        };
+    }
+
+    /// The copy that was held is written over, and the items of the new one are not in step yet.
+    fn written_over(&mut self) {
+        if let Self::Copied(_) = self {
+            *self = Self::Reading;
+        }
+    }
+
+    /// A request to delete the version that is copied has no answer. It keeps that state: whether it was executed is never known.
+    fn asked(&mut self) {
+        *self = match std::mem::replace(self, Self::Reading) {
+            Self::Reading => Self::Reading,
+            Self::Copied(held) | Self::Unanswered(held) => Self::Unanswered(held),
+        };
+    }
+
+    /// The copy that this run has sent to where nothing was, is now this.
+    fn inserted_is(&mut self, copy: &Entity) {
+        if let Self::Copied(held) | Self::Unanswered(held) = self
+            && let CopiedBy::ThisRun {
+                inserted: Some(inserted),
+            } = &mut held.by
+        {
+            **inserted = copy.clone();
+        }
+    }
+}
+
+impl HeldCopy {
+    const fn is_own(&self) -> bool {
+        matches!(self.by, CopiedBy::ThisRun { .. })
+    }
+
+    /// The copy as this run has sent it to where nothing was.
+    fn inserted(&self) -> Option<&Entity> {
+        match &self.by {
+            CopiedBy::ThisRun { inserted } => inserted.as_deref(),
+            CopiedBy::AnotherDelivery => None,
+        }
+    }
+}
+
+/// What a job demands of the source that it is to take along.
+struct Demands<'j> {
+    /// The version.
+    if_match: Option<&'j ETag>,
+    /// Why it does not satisfy the condition.
+    unsatisfied: Option<String>,
+}
+
+/// One run of a job that relocates an entity.
+pub(crate) struct Relocation<'e> {
+    cx: &'e JobContext,
+    delivery: &'e Delivery,
+    source: Reconciler<'e>,
+    target: Box<dyn RelocationTarget + 'e>,
+    /// The key that the copy has.
+    to: EntityKey,
+    /// Condition that the source satisfies when it is copied first.
+    when: Option<Condition>,
+    /// How far it has come.
+    progress: Progress,
+    /// The data key by which the copy that was made last is sealed, where it is sealed anew.
+    first_key: Option<FirstKey>,
+}
+
+impl<'e> Relocation<'e> {
+    /// From a source to where it is to be kept, under this key.
+    pub(crate) fn new(
+        cx: &'e JobContext,
+        delivery: &'e Delivery,
+        source: Reconciler<'e>,
+        target: Box<dyn RelocationTarget + 'e>,
+        to: EntityKey,
+    ) -> Self {
+        Self {
+            cx,
+            delivery,
+            source,
+            target,
+            to,
+            when: None,
+            progress: Progress::Reading,
+            first_key: None,
+        }
+    }
+
+    /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
+    pub(crate) fn while_it_satisfies(self, when: Option<Condition>) -> Self {
+        Self { when, ..self }
+    }
+
+    /// Copies, deletes and reconciles.
+    pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
+        let ended = self.go(if_match).await;
+        if ended.is_err() && self.surely_undeleted() {
+            // Best effort: without it the next delivery could not tell an entity that changed meanwhile from one created anew, and would leave it.
+            drop(self.target.reopen(&self.delivery.stamp).await);
+        }
+        let skipped = ended?;
+        if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
+            // An earlier delivery may have reopened the copy, with a request that is on its way still and finds it unchanged.
+            self.target.look_again().await?;
+        }
+        let summary = joined(self.source, self.target.as_mut());
+        Ok(match skipped {
+            None => Outcome::Done(summary),
+            Some(reason) => Outcome::Skipped { reason, summary },
+        })
+    }
+
+    /// Says why, where there was nothing to do.
+    async fn go(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
+        // The first delivery to a place without items of its own expects nothing there and saves the reading.
+        let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
+        loop {
+            self.source.next_round().await?;
+            // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
+            let found = if read_kept {
+                self.target.observe().await?
+            } else {
+                Observation::blank()
+            };
+            let seen = self.source.observe().await?;
+            self.refuse(&seen, &found)?;
+            let Some(row) = &seen.row else {
+                let is_own = |found: &Observation| {
+                    found
+                        .row
+                        .as_ref()
+                        .is_some_and(|row| self.delivery.stamp.is_on(&row.entity))
+                };
+                let mut done = self.progress.held().is_some() || is_own(&found);
+                if !done && self.delivery.dequeue_count > 1 {
+                    // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
+                    done = is_own(&self.target.observe().await?);
+                }
+                self.settle(&seen).await?;
+                // Anywhere else its items are in step by now.
+                if done && self.target.rules().has_every_version {
+                    self.target.arrived().await?;
+                }
+                return Ok(
+                    (!done).then(|| format!("{} does not exist", self.source.scope().primary))
+                );
+            };
+            self.target.copies(row);
+            let demands = Demands {
+                if_match,
+                unsatisfied: unsatisfied(row, self.when.as_ref()),
+            };
+            let copy = self.decide(row, found.row.as_ref(), demands)?;
+            if !matches!(copy, Copy::Skip(_))
+                && let Err(failure) = self.check_way_back(row)
+            {
+                // An earlier delivery may have left the source half-way.
+                self.settle(&seen).await?;
+                return Err(failure);
+            }
+            // Also where it is there already: its large values may not be.
+            let entity = self.copy_of(row).await?;
+            let copied = copy == Copy::Copied;
+            let change = match copy {
+                Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
+                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row.as_ref()) => {
+                    // An earlier delivery may have left the source half-way.
+                    self.settle(&seen).await?;
+                    return Err(self.occupied());
+                }
+                Copy::Replace(etag) => {
+                    let entity = self.for_both(entity, found.row.as_ref());
+                    Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
+                }
+                Copy::Copied => self
+                    .sealed_again(&entity, &found, &row.etag)
+                    .or_else(|| self.shared(found.row.as_ref(), &row.etag)),
+                Copy::Skip(reason) => {
+                    if !self.take_back(&found).await? {
+                        continue;
+                    }
+                    self.settle(&seen).await?;
+                    return Ok(Some(reason));
+                }
+            };
+            read_kept = true;
+            let mut by = None;
+            if planted(Bug::DeletedBeforeCopied) {
+                self.source
+                    .commit(
+                        &seen,
+                        &Change::Delete(self.source.scope().primary.key.clone(), row.etag.clone()),
+                    )
+                    .await?;
+            }
+            match change {
+                Some(change) => {
+                    let ended = self.target.commit(&found, &change).await?;
+                    // The copy that is there then may be that of another delivery, which may have gone on to delete.
+                    if matches!(ended, Commit::Lost | Commit::Unanswered) {
+                        continue;
+                    }
+                    if !copied {
+                        let inserted = change.result().filter(|_| found.row.is_none()).cloned();
+                        by = Some(CopiedBy::ThisRun {
+                            inserted: inserted.map(Box::new),
+                        });
+                        self.progress.written_over();
+                    }
+                    if ended == Commit::Committed {
+                        self.target.settle().await?;
+                    }
+                }
+                // Copied by a try that heard no answer, or crashed before the copy's own items were there.
+                None => self.target.keep_up(&found).await?,
+            }
+            self.progress.copied(row.etag.clone(), by);
+            self.keep_readable(row).await?;
+            match self
+                .source
+                .commit(
+                    &seen,
+                    &Change::Delete(self.source.scope().primary.key.clone(), row.etag.clone()),
+                )
+                .await?
+            {
+                Commit::Closed => {}
+                Commit::Committed => self.source.settle().await?,
+                Commit::Lost => continue,
+                Commit::Unanswered => {
+                    self.progress.asked();
+                    continue;
+                }
+            }
+            self.target.arrived().await?;
+            return Ok(None);
+        }
+    }
+
+    /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
+    fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
+        let is_the_same = found.is_some_and(|found| {
+            found
+                .entity
+                .text(SOURCE_ETAG)
+                .is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version))
+        });
+        if is_the_same && !self.target.rules().has_every_version {
+            copy.with(SOURCE_SHARED, true)
+        } else {
+            copy
+        }
+    }
+
+    /// The copy that this job has brought there, with its values sealed anew that were sealed by a data key which was erased since, as they are
+    /// in one made just now. `None` where all can be read, or it is another's by now.
+    fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
+        let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
+        let found = found
+            .row
+            .as_ref()
+            .filter(|row| self.delivery.stamp.is_on(&row.entity))?;
+        let sealed = self
+            .cx
+            .encryption()
+            .sealed_otherwise(table, key, &found.entity, copy)?;
+        let sealed = found.entity.clone().merged(&sealed);
+        // Another run may be about to delete by it.
+        let sealed = if self.progress.is_own_at(version) {
+            sealed
+        } else {
+            sealed.with(SOURCE_SHARED, true)
+        };
+        let change = Change::Replace(sealed, found.etag.clone());
+        // A client's merge into it stays the client's.
+        Some(if is_as_left(&found.entity) {
+            vouched(change)
+        } else {
+            change
+        })
+    }
+
+    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of the entity there before may
+    /// have taken its data key.
+    async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
+        loop {
+            let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
+                return Ok(());
+            };
+            let home = Primary {
+                table: table.table.clone(),
+                key: self.to.clone(),
+            };
+            if self
+                .cx
+                .encryption()
+                .keeps_data_key(table, &home, key)
+                .await?
+            {
+                return Ok(());
+            }
+            let mut ended = Commit::Lost;
+            while matches!(ended, Commit::Lost | Commit::Unanswered) {
+                self.target.next_round().await?;
+                let found = self.target.observe().await?;
+                let copy = self.copy_of(row).await?;
+                let Some(change) = self.sealed_again(&copy, &found, &row.etag) else {
+                    return Ok(());
+                };
+                ended = self.target.commit(&found, &change).await?;
+                if matches!(ended, Commit::Closed | Commit::Committed)
+                    && let Some(copy) = change.result()
+                {
+                    self.progress.inserted_is(copy);
+                }
+            }
+        }
+    }
+
+    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
+    /// another (to a `restore` that had read that one it would come back as the newer), where it has been changed, and in a log. Whether
+    /// nothing is left to take back.
+    async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
+        let own = |entity: &Entity| shared::own(entity.clone());
+        let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
+        let sent = self
+            .progress
+            .held()
+            .and_then(HeldCopy::inserted)
+            .filter(|_| may_take_back);
+        let Some(copy) = found
+            .row
+            .as_ref()
+            .filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity)))
+        else {
+            return Ok(true);
+        };
+        let ended = self
+            .target
+            .commit(found, &Change::Delete(self.to.clone(), copy.etag.clone()))
+            .await?;
+        Ok(matches!(ended, Commit::Closed | Commit::Committed))
+    }
+
+    /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no
+    /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
+    fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
+        if self.progress.is_own_at(version) || self.target.rules().has_every_version {
+            return None;
+        }
+        let copy = found.filter(|copy| !is_shared(&copy.entity))?;
+        Some(Change::Replace(
+            copy.entity.clone().with(SOURCE_SHARED, true),
+            copy.etag.clone(),
+        ))
+    }
+
+    /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
+    /// deleted then.
+    fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
+        if !self.target.rules().gives_back {
+            return Ok(());
+        }
+        let scope = self.source.scope();
+        let entity = Entity {
+            key: scope.primary.key.clone(),
+            properties: row.entity.to_user_properties(),
+        };
+        primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
+            permanent(
+                format!("archiving {}", scope.primary),
+                NoWayBack {
+                    table: scope.source.table.clone(),
+                    source: failure.cause,
+                },
+            )
+        })
+    }
+
+    /// Whether an earlier delivery or a double of this job may have acted already, and a `restore` or `move` have undone it without room for
+    /// the mark that would show this.
+    fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
+        let scope = self.source.scope();
+        let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
+        let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
+        Ok(!self.target.rules().has_every_version
+            && may_have_acted
+            && marks::may_lack(SOURCE_JOB, &row.entity, fits)
+            && is_written_since(
+                row,
+                self.delivery,
+                self.cx.env.clocks_apart(self.delivery, scope.source),
+            )?)
+    }
+
+    /// Rows that views have made are neither moved nor archived, and not written over.
+    fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
+        refuse_derived(seen, &self.source.scope().primary)?;
+        refuse_derived(
+            found,
+            self.target
+                .primary()
+                .unwrap_or_else(|| &self.source.scope().primary),
+        )
+    }
+
+    /// Whether another entity lies where a moved one is to go.
+    fn is_occupied(&self, found: Option<&Row>) -> bool {
+        self.target.rules().bars_others
+            && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
+    }
+
+    /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
+    fn is_written_on(&self, found: Option<&Row>) -> bool {
+        self.target.rules().bars_others && found.is_some_and(|row| !is_as_left(&row.entity))
+    }
+
+    /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
+    /// it would never be known that the entity was not moved.
+    fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
+        match copy {
+            Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
+            Copy::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
+            Copy::Insert | Copy::Copied => false,
+        }
+    }
+
+    fn occupied(&self) -> Failure {
+        let target = Primary {
+            key: self.to.clone(),
+            ..self
+                .target
+                .primary()
+                .unwrap_or_else(|| &self.source.scope().primary)
+                .clone()
+        };
+        permanent(
+            format!("moving {} to {target}", self.source.scope().primary),
+            Occupied(target),
+        )
+    }
+
+    /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
+    /// executed. (A copy that it found there was another delivery's, which may have gone on to delete. So may one that found this run's: it says so there.)
+    fn surely_undeleted(&self) -> bool {
+        self.progress.held().is_some_and(HeldCopy::is_own)
+            // A commit may fail after its delete was executed, which the progress has not heard of.
+            && (!self.source.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
+    }
+
+    fn decide(
+        &self,
+        row: &Row,
+        found: Option<&Row>,
+        demands: Demands<'_>,
+    ) -> Result<Copy, Failure> {
+        // Of the version that goes, always: one that has changed since is not the one meant.
+        if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
+            return Ok(Copy::Skip(format!(
+                "if_match: the entity is at {}, not at {wanted}",
+                row.etag
+            )));
+        }
+        let is_own = |found: &Row| self.delivery.stamp.is_on(&found.entity);
+        if let Some(reason) = demands.unsatisfied
+            && self.progress.held().is_none()
+            && !found.is_some_and(is_own)
+        {
+            return Ok(Copy::Skip(reason));
+        }
+        // No clock is needed to know that it was written after this run had read another version.
+        if let Progress::Unanswered(asked) = &self.progress
+            && asked.version != row.etag
+        {
+            return Ok(Copy::Skip(
+                "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
+                    .to_owned(),
+            ));
+        }
+        if let Some(copy) = self.target.judge(row, found)? {
+            return Ok(copy);
+        }
+        if found.is_none() && self.may_be_back(row)? {
+            return Ok(Copy::Skip(
+                "the entity was written after this job was enqueued, and is too full for the mark (ek_source_job) that would show whether an earlier delivery had taken it away; send a new job"
+                    .to_owned(),
+            ));
+        }
+        let apart = self
+            .cx
+            .env
+            .clocks_apart(self.delivery, self.source.scope().source);
+        // It may lie in another account, with another clock.
+        let kept_apart = self.target.table().map_or(apart, |table| {
+            self.cx.env.clocks_apart(self.delivery, table)
+        });
+        Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
+            // A row in the way of a move is not written over in any case.
+            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
+                "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
+                    .to_owned(),
+            ),
+            (copy, _) => copy,
+        })
+    }
+
+    /// Brings the items of both in step.
+    async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
+        // A source with a taken key fails for good: a copy that an earlier delivery wrote must not wait for it.
+        let settled = self.source.settle_from(seen).await;
+        self.target.settle().await?;
+        settled
+    }
+
+    /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
+    async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
+        let taken = self.target.taken_from(self.source.scope(), row).await?;
+        self.first_key = taken.first_key;
+        let mut entity = Entity {
+            key: self.to.clone(),
+            properties: taken.entity.to_user_properties(),
+        }
+        .with(SOURCE_PROPERTY, source_text(&self.source.scope().primary))
+        .with(SOURCE_ETAG, row.etag.as_str());
+        if planted(Bug::ArchiveDropsProperty) {
+            entity.properties.remove("FirstName");
+        }
+        if let Some(job) = row.entity.text(Stamp::PROPERTY) {
+            entity = entity.with(SOURCE_JOB, job);
+        }
+        if self.target.rules().gives_back {
+            // By these `restore` knows the properties of others.
+            let owners = row
+                .entity
+                .properties
+                .iter()
+                .filter(|(name, _)| name.starts_with(OWNER_PREFIX));
+            entity
+                .properties
+                .extend(owners.map(|(name, value)| (name.clone(), value.clone())));
+            if let Ok(now) = EdmDateTime::from_timestamp(self.cx.env.clock.now()) {
+                entity = entity.with(ARCHIVED_AT, now);
+            }
+        }
+        self.target
+            .take_in(
+                origin(self.source.scope()).as_ref(),
+                self.delivery.stamp.on(entity),
+            )
+            .await
+    }
+}
+
+/// The summary of both sides.
+pub(crate) fn joined(mut source: Reconciler<'_>, other: &mut dyn EntityStore) -> crate::Summary {
+    let mut summary = source.take_summary();
+    summary.add(other.take_summary());
+    summary
+}

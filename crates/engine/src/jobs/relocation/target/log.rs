@@ -1,0 +1,64 @@
+//! A line of a log. Nothing comes back from it, and what was written stays.
+
+use async_trait::async_trait;
+
+use crate::execute::Failure;
+use crate::jobs::log::EntityLine;
+use crate::jobs::relocation::copy_decision::Copy;
+use crate::jobs::relocation::target::EntityStore;
+use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::TargetRules;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::observe::Observation;
+use evenkeel_model::Row;
+use evenkeel_model::job::Stamp;
+
+#[async_trait]
+impl EntityStore for EntityLine<'_> {
+    async fn next_round(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn observe(&mut self) -> Result<Observation, Failure> {
+        self.find().await
+    }
+
+    async fn commit(&mut self, _found: &Observation, change: &Change) -> Result<Commit, Failure> {
+        self.append(change).await
+    }
+}
+
+#[async_trait]
+impl RelocationTarget for EntityLine<'_> {
+    fn rules(&self) -> TargetRules {
+        TargetRules {
+            has_every_version: true,
+            ..TargetRules::default()
+        }
+    }
+
+    fn copies(&mut self, source: &Row) {
+        self.set_source(source);
+    }
+
+    fn judge(&self, source: &Row, found: Option<&Row>) -> Result<Option<Copy>, Failure> {
+        if Self::is_logged(source, found) {
+            return Ok(Some(Copy::Copied));
+        }
+        let skip = found.is_none() && self.may_be_anew(source)?;
+        Ok(skip.then(|| {
+            Copy::Skip(
+                "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
+                    .to_owned(),
+            )
+        }))
+    }
+
+    async fn arrived(&mut self) -> Result<(), Failure> {
+        self.forget_record().await
+    }
+
+    async fn reopen(&mut self, _job: &Stamp) -> Result<(), Failure> {
+        self.reopen_record().await
+    }
+}

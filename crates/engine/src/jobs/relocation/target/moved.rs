@@ -1,0 +1,225 @@
+//! A row under another key. Its items follow, and the claims of others on it, when the source is gone: a unique key passes from the one to
+//! the other, and both must not want it at once. Its large values are there before it.
+
+use async_trait::async_trait;
+
+use crate::encryption::Encryption;
+use crate::execute::{Failure, Summary};
+use crate::failure::permanent;
+use crate::items::value::{PointerError, ValueOrigin};
+use crate::jobs::content::vouched;
+use crate::jobs::relocation::target::EntityStore;
+use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::Taken;
+use crate::jobs::relocation::target::TargetRules;
+use crate::jobs::relocation::target::row::fitted;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::footprint::{Entry, Footprint};
+use crate::protocol::look::Look;
+use crate::protocol::observe::Observation;
+use crate::protocol::queueing::look_again;
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::Scope;
+use crate::protocol::steps::{Plan, Write};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{Entity, Row, shared};
+
+/// The row that an entity is moved to.
+pub(super) struct MovedRow<'e> {
+    pub(super) run: Reconciler<'e>,
+    pub(super) encryption: Encryption<'e>,
+}
+
+/// A footprint that lists large values which were copied before their row; nothing where there are none.
+struct ValuesAnnounced(Option<Footprint>);
+
+#[async_trait]
+impl EntityStore for MovedRow<'_> {
+    fn primary(&self) -> Option<&Primary> {
+        Some(&self.run.scope().primary)
+    }
+
+    fn table(&self) -> Option<&TableRef> {
+        Some(self.run.scope().source)
+    }
+
+    async fn next_round(&mut self) -> Result<(), Failure> {
+        self.run.next_round().await
+    }
+
+    async fn observe(&mut self) -> Result<Observation, Failure> {
+        self.run.observe().await
+    }
+
+    async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
+        let Some(announced) = self.values_first(found, change.result()).await? else {
+            return Ok(Commit::Lost);
+        };
+        match self.run.write_alone(found, change).await? {
+            Commit::Closed | Commit::Committed => {
+                self.values_last(announced).await?;
+                Ok(Commit::Closed)
+            }
+            ended @ (Commit::Lost | Commit::Unanswered) => Ok(ended),
+        }
+    }
+
+    async fn settle(&mut self) -> Result<(), Failure> {
+        self.run.settle().await
+    }
+
+    async fn settle_from(&mut self, found: &Observation) -> Result<(), Failure> {
+        self.run.settle_from(found).await
+    }
+
+    fn take_summary(&mut self) -> Summary {
+        self.run.take_summary()
+    }
+}
+
+#[async_trait]
+impl RelocationTarget for MovedRow<'_> {
+    fn rules(&self) -> TargetRules {
+        TargetRules {
+            bars_others: true,
+            ..TargetRules::default()
+        }
+    }
+
+    fn is_read_first(&self) -> bool {
+        true
+    }
+
+    /// Properties that others set on it under its old key are none of its own, and its values are sealed for the new one.
+    async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
+        let scope = self.run.scope();
+        let (own, _) = shared::disowned(row.entity.clone())
+            .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
+        let (from, to) = (
+            (source.source, &row.entity),
+            (scope.source, &scope.primary.key),
+        );
+        let sealed = self.encryption.sealed_anew(from, to, own).await?;
+        Ok(Taken {
+            entity: sealed.entity,
+            first_key: sealed.first,
+        })
+    }
+
+    async fn take_in(
+        &mut self,
+        from: Option<&ValueOrigin>,
+        entity: Entity,
+    ) -> Result<Entity, Failure> {
+        self.run.take_in(from, entity).await
+    }
+
+    fn prepare(&self, change: Change, found: &Observation) -> Result<Change, Failure> {
+        fitted(&self.run, vouched(change), found)
+    }
+
+    /// Makes sure of the large values of a row that an earlier delivery has written.
+    async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
+        if !self.run.brings_values() {
+            return Ok(());
+        }
+        let announced = self.values_again().await?;
+        self.values_last(ValuesAnnounced(announced)).await
+    }
+
+    async fn arrived(&mut self) -> Result<(), Failure> {
+        self.run.settle().await
+    }
+
+    async fn look_again(&self) -> Result<(), Failure> {
+        look_again(self.run.scope(), None).await
+    }
+
+    fn may_have_written(&self) -> bool {
+        self.run.may_have_written()
+    }
+}
+
+impl MovedRow<'_> {
+    /// Copies the large values of the entity, before its row is written: they are listed in the footprint, and everything else that follows
+    /// from the row waits until the source has let go. `None` where a race was lost.
+    async fn values_first(
+        &mut self,
+        seen: &Observation,
+        entity: Option<&Entity>,
+    ) -> Result<Option<ValuesAnnounced>, Failure> {
+        let run = &mut self.run;
+        if !run.brings_values() {
+            return Ok(Some(ValuesAnnounced(None)));
+        }
+        let mut announce = seen.footprint.clone();
+        let mut writes = Vec::new();
+        for (address, item) in run.scope().derive(entity)?.items {
+            if !run.brings(&address) {
+                continue;
+            }
+            let over = match seen.looks.get(&address) {
+                Some(Look::Ours(etag)) => Some(etag.clone()),
+                Some(Look::Taken { .. }) => {
+                    return Err(permanent(
+                        format!("writing the primary {}", run.scope().primary),
+                        PointerError::Taken(address.site),
+                    ));
+                }
+                Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
+            };
+            announce.items.insert(
+                address.clone(),
+                Entry {
+                    generation: item.generation,
+                    etag: over.clone(),
+                    changing: true,
+                },
+            );
+            writes.push(Write::of(address, item, over));
+        }
+        let plan = Plan {
+            announce: Some(announce.clone()),
+            writes,
+            ..Plan::nothing()
+        };
+        if run.announce(seen, &plan).await?.is_none() {
+            return Ok(None);
+        }
+        let uploaded = run.upload(&plan).await?;
+        Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
+    }
+
+    /// Makes sure that the large values are still there, now that the row is written and points to them, and before
+    /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
+    /// can no longer.
+    async fn values_last(
+        &mut self,
+        ValuesAnnounced(mut announced): ValuesAnnounced,
+    ) -> Result<(), Failure> {
+        while let Some(footprint) = &announced {
+            if self.run.announce_again(footprint).await? {
+                return Ok(());
+            }
+            announced = self.values_again().await?;
+        }
+        Ok(())
+    }
+
+    /// Copies missing values again. `None` where the row is gone, or points to other values.
+    async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
+        loop {
+            self.run.next_round().await?;
+            let seen = self.run.observe().await?;
+            let Some(row) = &seen.row else {
+                return Ok(None);
+            };
+            if let Some(ValuesAnnounced(footprint)) =
+                self.values_first(&seen, Some(&row.entity)).await?
+            {
+                return Ok(footprint);
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! `restore`: the way back out of an archive.
+//!
+//! The source row is inserted, never written over: an entity that was created anew since is
+//! live data. And it is always written after the archived row was read and before that is deleted:
+//!
+//! ```text
+//!   archive   read source S ─▶ write archived row R ─▶ delete source at S
+//!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
+//! ```
+//!
+//! In every overlap of the two, one of the deletions fails: an entity is never gone from both places.
+//!
+//! Properties of others stay behind with the archived row: they were not taken away from there since. Claims are read once
+//! the entity is back; the owners of other properties are synced thoroughly, as far as they still set any.
+//!
+//! If the entity has no room for the job's stamp, its content shows that it was restored ([`crate::jobs::marks`]).
+//!
+//! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
+//! same: it is back, and its job names the missing key.
+
+use crate::execute::{Delivery, Failure, FailureClass, Outcome};
+use crate::failure::permanent;
+use crate::jobs::RunJob;
+use crate::jobs::content::{is_as_left, is_proved, is_same, vouched};
+use crate::jobs::context::JobContext;
+use crate::jobs::marks;
+use crate::jobs::put::refuse_derived;
+use crate::jobs::relocation::joined;
+use crate::jobs::relocation::target;
+use crate::protocol::change::{Change, Commit};
+use crate::protocol::observe::Observation;
+use crate::protocol::primary;
+use crate::protocol::queueing::queue_syncs;
+use crate::protocol::run::passes::pass;
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::Scope;
+use evenkeel_model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
+use evenkeel_model::job::{Looks, Primary, RestoreJob, Stamp};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared;
+use evenkeel_model::{ETag, Entity, Row, ViewName};
+use evenkeel_storage::wide::Rows;
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} exists and was not restored by this job, or was changed since, as its archived row was: delete or archive it first, or discard this job"
+)]
+struct Exists(Primary);
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "[archives.{0}] is a log in append blobs, from which nothing comes back: read it with `evenkeel logs {0}`"
+)]
+struct OneWay(ViewName);
+
+impl RunJob for RestoreJob {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let archive = cx.env.archive(&self.archive)?;
+        let Some(mut kept) = target::kept_in(&cx.env, archive, &self.key, delivery)? else {
+            return Err(permanent(
+                format!("restoring from archive {}", archive.name),
+                OneWay(archive.name.clone()),
+            ));
+        };
+        let mut source = pass(
+            &cx.env,
+            &Primary {
+                table: archive.source.table.clone(),
+                key: self.key.clone(),
+            },
+            delivery,
+        )?;
+        // The version of the archived row that this run had read before it wrote the source.
+        let mut restored: Option<ETag> = None;
+        loop {
+            kept.next_round().await?;
+            let found = kept.observe().await?;
+            let seen = source.observe().await?;
+            let mine = seen
+                .row
+                .as_ref()
+                .filter(|row| delivery.stamp.is_on(&row.entity));
+            let ended = match &found.row {
+                None if mine.is_some() || restored.is_some() => Some(Ended::Done),
+                None => Some(Ended::Skipped(format!(
+                    "{} is not in archive {}",
+                    source.scope().primary,
+                    archive.name
+                ))),
+                Some(row)
+                    if Stamp::of(&row.entity)
+                        .is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) =>
+                {
+                    Some(Ended::Skipped(
+                        "it was archived again by a later job".to_owned(),
+                    ))
+                }
+                Some(_) => None,
+            };
+            if let Some(ended) = ended {
+                let settled = source.settle_from(&seen).await;
+                kept.settle_from(&found).await?;
+                settled?;
+                let summary = joined(source, kept.as_mut());
+                return Ok(match ended {
+                    Ended::Done => Outcome::Done(summary),
+                    Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
+                });
+            }
+            let Some(row) = &found.row else { continue };
+            refuse_derived(&seen, &source.scope().primary)?;
+            refuse_derived(
+                &found,
+                kept.primary().unwrap_or_else(|| &source.scope().primary),
+            )?;
+            let (own, mut owners) = shared::disowned(row.entity.clone()).map_err(|error| {
+                permanent(format!("restoring {}", source.scope().primary), error)
+            })?;
+            owners.retain(|owner| cx.env.catalog.table(&owner.table).is_some());
+            let mut entity = delivery
+                .stamp
+                .on(Entity {
+                    key: self.key.clone(),
+                    properties: own.to_user_properties(),
+                })
+                .with(SOURCE_ETAG, row.etag.as_str());
+            if kept.is_written_on()
+                && let Some(copied) = row.entity.text(SOURCE_ETAG)
+            {
+                entity = entity.with(SOURCE_COPIED, copied);
+            }
+            if let Some(archived_by) = Stamp::of(&row.entity) {
+                entity = entity.with(SOURCE_JOB, archived_by.to_string());
+            }
+            let entity = kept.bring_back(&mut source, entity).await?;
+            let change = match source_change(source.scope(), &seen, &entity, row, restored.as_ref())
+            {
+                SourceChange::Due(change) => {
+                    let fits = |change: &Change| {
+                        primary::check(source.scope(), &seen.rows, change).is_ok()
+                    };
+                    Some(marks::fitted(change, &marks::OF_RESTORED, fits))
+                }
+                SourceChange::Made => None,
+                SourceChange::Barred => {
+                    // An earlier delivery may have left either half-way.
+                    let settled = source.settle_from(&seen).await;
+                    kept.settle_from(&found).await?;
+                    settled?;
+                    return Err(permanent(
+                        format!(
+                            "restoring {} from archive {}",
+                            source.scope().primary,
+                            archive.name
+                        ),
+                        Exists(source.scope().primary.clone()),
+                    ));
+                }
+            };
+            let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
+                Ok(false) => continue,
+                Ok(true) => None,
+                // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
+                Err(failure) if failure.class == FailureClass::Permanent => {
+                    let seen = source.observe().await?;
+                    if !seen
+                        .row
+                        .as_ref()
+                        .is_some_and(|row| is_back(source.scope(), &row.entity, &entity))
+                    {
+                        kept.settle_from(&found).await?;
+                        return Err(failure);
+                    }
+                    Some(failure)
+                }
+                Err(failure) => return Err(failure),
+            };
+            if change.is_some() {
+                restored = Some(row.etag.clone());
+            }
+            // Before the row with their names goes.
+            queue_syncs(&cx.env, &owners, Looks::Everything, delivery).await?;
+            match kept
+                .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
+                .await?
+            {
+                Commit::Closed => {}
+                Commit::Committed => kept.settle().await?,
+                // The next round meets the same refusal.
+                Commit::Lost | Commit::Unanswered => continue,
+            }
+            return match refused {
+                None => Ok(Outcome::Done(joined(source, kept.as_mut()))),
+                Some(failure) => Err(failure),
+            };
+        }
+    }
+}
+
+/// The end of a restore whose archived row is not this job's to bring back, or is no more.
+enum Ended {
+    Done,
+    Skipped(String),
+}
+
+/// The write of the source that a restore comes to.
+enum SourceChange {
+    Due(Change),
+    /// This run has written it, from this archived row.
+    Made,
+    /// An entity is there that this job has not restored.
+    Barred,
+}
+
+/// Whether this job has restored what is `stored`: it has the job's stamp, or no room for a stamp and the content of the restored `entity`.
+fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
+    let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
+    let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
+    is_stamped || (is_same(stored, entity) && marks::may_lack(Stamp::PROPERTY, stored, fits))
+}
+
+/// Decides the write of the source, given its state, the restored `entity` with the job's stamp and the archived row that it is made of.
+fn source_change(
+    scope: &Scope<'_>,
+    seen: &Observation,
+    entity: &Entity,
+    archived: &Row,
+    restored: Option<&ETag>,
+) -> SourceChange {
+    let Some(stored) = &seen.row else {
+        return SourceChange::Due(vouched(Change::Insert(entity.clone())));
+    };
+    if !is_back(scope, &stored.entity, entity) {
+        return if planted(Bug::RestoreOverwrites) {
+            SourceChange::Due(Change::Replace(entity.clone(), stored.etag.clone()))
+        } else {
+            SourceChange::Barred
+        };
+    }
+    if restored == Some(&archived.etag) {
+        return SourceChange::Made;
+    }
+    // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
+    // about to delete the row that it copied; that job then fails to, and reads again. A row restored from an earlier
+    // version than the one in the archive now is replaced.
+    let adds_nothing = descends(stored, archived, entity)
+        || is_same_version(stored, archived) && is_proved(&archived.entity);
+    if adds_nothing || planted(Bug::RestoreKeepsTheEarlier) {
+        return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
+    }
+    if !is_as_left(&stored.entity) {
+        // A client has changed it since.
+        return SourceChange::Barred;
+    }
+    SourceChange::Due(vouched(Change::Replace(
+        entity.clone(),
+        stored.etag.clone(),
+    )))
+}
+
+/// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
+/// very row, or the row is a copy of it.
+fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
+    let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
+    let copied_from_it =
+        || Stamp::under(SOURCE_JOB, &archived.entity).is_some_and(|by| by_this_job(&by));
+    source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
+}
+
+/// Whether a source was restored from an archived row of this version, at another ETag perhaps: views and clients may have written on the row since.
+fn is_same_version(source: &Row, archived: &Row) -> bool {
+    archived
+        .entity
+        .text(SOURCE_ETAG)
+        .is_some_and(|copied| source.entity.text(SOURCE_COPIED) == Some(copied))
+}
+
+/// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
+async fn bring_back(
+    source: &mut Reconciler<'_>,
+    seen: &Observation,
+    change: Option<&Change>,
+) -> Result<bool, Failure> {
+    let Some(change) = change else {
+        source.settle_from(seen).await?;
+        return Ok(true);
+    };
+    match source.commit(seen, change).await? {
+        Commit::Closed => Ok(true),
+        Commit::Committed => {
+            source.settle().await?;
+            Ok(true)
+        }
+        Commit::Lost | Commit::Unanswered => Ok(false),
+    }
+}

@@ -1,0 +1,85 @@
+//! Rules: the jobs by condition that are due are put on a queue, each [by one worker](crate::jobs::retention::turns) for all. Twice is harmless, and costs
+//! a scan.
+
+use std::sync::Arc;
+
+use crate::jobs::retention::keeper::KeeperError;
+use crate::jobs::retention::turns::{QueuedTurn, TimedJob, Timetable, TurnTime};
+use evenkeel_model::CatalogOwner;
+use evenkeel_model::catalog::{Catalog, Rule};
+use evenkeel_model::job::Operation as _;
+use evenkeel_model::settings::{QueueSettings, WaitPolicy};
+use evenkeel_storage::{Clock, Stores};
+
+/// The partition of the rows that say when each rule was sent.
+const RULES: &str = "rule";
+
+/// Sends the jobs of rules.
+pub struct RuleKeeper<'c> {
+    catalog: &'c Catalog,
+    timetable: Timetable<'c>,
+}
+
+impl<'c> RuleKeeper<'c> {
+    /// A keeper of a catalog's rules; each job goes to the first queue that carries it.
+    pub fn new(
+        catalog: &'c Catalog,
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        queues: &'c [QueueSettings],
+        owner: CatalogOwner,
+    ) -> Self {
+        Self {
+            catalog,
+            timetable: Timetable::new(stores, clock, queues, owner),
+        }
+    }
+
+    /// Sends every rule that is due. One that fails does not hold up the others; the first failure is returned.
+    pub async fn tend(&self) -> Result<(), KeeperError> {
+        let mut first = Ok(());
+        for rule in self.catalog.rules.values() {
+            let ended = self.send(rule, TurnTime::Due).await.map(drop);
+            first = first.and(ended);
+        }
+        first
+    }
+
+    /// Sends a rule, where it is its time and no other worker was faster.
+    pub async fn send(
+        &self,
+        rule: &Rule,
+        time: TurnTime,
+    ) -> Result<Option<QueuedTurn>, KeeperError> {
+        let (job, op) = (timed(rule), rule.sweep.action.op());
+        let found = self.timetable.row(&job).await?;
+        let Some(due) = self.timetable.due(&job, found, time) else {
+            return Ok(None);
+        };
+        let tables = self.catalog.tables_of(rule.sweep.subject());
+        let carrier = self
+            .timetable
+            .carrier(op, &tables)
+            .ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
+        let sent = self.timetable.send(&job, due, carrier).await?;
+        if let Some(QueuedTurn { queue, .. }) = &sent {
+            tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
+        }
+        Ok(sent)
+    }
+}
+
+fn timed(rule: &Rule) -> TimedJob<'_> {
+    TimedJob {
+        kind: RULES,
+        name: rule.name.as_str(),
+        subject: format!("[rules.{}]", rule.name),
+        message: rule.sweep.message(),
+        waits: WaitPolicy {
+            initial: rule.every,
+            factor: 1,
+            max: rule.every,
+            jitter: 0.0,
+        },
+    }
+}

@@ -1,0 +1,386 @@
+//! Staged blobs of a `put`: a whole entity, or large values of one.
+//!
+//! A staged blob is read as one version, and deleted at that version when its job is done; one that the job had no need to read, where the job
+//! names its hash. A job that fails for good keeps the blobs it staged, so that it can be queued again.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::encryption::SealedEntity;
+use crate::env::memory::{MemoryGrant, MemoryShare};
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::items::value::{self, Staged};
+use crate::jobs::context::JobContext;
+use crate::protocol::change::Change;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::{self, Primary, Put, StagedBlob};
+use evenkeel_model::large::STAGING;
+use evenkeel_model::names::NameError;
+use evenkeel_model::{BlobName, ContainerName, ETag, Entity, Row, limits};
+use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::{BlobStore, ErrorClass, StoreError};
+
+/// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
+const ENTITY_COPIES: u64 = 3;
+
+/// The staged blobs of one job.
+pub(crate) struct Staging<'e> {
+    cx: &'e JobContext,
+    /// Memory taken by its entity, as long as it is here.
+    memory: Option<MemoryGrant>,
+    blobs: &'e dyn BlobStore,
+    account: &'e TableRef,
+    container: ContainerName,
+    put: &'e Put,
+    /// The job with its staged entity, as read.
+    entity: Option<Put>,
+    /// The data key by which it was sealed last, where its entity was to have its first sealed values.
+    first: Option<FirstKey>,
+    values: Option<BTreeMap<String, (Staged, String)>>,
+    versions: BTreeMap<BlobName, ETag>,
+}
+
+/// A staged blob is not there.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it \
+     has taken; where an earlier delivery of this message has done the job, discard it"
+)]
+pub(crate) struct Gone(BlobName);
+
+/// What became of a staged blob that no job needs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unstaged {
+    /// It was deleted.
+    Deleted,
+    /// It is not there.
+    Gone,
+    /// It stays: nothing says that it was staged for this job.
+    Kept,
+}
+
+/// Deletes a staged blob at the version that its job has read. Of a job that has read none, at one whose content has the SHA-256 that the job
+/// names: a job may name whatever its sender likes, and a name alone deletes nothing unread.
+pub async fn unstage(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    staged: &StagedBlob,
+    read: Option<&ETag>,
+) -> Result<Unstaged, StoreError> {
+    let ended = async {
+        let etag = if let Some(etag) = read {
+            etag.clone()
+        } else {
+            let Some(found) = blobs.properties(container, &staged.name).await? else {
+                return Ok(Unstaged::Gone);
+            };
+            let Some(said) = &staged.sha256 else {
+                return Ok(Unstaged::Kept);
+            };
+            let (mut hash, mut at) = (Sha256::new(), 0);
+            while at < found.length {
+                let end = found.length.min(at + value::BLOCK_BYTES);
+                hash.update(
+                    &blobs
+                        .get_at(container, &staged.name, at..end, &found.etag)
+                        .await?,
+                );
+                at = end;
+            }
+            if hex::encode(hash.finalize()) != *said {
+                return Ok(Unstaged::Kept);
+            }
+            found.etag
+        };
+        let deleted = blobs.delete(container, &staged.name, Some(&etag)).await?;
+        Ok(if deleted {
+            Unstaged::Deleted
+        } else {
+            Unstaged::Gone
+        })
+    };
+    match ended.await {
+        Err(StoreError {
+            class: ErrorClass::Precondition,
+            ..
+        }) => Ok(Unstaged::Kept),
+        Err(StoreError {
+            class: ErrorClass::NotFound(_),
+            ..
+        }) => Ok(Unstaged::Gone),
+        ended => ended,
+    }
+}
+
+/// A staged blob does not match its job.
+#[derive(Debug, thiserror::Error)]
+enum StagedError {
+    #[error(
+        "the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way"
+    )]
+    Hash {
+        name: BlobName,
+        found: String,
+        said: String,
+    },
+    #[error(
+        "the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\""
+    )]
+    TooLarge { name: BlobName, bytes: u64 },
+    #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
+    Json { name: BlobName, problem: String },
+    #[error("the staged entity {STAGING}/{name} is another one than \"pk\" and \"rk\" say")]
+    Key { name: BlobName },
+}
+
+impl<'e> Staging<'e> {
+    /// Nothing is read yet.
+    pub(crate) fn new(cx: &'e JobContext, put: &'e Put) -> Result<Self, Failure> {
+        let account = cx.env.table(&put.table)?;
+        let container = ContainerName::new(STAGING)
+            .map_err(|error: NameError| permanent("finding what was staged", error))?;
+        let blobs = cx.env.account(account)?.blobs.as_ref();
+        Ok(Self {
+            cx,
+            memory: None,
+            blobs,
+            account,
+            container,
+            put,
+            entity: None,
+            first: None,
+            values: None,
+            versions: BTreeMap::new(),
+        })
+    }
+
+    /// The job as it was sent: without its entity, where that was staged.
+    pub(crate) const fn as_sent(&self) -> &Put {
+        self.put
+    }
+
+    /// The job with its entity, wherever it is, and encrypted properties sealed for a write over what is `stored`: anew each time,
+    /// since the data key may have been erased, and another one drawn.
+    pub(crate) async fn put(
+        &mut self,
+        stored: Option<&Entity>,
+    ) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+        if let Err(gone) = self.read_entity().await? {
+            return Ok(Err(gone));
+        }
+        let put = self.entity.as_ref().unwrap_or(self.put);
+        let (sealed, first) = match self.cx.encryption().sealed_put(put, stored).await? {
+            Some(SealedEntity { entity, first }) => (
+                Cow::Owned(Put {
+                    entity,
+                    ..put.clone()
+                }),
+                first,
+            ),
+            None => (Cow::Borrowed(put), None),
+        };
+        self.first = first;
+        Ok(Ok(sealed))
+    }
+
+    /// The write of those values anew that this job has written already, sealed by a data key which was erased meanwhile. `None` where all
+    /// can be read.
+    pub(crate) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
+        if !self.cx.env.catalog.encrypted.contains_key(self.account)
+            || self.read_entity().await?.is_err()
+        {
+            return Ok(None);
+        }
+        let put = self.entity.as_ref().unwrap_or(self.put);
+        let sealed = self.cx.encryption().sealed_again(put, &row.entity).await?;
+        Ok(sealed.map(|changes| Change::Merge {
+            merged: row.entity.clone().merged(&changes),
+            changes,
+            etag: row.etag.clone(),
+        }))
+    }
+
+    /// Whether the entity that was sealed last can be read, now that it is there: the data key of its first sealed values is there still.
+    pub(crate) async fn keeps_data_key(&self) -> Result<bool, Failure> {
+        let Some(first) = &self.first else {
+            return Ok(true);
+        };
+        let home = Primary {
+            table: self.account.table.clone(),
+            key: self.put.entity.key.clone(),
+        };
+        self.cx
+            .encryption()
+            .keeps_data_key(self.account, &home, first)
+            .await
+    }
+
+    /// Reads the staged entity, where there is one.
+    async fn read_entity(&mut self) -> Result<Result<(), Gone>, Failure> {
+        let sent = self.put;
+        if self.entity.is_none()
+            && let Some(staged) = &sent.staged_entity
+        {
+            match self.staged_put(staged).await? {
+                Ok(put) => self.entity = Some(put),
+                Err(gone) => return Ok(Err(gone)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The job with the entity that was staged for it.
+    async fn staged_put(&mut self, staged: &StagedBlob) -> Result<Result<Put, Gone>, Failure> {
+        let version = match self.version(staged).await? {
+            Ok(version) => version,
+            Err(gone) => return Ok(Err(gone)),
+        };
+        let (name, bytes) = (staged.name.clone(), version.length);
+        if bytes > limits::STAGED_ENTITY_BYTES {
+            return Err(permanent(
+                self.reading(staged),
+                StagedError::TooLarge { name, bytes },
+            ));
+        }
+        self.memory = Some(
+            self.cx
+                .env
+                .memory
+                .take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES)
+                .await,
+        );
+        let content = self
+            .blobs
+            .get_at(&self.container, &staged.name, 0..bytes, &version.etag)
+            .await;
+        let content = content.map_err(|error| storage(self.reading(staged), error))?;
+        self.check_hash(staged, &evenkeel_model::large::hash(&content))?;
+        let json = job::plain_object(&content, limits::STAGED_KEYS).map_err(|error| {
+            permanent(
+                self.reading(staged),
+                StagedError::Json {
+                    name: name.clone(),
+                    problem: error.to_string(),
+                },
+            )
+        })?;
+        drop(content);
+        let entity = job::put_entity(json, &self.put.condition)
+            .map_err(|error| permanent(self.reading(staged), error))?;
+        if entity.key != self.put.entity.key {
+            return Err(permanent(self.reading(staged), StagedError::Key { name }));
+        }
+        Ok(Ok(Put {
+            entity,
+            ..self.put.clone()
+        }))
+    }
+
+    /// The large values that were staged, by property, with their hashes.
+    pub(crate) async fn values(
+        &mut self,
+    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
+        if self.values.is_none() {
+            let mut values = BTreeMap::new();
+            for (property, staged) in &self.put.staged_values {
+                let version = match self.version(staged).await? {
+                    Ok(version) => version,
+                    Err(gone) => return Ok(Err(gone)),
+                };
+                let _blocks = self
+                    .cx
+                    .env
+                    .memory
+                    .take_aside(MemoryShare::Values, value::VALUE_BYTES)
+                    .await;
+                let hash = value::hash(self.blobs, &version)
+                    .await
+                    .map_err(|error| storage(self.reading(staged), error))?;
+                self.check_hash(staged, &hash)?;
+                values.insert(property.clone(), (version, hash));
+            }
+            self.values = Some(values);
+        }
+        Ok(Ok(self.values.get_or_insert_default()))
+    }
+
+    /// Takes what lies there for what an earlier delivery has read, since that one has written the row.
+    pub(crate) async fn take_for_read(&mut self) -> Result<(), Failure> {
+        let put = self.put;
+        for staged in put.staged_entity.iter().chain(put.staged_values.values()) {
+            if !self.versions.contains_key(&staged.name) {
+                drop(self.version(staged).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the staged blobs, now that the job is done. A blob staged anew meanwhile is left alone.
+    pub(crate) async fn remove(&self) -> Result<(), Failure> {
+        for staged in self
+            .put
+            .staged_entity
+            .iter()
+            .chain(self.put.staged_values.values())
+        {
+            let read = self.versions.get(&staged.name);
+            let _part = match read {
+                Some(_) => None,
+                None => Some(
+                    self.cx
+                        .env
+                        .memory
+                        .take_aside(MemoryShare::Values, value::BLOCK_BYTES)
+                        .await,
+                ),
+            };
+            let unstaged = unstage(self.blobs, &self.container, staged, read).await;
+            unstaged.map_err(|error| {
+                storage(
+                    format!("deleting the staged blob {STAGING}/{}", staged.name),
+                    error,
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn version(&mut self, staged: &StagedBlob) -> Result<Result<Staged, Gone>, Failure> {
+        let found = self.blobs.properties(&self.container, &staged.name).await;
+        let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else {
+            return Ok(Err(Gone(staged.name.clone())));
+        };
+        self.versions
+            .insert(staged.name.clone(), found.etag.clone());
+        let place = (
+            self.account.account.clone(),
+            self.container.clone(),
+            staged.name.clone(),
+        );
+        Ok(Ok(Staged::of(place, found)))
+    }
+
+    fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {
+        match &staged.sha256 {
+            Some(said) if said != found => {
+                let wrong = StagedError::Hash {
+                    name: staged.name.clone(),
+                    found: found.to_owned(),
+                    said: said.clone(),
+                };
+                Err(permanent(self.reading(staged), wrong))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn reading(&self, staged: &StagedBlob) -> String {
+        format!(
+            "reading {STAGING}/{}, which was staged for {}{}",
+            staged.name, self.put.table, self.put.entity.key
+        )
+    }
+}

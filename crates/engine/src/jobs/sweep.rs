@@ -1,0 +1,600 @@
+//! `delete_where`, `archive_where`: the entities of a table that satisfy a condition are found page by page, and each is deleted or
+//! archived as by a job of its own.
+//!
+//! ```text
+//!   a page of rows   ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once, which reads it again and asks again
+//!   the footprints   ─▶ a pass for each without a primary, where a delivery did not end in order
+//!   the archive's    ─▶ a pass for each that is not settled, likewise
+//! ```
+//!
+//! A hundred at once are a transaction where they share a partition. It goes on from its cursor, which its message carries, as a backfill
+//! does. A row that a killed worker has deleted is on no page any more; its items are listed by its footprint, which is found at the end.
+//! So are copies without their items, whose source was changed or deleted since.
+//! An entity that cannot be deleted or archived does not hold up the others; the job fails when all others are done, and names the first.
+
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Map, json};
+
+use crate::env::Env;
+use crate::env::waiting::RunSummary;
+use crate::execute::{Delivery, Failure, FailureClass, Outcome, Work};
+use crate::failure::{is_lost_race, permanent, storage};
+use crate::jobs::backfill;
+use crate::jobs::context::JobContext;
+use crate::jobs::dated;
+use crate::jobs::walk::{Place, Primaries, Walk, place};
+use crate::jobs::{RunJob, execute};
+use crate::protocol::run::passes::pass_over;
+use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
+use evenkeel_model::catalog::{ArchiveTarget, TableRef};
+use evenkeel_model::condition::Condition;
+use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns::sample;
+use evenkeel_model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
+use evenkeel_model::{EntityKey, Filter, Row, limits};
+use evenkeel_storage::wide::is_continuation;
+use evenkeel_storage::{Continuation, Query};
+
+/// Entities acted on at once: as many as one transaction deletes.
+const AT_ONCE: usize = limits::TRANSACTION_OPERATIONS;
+/// Seconds that the pace makes of a page at most: within `drain` (25 s as shipped), so that a shutdown loses none of it.
+const PAGE_SECONDS: u32 = 20;
+/// Longest text about the first failure, in characters: the message carries it.
+const FAILURE_CHARS: usize = 1_000;
+
+/// A page of the entities that a sweep finds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepPage {
+    /// Those that satisfy the condition, with the properties that it compares. Of a table with wide entities all, and those with compared
+    /// properties in a blob: they are asked when they are acted on.
+    pub rows: Vec<Row>,
+    /// Entities looked at.
+    pub seen: u64,
+    /// Where the next page begins; `(None, None)` at the end.
+    pub next: (Option<String>, Option<String>),
+}
+
+/// Some entities could not be deleted or archived.
+#[derive(Debug, thiserror::Error)]
+#[error("{failed} of {seen} entities could not be; all others were. The first: {first}")]
+struct LeftOut {
+    failed: u64,
+    seen: u64,
+    first: String,
+}
+
+impl RunJob for Sweep {
+    async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let source = swept(&cx.env, self)?;
+        let condition = cx
+            .env
+            .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        // Entities that no earlier delivery has begun are delivered for the first time. One that did not end in order may have begun any.
+        let least = 1 + u32::from(self.cursor.disturbed);
+        let deliveries = delivery
+            .dequeue_count
+            .saturating_sub(self.cursor.delivery)
+            .max(least);
+        let mut run = SweepRun {
+            cx,
+            source,
+            sweep: self,
+            condition,
+            delivery: Delivery {
+                dequeue_count: deliveries,
+                ..delivery.clone()
+            },
+            cursor: SweepCursor {
+                delivery: delivery.dequeue_count,
+                disturbed: self.cursor.disturbed || deliveries > 1,
+                ..self.cursor.clone()
+            },
+            summary: RunSummary::default(),
+        };
+        let ended = match run.part().await {
+            Ok(ended) => ended,
+            Err(failure) => return Err(dated::explained(&cx.env, &source.table, failure).await),
+        };
+        let SweepRun {
+            cursor,
+            mut summary,
+            ..
+        } = run;
+        if !ended {
+            return Ok(Outcome::Advanced {
+                fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]),
+                summary: summary.take(),
+            });
+        }
+        let SweepCursor {
+            seen,
+            done,
+            left,
+            failed,
+            failure,
+            ..
+        } = cursor;
+        tracing::info!(of = %self.action, seen, done, left, failed, "a sweep has ended");
+        match failure {
+            Some(first) => Err(permanent(
+                format!("going over the entities of {}", self.action),
+                LeftOut {
+                    failed,
+                    seen,
+                    first,
+                },
+            )),
+            None => Ok(Outcome::Done(summary.take())),
+        }
+    }
+}
+
+/// The table that a sweep goes over.
+fn swept<'e>(env: &'e Env, sweep: &Sweep) -> Result<&'e TableRef, Failure> {
+    let table = match &sweep.action {
+        SweepAction::Delete(table) => env.table(table)?,
+        SweepAction::Archive(archive) => &env.archive(archive)?.source,
+    };
+    env.refuse_view_tables(&table.table).map(|()| table)
+}
+
+/// A page of the entities that a sweep which is sent now would act on, without acting on any.
+pub(crate) async fn would_sweep(
+    env: &Env,
+    sweep: &Sweep,
+    from: &(Option<String>, Option<String>),
+) -> Result<SweepPage, Failure> {
+    let source = swept(env, sweep)?;
+    let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
+    sweep_page(
+        env,
+        sweep,
+        source,
+        condition.as_ref(),
+        limits::PAGE_ROWS,
+        from,
+    )
+    .await
+}
+
+/// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
+pub(crate) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
+    let source = swept(env, sweep)?;
+    let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
+    let Some(condition) = condition.filter(|_| !env.catalog.wide.contains(source)) else {
+        return Ok(Vec::new());
+    };
+    let query = Query {
+        filter: sweep.range.filter(),
+        top: Some(limits::PAGE_ROWS),
+        ..Query::default()
+    };
+    let page = env
+        .account(source)?
+        .tables
+        .query(&source.table, &query)
+        .await;
+    let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
+    let primaries = page
+        .rows
+        .into_iter()
+        .map(|row| row.entity)
+        .filter(|entity| !is_derived_within(&source.table, entity));
+    Ok(sample::unmet(
+        source.table.as_str(),
+        &condition,
+        &primaries.collect::<Vec<_>>(),
+    ))
+}
+
+async fn sweep_page(
+    env: &Env,
+    sweep: &Sweep,
+    source: &TableRef,
+    condition: Option<&Condition>,
+    rows: u32,
+    from: &Place,
+) -> Result<SweepPage, Failure> {
+    let wide = env.catalog.wide.contains(source);
+    let condition = condition.filter(|_| !wide);
+    let prefilter = condition.and_then(Condition::prefilter);
+    let filter = sweep
+        .range
+        .filter()
+        .into_iter()
+        .chain(prefilter)
+        .reduce(Filter::and);
+    let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
+    let select = own
+        .into_iter()
+        .chain(condition.into_iter().flat_map(Condition::selected))
+        .map(str::to_owned)
+        .collect();
+    let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
+    let query = Query {
+        filter,
+        select: Some(select),
+        top: Some(rows),
+        continuation,
+    };
+    let page = env
+        .account(source)?
+        .tables
+        .query(&source.table, &query)
+        .await;
+    let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
+    let primary = |row: &Row| {
+        !(is_derived_within(&source.table, &row.entity)
+            || wide && is_continuation(&row.entity.key.rk))
+    };
+    let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
+    let seen = found.len() as u64;
+    found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
+    Ok(SweepPage {
+        rows: found,
+        seen,
+        next: place(page.continuation),
+    })
+}
+
+/// One part of a sweep, as far as it has come.
+struct SweepRun<'e> {
+    cx: &'e JobContext,
+    source: &'e TableRef,
+    sweep: &'e Sweep,
+    condition: Option<Condition>,
+    /// As each entity is delivered.
+    delivery: Delivery,
+    cursor: SweepCursor,
+    summary: RunSummary,
+}
+
+impl SweepRun<'_> {
+    /// Goes on until the time is over; whether that is the end.
+    async fn part(&mut self) -> Result<bool, Failure> {
+        let clock = &self.cx.env.clock;
+        let began = clock.monotonic();
+        loop {
+            let from = (self.cursor.next_pk.take(), self.cursor.next_rk.take());
+            let next = match self.cursor.part {
+                SweepPart::Rows => self.rows(&from).await?,
+                SweepPart::Footprints => self.footprints(from).await?,
+                SweepPart::Archived => self.archived(&from).await?,
+            };
+            let ended = next.0.is_none();
+            (self.cursor.next_pk, self.cursor.next_rk) = next;
+            match self.cursor.part {
+                SweepPart::Rows if ended && self.cursor.disturbed => {
+                    self.cursor.part = SweepPart::Footprints;
+                }
+                SweepPart::Footprints if ended && self.archived_in().is_some() => {
+                    self.cursor.part = SweepPart::Archived;
+                }
+                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived if ended => {
+                    return Ok(true);
+                }
+                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived => {}
+            }
+            if clock.monotonic().saturating_sub(began) >= self.cx.part {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// A page of rows, at the pace that was asked for.
+    async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
+        let pace = self.sweep.per_second;
+        let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
+        let page = sweep_page(
+            &self.cx.env,
+            self.sweep,
+            self.source,
+            self.condition.as_ref(),
+            most,
+            from,
+        )
+        .await?;
+        self.cursor.seen += page.seen;
+        let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
+        for keys in keys.chunks(AT_ONCE.min(usize::try_from(pace).unwrap_or(AT_ONCE))) {
+            let began = self.cx.env.clock.monotonic();
+            self.act(keys).await?;
+            let least = Duration::from_secs(keys.len() as u64) / pace;
+            tokio::time::sleep((began + least).saturating_sub(self.cx.env.clock.monotonic())).await;
+        }
+        Ok(page.next)
+    }
+
+    /// Acts on some entities at once, and then one by one on those that others kept from it.
+    async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
+        let runs: Vec<_> = keys
+            .iter()
+            .map(|key| self.one(key, &self.delivery))
+            .collect();
+        let ended: Vec<_> = stream::iter(runs).buffered(AT_ONCE).collect().await;
+        let mut slower = Vec::new();
+        for (key, ended) in keys.iter().zip(ended) {
+            match ended {
+                Err(failure) if is_lost_race(&failure) => slower.push(key),
+                ended => self.count(key, ended)?,
+            }
+        }
+        // As a redelivery: the try before may have copied, or have requests under way.
+        let again = Delivery {
+            dequeue_count: self.delivery.dequeue_count + 1,
+            ..self.delivery.clone()
+        };
+        for key in slower {
+            let ended = self.one(key, &again).await;
+            self.cursor.disturbed |= !matches!(ended, Ok(Outcome::Done(_)));
+            self.count(key, ended)?;
+        }
+        Ok(())
+    }
+
+    async fn one(&self, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
+        if let (SweepPart::Archived, Some(table)) = (self.cursor.part, self.archived_in()) {
+            let copy = Primary {
+                table: table.table.clone(),
+                key: key.clone(),
+            };
+            return pass_over(&self.cx.env, &copy, Some(delivery))?
+                .reconcile()
+                .await
+                .map(Outcome::Done);
+        }
+        let job = self.sweep.job_of(&self.source.table, key.clone());
+        execute(self.cx, &Work::Job(job), delivery).await
+    }
+
+    fn count(&mut self, key: &EntityKey, ended: Result<Outcome, Failure>) -> Result<(), Failure> {
+        match ended {
+            Ok(Outcome::Done(summary)) => {
+                self.cursor.done += u64::from(self.cursor.part == SweepPart::Rows);
+                self.summary.0.add(summary);
+            }
+            Ok(Outcome::Skipped { summary, .. } | Outcome::Advanced { summary, .. }) => {
+                self.cursor.left += 1;
+                self.summary.0.add(summary);
+            }
+            Err(failure) if failure.class == FailureClass::Permanent => {
+                self.cursor.failed += 1;
+                let text = || {
+                    format!("{key}: {}", failure.chain())
+                        .chars()
+                        .take(FAILURE_CHARS)
+                        .collect()
+                };
+                tracing::warn!(of = %self.sweep.action, %key, error = failure.chain(), "an entity was left out of a sweep");
+                self.cursor.failure.get_or_insert_with(text);
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Brings primaries in step that are gone and were left half-way.
+    async fn footprints(&mut self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
+        let cursor = BackfillCursor {
+            part: BackfillPart::Footprints,
+            next_pk,
+            next_rk,
+            ..BackfillCursor::default()
+        };
+        let backfill = Backfill {
+            scope: BackfillScope::Table(self.source.table.clone()),
+            cursor,
+        };
+        let Some(pass) = backfill::backfill(self.cx, &backfill, &self.delivery).await? else {
+            return Ok(Place::default());
+        };
+        self.summary.0.add(pass.summary);
+        Ok(if pass.ended {
+            Place::default()
+        } else {
+            (pass.cursor.next_pk, pass.cursor.next_rk)
+        })
+    }
+
+    /// The table that copies are in, or count as in, and where items are derived from them.
+    fn archived_in(&self) -> Option<&TableRef> {
+        let SweepAction::Archive(archive) = &self.sweep.action else {
+            return None;
+        };
+        let catalog = &self.cx.env.catalog;
+        match (
+            catalog.filing_of(archive),
+            &catalog.archives.get(archive)?.target,
+        ) {
+            (Some(filing), _) => Some(&filing.table),
+            (None, ArchiveTarget::Table(table)) => {
+                Some(table).filter(|table| catalog.has_views(table))
+            }
+            (None, ArchiveTarget::Blob(_) | ArchiveTarget::File(_) | ArchiveTarget::Log(_)) => None,
+        }
+    }
+
+    /// Brings copies in step that were left half-way.
+    async fn archived(&mut self, from: &Place) -> Result<Place, Failure> {
+        let Some(table) = self.archived_in() else {
+            return Ok(Place::default());
+        };
+        let Primaries { keys, next } = Walk {
+            cx: self.cx,
+            source: table,
+            delivery: &self.delivery,
+        }
+        .unsettled(from)
+        .await?;
+        self.act(&keys).await.map(|()| next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Engine, EngineParts};
+    use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
+    use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+    use evenkeel_model::job::{Job, Stamp, decode};
+    use evenkeel_model::{AccountName, Entity};
+    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::{Account, Clock, Stores, TableOperation};
+
+    struct Calm;
+
+    #[async_trait::async_trait]
+    impl FaultPolicy for Calm {
+        async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+            FaultDecision::Execute
+        }
+    }
+
+    async fn engine() -> (Engine, Account, Delivery) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let account =
+            SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Calm)).account();
+        for name in TABLES {
+            account.tables.create_table(&table(name)).await.unwrap();
+        }
+        account
+            .queues
+            .create_queue(&queue("jobs-recheck"))
+            .await
+            .unwrap();
+        let engine = Engine::new(EngineParts {
+            stores: Stores::new([(AccountName::main(), account.clone())].into()),
+            catalog: Arc::new(catalog(Shape::default())),
+            clock: Arc::clone(&clock),
+            chance: Arc::new(SeededChance::new(7)),
+            recheck_after: Duration::from_mins(26),
+        });
+        let delivery = Delivery {
+            stamp: Stamp {
+                message_id: "m".to_owned(),
+                enqueued: clock.now(),
+                job: None,
+            },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            tables: None,
+            carry_queue: queue("jobs"),
+            sync_queue: queue("jobs"),
+            recheck_queue: queue("jobs-recheck"),
+        };
+        (engine, account, delivery)
+    }
+
+    async fn write(account: &Account, rk: &str, name: &str) {
+        let employee = Entity::new(EntityKey::new("Sales", rk).unwrap())
+            .with("LastName", name)
+            .with("Email", format!("{rk}@contoso.com"));
+        account
+            .tables
+            .apply(
+                &table("Employees"),
+                &TableOperation::InsertOrReplace(employee),
+            )
+            .await
+            .unwrap();
+    }
+
+    fn sweep(json: &serde_json::Value) -> Sweep {
+        match decode(&json.to_string()).unwrap().job {
+            Job::DeleteWhere(sweep) | Job::ArchiveWhere(sweep) => *sweep,
+            other => panic!("{other:?} is no sweep"),
+        }
+    }
+
+    /// Between the page that found them and the request that takes them away.
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_does_not_satisfy_the_condition_any_more_stays() {
+        for message in [
+            json!({"op": "delete_where", "table": "Employees", "when": "LastName == \"King\""}),
+            json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}),
+        ] {
+            let (engine, account, delivery) = engine().await;
+            for rk in ["1", "2", "3"] {
+                write(&account, rk, "King").await;
+            }
+            let sweep = sweep(&message);
+            let source = swept(&engine.context().env, &sweep).unwrap();
+            let condition = engine
+                .context()
+                .env
+                .condition_at(source, sweep.when.as_ref(), delivery.stamp.enqueued)
+                .unwrap();
+            let page = sweep_page(
+                &engine.context().env,
+                &sweep,
+                source,
+                condition.as_ref(),
+                100,
+                &Place::default(),
+            )
+            .await
+            .unwrap();
+            let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
+            assert_eq!((keys.len(), page.seen), (3, 3));
+            write(&account, "2", "Lovelace").await;
+            let summary = RunSummary::default();
+            let mut run = SweepRun {
+                cx: engine.context(),
+                source,
+                sweep: &sweep,
+                condition,
+                delivery,
+                cursor: SweepCursor::default(),
+                summary,
+            };
+            run.act(&keys).await.unwrap();
+            assert_eq!(
+                (run.cursor.done, run.cursor.left, run.cursor.failed),
+                (2, 1, 0),
+                "{message}"
+            );
+            let left = account
+                .tables
+                .get(&table("Employees"), &keys[1], None)
+                .await
+                .unwrap();
+            assert!(
+                left.is_some_and(|row| row.entity.text("LastName") == Some("Lovelace")),
+                "{message}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_keeps_the_pace_that_was_asked_for() {
+        let (engine, account, delivery) = engine().await;
+        for rk in 0..60 {
+            write(&account, &rk.to_string(), "King").await;
+        }
+        let began = engine.context().env.clock.monotonic();
+        let mut sweep = sweep(
+            &json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales"}, "per_second": 2}),
+        );
+        let mut parts = 0;
+        loop {
+            match sweep.run(engine.context(), &delivery).await.unwrap() {
+                Outcome::Advanced { fields, .. } => {
+                    sweep.cursor = serde_json::from_value(fields["cursor"].clone()).unwrap();
+                }
+                Outcome::Done(_) => break,
+                Outcome::Skipped { reason, .. } => panic!("{reason}"),
+            }
+            parts += 1;
+        }
+        let took = engine.context().env.clock.monotonic().saturating_sub(began);
+        assert!(
+            took >= Duration::from_secs(30) && parts > 0,
+            "{took:?} in {parts} parts"
+        );
+    }
+}

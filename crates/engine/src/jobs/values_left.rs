@@ -1,0 +1,70 @@
+//! Large values that stay although their primary is gone.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::execute::Failure;
+use crate::failure::storage;
+use crate::protocol::queueing;
+use crate::protocol::scope::Scope;
+use evenkeel_model::catalog::Shelf;
+use evenkeel_storage::{ErrorClass, Missing, all_blobs};
+
+/// Large values of an erased entity that are still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuesLeft {
+    /// By when a second look deletes them, if a worker runs then.
+    pub until: Timestamp,
+    /// How many there are; `None` if that cannot be told.
+    pub values: Option<u64>,
+}
+
+/// Large values that stay although their primary is gone, and by when they go.
+pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
+    let Some((_, shelf)) = scope.env.catalog.shelf_of(scope.source) else {
+        return Ok(None);
+    };
+    let later = |from: Timestamp, by| {
+        from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
+            .unwrap_or(from)
+    };
+    let now = scope.env.clock.now();
+    let read = scope.read_footprint().await?;
+    let tainted = read
+        .and_then(|(footprint, _)| footprint.tainted_until)
+        .filter(|until| *until > now);
+    let values = match (&shelf, tainted) {
+        (Shelf::Blobs { account, container }, _) => {
+            let blobs = all_blobs(
+                scope.target(account)?.blobs.as_ref(),
+                container,
+                scope.folder.prefix(),
+            )
+            .await;
+            let step = || {
+                format!(
+                    "looking for large values of {} in {container}",
+                    scope.primary
+                )
+            };
+            match blobs {
+                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Some(0),
+                blobs => {
+                    let blobs = blobs.map_err(|error| storage(step(), error))?;
+                    Some(
+                        blobs
+                            .iter()
+                            .filter(|blob| scope.folder.has(&blob.name))
+                            .count() as u64,
+                    )
+                }
+            }
+        }
+        (Shelf::Files { .. }, Some(_)) => None,
+        (Shelf::Files { .. }, None) => Some(0),
+    };
+    // The footprint may have gone before them.
+    let until = tainted.unwrap_or_else(|| now.saturating_add(scope.env.taint_for()).unwrap_or(now));
+    let due = later(now, queueing::second_look_after(scope.env.recheck_after))
+        .max(later(until, 2 * queueing::SERVED_MARGIN));
+    Ok((values != Some(0)).then_some(ValuesLeft { until: due, values }))
+}

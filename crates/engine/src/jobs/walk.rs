@@ -1,0 +1,161 @@
+//! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
+
+use futures::stream::{self, StreamExt as _};
+
+use crate::execute::{Delivery, Failure};
+use crate::failure::storage;
+use crate::jobs::context::JobContext;
+use crate::protocol::footprint::{self, Footprint, Settled};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
+use evenkeel_model::job::Primary;
+use evenkeel_model::{Comparison, EntityKey, Filter, Row, TableName};
+use evenkeel_storage::wide::is_continuation;
+use evenkeel_storage::{Continuation, Page, Query};
+
+/// Rows of one page.
+const PAGE: u32 = 100;
+/// Passes at once.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// A walk over the primaries of one table.
+pub(crate) struct Walk<'e> {
+    pub(crate) cx: &'e JobContext,
+    pub(crate) source: &'e TableRef,
+    pub(crate) delivery: &'e Delivery,
+}
+
+/// Where a page begins, as cursors in messages write it: the two parts of a continuation token.
+pub(crate) type Place = (Option<String>, Option<String>);
+
+/// The primaries of one page, and where the next begins.
+pub(crate) struct Primaries {
+    pub(crate) keys: Vec<EntityKey>,
+    pub(crate) next: Place,
+}
+
+impl Walk<'_> {
+    /// A page of the primaries that exist: not the rows that were derived into the same table, nor further rows of wide
+    /// entities.
+    pub(crate) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
+        let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
+        let page = self
+            .page(self.source, &self.source.table, None, Some(select), from)
+            .await?;
+        let rows = page
+            .rows
+            .into_iter()
+            .filter(|row| !is_derived_within(&self.source.table, &row.entity));
+        let wide = self.cx.env.catalog.wide.contains(self.source);
+        let keys = rows
+            .map(|row| row.entity.key)
+            .filter(|key| !(wide && is_continuation(&key.rk)))
+            .collect();
+        Ok(Primaries {
+            keys,
+            next: place(page.continuation),
+        })
+    }
+
+    /// A page of the footprints, of which only the primaries that do not exist are meant.
+    pub(crate) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
+        let page = self
+            .footprints(
+                Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]),
+                from,
+            )
+            .await?;
+        Ok(Primaries {
+            keys: self.without_primary(page.rows).await?,
+            next: place(page.continuation),
+        })
+    }
+
+    /// A page of the footprints, of which only the primaries with changes of unrecorded outcome are meant.
+    pub(crate) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
+        let page = self.footprints(None, from).await?;
+        let open = page.rows.into_iter().filter_map(|row| {
+            let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
+            // A pass over one that cannot be read says why.
+            let settled = Footprint::decode(&primary, &row.entity, None)
+                .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
+            (!settled).then_some(primary.key)
+        });
+        Ok(Primaries {
+            keys: open.collect(),
+            next: place(page.continuation),
+        })
+    }
+
+    async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
+        // `~` stands in no table's name, so that this range is this table's.
+        let at = |op, end: &str| {
+            Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
+        };
+        let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
+        let footprints = self.cx.env.catalog.footprint_table(self.source);
+        self.page(self.source, &footprints, Some(range), select, from)
+            .await
+    }
+
+    /// A page of a table of an account.
+    pub(crate) async fn page(
+        &self,
+        account: &TableRef,
+        table: &TableName,
+        filter: Option<Filter>,
+        select: Option<Vec<String>>,
+        from: &Place,
+    ) -> Result<Page, Failure> {
+        let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
+        let query = Query {
+            filter,
+            select,
+            top: Some(PAGE),
+            continuation,
+        };
+        let page = self
+            .cx
+            .env
+            .account(account)?
+            .tables
+            .query(table, &query)
+            .await;
+        page.map_err(|error| storage(format!("reading a page of {table}"), error))
+    }
+
+    async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
+        let tables = &self.cx.env.account(self.source)?.tables;
+        let keys: Vec<EntityKey> = rows
+            .iter()
+            .filter_map(|row| footprint::owner(&self.source.table, &row.entity))
+            .collect();
+        let select = [SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
+        let reads: Vec<_> = keys
+            .iter()
+            .map(|key| tables.get(&self.source.table, key, Some(&select)))
+            .collect();
+        let rows: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+        let mut gone = Vec::new();
+        for (key, row) in keys.into_iter().zip(rows) {
+            let row =
+                row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
+            // A row that another primary derives into the table may have its key by now.
+            if row.is_none_or(|row| is_derived_within(&self.source.table, &row.entity)) {
+                gone.push(key);
+            }
+        }
+        Ok(gone)
+    }
+
+    pub(crate) fn primary(&self, key: EntityKey) -> Primary {
+        Primary {
+            table: self.source.table.clone(),
+            key,
+        }
+    }
+}
+
+pub(crate) fn place(next: Option<Continuation>) -> Place {
+    next.map(Continuation::into_parts).unwrap_or_default()
+}

@@ -1,0 +1,64 @@
+//! What is about to be created or dropped is written into the footprint, before anything is.
+
+use crate::execute::{Failure, FailureClass};
+use crate::failure::permanent;
+use crate::protocol::footprint::store;
+use crate::protocol::observe::Observation;
+use crate::protocol::run::pass::Pass;
+use crate::protocol::scope::Scope;
+use crate::protocol::sent_at::SentAt;
+use crate::protocol::steps::{Plan, Write};
+use evenkeel_model::ETag;
+
+impl Pass<'_> {
+    /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
+    /// another pass was faster.
+    pub(crate) async fn announce(
+        &mut self,
+        seen: &Observation,
+        plan: &Plan,
+    ) -> Result<Option<Option<ETag>>, Failure> {
+        let Some(footprint) = &plan.announce else {
+            return Ok(Some(seen.etag.clone()));
+        };
+        refuse_unclosable(&self.scope, seen, plan)?;
+        let sent = SentAt::now(self.scope.env.clock.as_ref());
+        let etag = store::write(
+            &self.scope,
+            &mut self.doubt,
+            footprint,
+            seen.etag.as_ref(),
+            "announcing changes in",
+        )
+        .await?;
+        if let Some(etag) = &etag {
+            self.doubt.announced(seen, footprint, etag.clone(), sent);
+        }
+        Ok(etag.map(Some))
+    }
+}
+
+/// A footprint has no room for further ranges.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue"
+)]
+struct TooManyRanges(usize);
+
+/// Refuses new items where the announced footprint does not fit once they have their ETags: it could be neither closed nor announced again.
+/// More ranges than it holds are told when others are done.
+fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
+    let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
+    match &plan.announce {
+        Some(footprint) if !footprint.carries.fit() => Err(Failure::new(
+            FailureClass::Transient { retry_after: None },
+            format!("announcing what {} says to ranges", scope.primary),
+            TooManyRanges(footprint.carries.len()),
+        )),
+        Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => Err(permanent(
+            format!("announcing items of {}", scope.primary),
+            footprint.too_large(&scope.primary),
+        )),
+        _ => Ok(()),
+    }
+}

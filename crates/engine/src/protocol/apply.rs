@@ -1,0 +1,118 @@
+//! An announced plan is carried out: large values and the primary, where it changes, then the items.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::execute::Failure;
+use crate::items::{self, ItemOperation, LookContext, Ran, Stays, WriteContext};
+use crate::protocol::change::Commit;
+use crate::protocol::commit::{self, PreparedChange};
+use crate::protocol::observe::Observation;
+use crate::protocol::run::pass::Pass;
+use crate::protocol::run::stage::Applied;
+use crate::protocol::scope::{Scope, Wanted};
+use crate::protocol::steps::Plan;
+use evenkeel_model::{ETag, ItemAddress};
+
+/// How it ended to carry a plan out.
+pub(super) enum Applying {
+    /// It is carried out.
+    Done,
+    /// The primary is written, where it changes; the rest lost a race.
+    Lost,
+    /// The primary is not written.
+    Ended(Commit),
+}
+
+impl Pass<'_> {
+    /// Carries an announced plan out: large values and the primary, where it changes, then the items.
+    pub(super) async fn apply(
+        &mut self,
+        applied: &mut Applied<'_>,
+        change: Option<PreparedChange<'_>>,
+    ) -> Result<Applying, Failure> {
+        let (plan, mut written) = (&*applied.plan, BTreeMap::new());
+        let mut rest = Cow::Borrowed(plan);
+        if let Some(change) = change {
+            let (scope, values, mut run) = self.run();
+            let Some(uploaded) = commit::upload(scope, values, &mut run, plan).await? else {
+                return Ok(Applying::Ended(Commit::Lost));
+            };
+            match commit::write(scope, run, change, plan, uploaded).await? {
+                Ok(committed) => {
+                    applied.state = committed.state;
+                    written = committed.written;
+                    rest = Cow::Owned(committed.rest);
+                }
+                Err(end) => return Ok(Applying::Ended(end)),
+            }
+        }
+        let ended = self.write_items(&rest, &applied.seen, &applied.wanted, written);
+        let ended = match ended.await {
+            Ok(Some(written)) => self.is_recorded(plan).await.map(|()| Some(written)),
+            lost => lost,
+        };
+        if !matches!(ended, Ok(Some(_))) {
+            self.met.look_again_at(plan);
+        }
+        Ok(match ended? {
+            Some(written) => {
+                applied.written = written;
+                Applying::Done
+            }
+            None => Applying::Lost,
+        })
+    }
+
+    /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
+    /// not in the plan any more. Nothing where a race was lost.
+    async fn write_items(
+        &mut self,
+        plan: &Plan,
+        seen: &Observation,
+        wanted: &Wanted,
+        done: BTreeMap<ItemAddress, ETag>,
+    ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+        let open = ItemOperation::of(plan)
+            .into_iter()
+            .filter(|operation| !done.contains_key(operation.address()))
+            .collect();
+        let (scope, values, mut run) = self.run();
+        let by = WriteContext {
+            scope,
+            values,
+            doubt: run.doubt,
+        };
+        let from = LookContext {
+            scope,
+            footprint: &seen.footprint,
+            touched: run.touched,
+        };
+        let stays = Stays {
+            items: &plan.unseen,
+            wanted: &wanted.items,
+        };
+        let ended = match items::apply_in_order(by, from, stays, open).await? {
+            Ran::Each(ended) => ended,
+            Ran::Nothing(differ) => {
+                run.touched.extend(differ);
+                return Ok(None);
+            }
+        };
+        Ok(
+            commit::noted(ended, &mut run)?
+                .map(|written| done.into_iter().chain(written).collect()),
+        )
+    }
+
+    /// Refuses to go on by a catalog that is not the recorded one any more: a view that only a newer one has may derive from what was
+    /// changed. Its pass knows these items by their announcement.
+    async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
+        if plan.changed().next().is_none() {
+            return Ok(());
+        }
+        let Scope { env, primary, .. } = &self.scope;
+        env.refuse_replaced(|| format!("closing the footprint of {primary}"))
+            .await
+    }
+}

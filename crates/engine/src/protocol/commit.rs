@@ -1,0 +1,327 @@
+//! Writing a primary: in one entity group transaction with those of its items that lie in its own partition.
+//!
+//! The transaction is conditional on the primary's ETag, so it is also the pass's reading of the primary:
+//! later steps rest on the written state, not on one that may have changed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::execute::{Failure, ItemChange};
+use crate::failure::{first_of, permanent, storage};
+use crate::items::document::Filed;
+use crate::items::value::{PointerError, RunValues};
+use crate::items::{self, ItemFailure, ItemOperation, WriteContext};
+use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::conflicts;
+use crate::protocol::doubt::Doubt;
+use crate::protocol::group::{Group, ItemEffect, group};
+use crate::protocol::observe::Observation;
+use crate::protocol::primary;
+use crate::protocol::scope::{Scope, Wanted};
+use crate::protocol::situation::Presence;
+use crate::protocol::steps::Plan;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, ItemAddress, Site};
+use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
+
+/// A primary that is written.
+pub(crate) struct Committed {
+    /// Its state now.
+    pub(crate) state: Presence,
+    /// The items written with it, or before it, each with its ETag or token.
+    pub(crate) written: BTreeMap<ItemAddress, ETag>,
+    /// The rest of the plan.
+    pub(crate) rest: Plan,
+}
+
+/// The state of a run that a commit changes.
+pub(crate) struct RunState<'p> {
+    pub(crate) doubt: &'p mut Doubt,
+    pub(crate) touched: &'p mut BTreeSet<ItemAddress>,
+    pub(crate) changes: &'p mut Vec<ItemChange>,
+}
+
+/// A change of the primary, and the operations that make it.
+pub(crate) struct PreparedChange<'c> {
+    change: &'c Change,
+    operations: Vec<TableOperation>,
+}
+
+impl<'c> PreparedChange<'c> {
+    /// A change of the primary that was seen.
+    pub(crate) fn of(
+        scope: &Scope<'_>,
+        seen: &Observation,
+        change: &'c Change,
+    ) -> Result<Self, Failure> {
+        let operations = primary::operations(scope, &seen.rows, change)?;
+        Ok(Self { change, operations })
+    }
+}
+
+/// Writes the primary behind its `values`, by its own operations, with as much of an announced plan as goes with it. Otherwise how that ended.
+pub(crate) async fn write(
+    scope: &Scope<'_>,
+    mut run: RunState<'_>,
+    change: PreparedChange<'_>,
+    plan: &Plan,
+    values: BTreeMap<ItemAddress, ETag>,
+) -> Result<Result<Committed, Commit>, Failure> {
+    let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
+    let ended = write_behind(scope, &mut run, change, plan, values).await;
+    if !matches!(ended, Ok(Ok(_))) {
+        // A pass that looked before they came to be may have taken them from the footprint.
+        run.touched.extend(uploaded);
+    }
+    ended
+}
+
+/// Writes the primary behind its values.
+async fn write_behind(
+    scope: &Scope<'_>,
+    run: &mut RunState<'_>,
+    PreparedChange { change, operations }: PreparedChange<'_>,
+    plan: &Plan,
+    mut written: BTreeMap<ItemAddress, ETag>,
+) -> Result<Result<Committed, Commit>, Failure> {
+    let group = match group(scope, operations, plan).await? {
+        Ok(group) => group,
+        Err(lost) => {
+            run.touched.extend(lost);
+            return Ok(Err(Commit::Lost));
+        }
+    };
+    let etags = match &scope.document {
+        Some(document) => match document.carry_out(change).await? {
+            Filed::Done(etag) => vec![etag],
+            Filed::Lost => return Ok(Err(Commit::Lost)),
+            Filed::Unanswered => {
+                run.doubt.primary_unanswered();
+                return Ok(Err(Commit::Unanswered));
+            }
+        },
+        None => match primary::send(scope, &group.operations).await? {
+            Ok(etags) => etags,
+            Err(error) => return lost(scope, run, &group, error).map(Err),
+        },
+    };
+    run.doubt.primary_written();
+    // The version of the whole is its first row's.
+    let state = etags
+        .first()
+        .cloned()
+        .flatten()
+        .map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
+    for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
+        for ItemEffect {
+            address,
+            change,
+            token,
+        } in done
+        {
+            run.changes.push(change.clone());
+            let version = if address.part.is_some() { token } else { &etag };
+            written.extend(version.clone().map(|version| (address.clone(), version)));
+        }
+    }
+    let mut rest = plan.clone();
+    rest.drops
+        .retain(|(address, _)| !group.addresses().any(|done| done == address));
+    Ok(Ok(Committed {
+        state,
+        written,
+        rest,
+    }))
+}
+
+/// Writes a primary without items, or with items that are to follow.
+pub(crate) async fn write_alone(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    seen: &Observation,
+    change: &Change,
+) -> Result<Commit, Failure> {
+    let operations = primary::operations(scope, &seen.rows, change)?;
+    match primary::send(scope, &operations).await? {
+        Ok(_) => {
+            doubt.primary_written();
+            Ok(closed(scope, change))
+        }
+        Err(error) if error.is_lost_race() => {
+            if error.index != Some(0) && operations.len() > 1 {
+                doubt.row_in_the_way();
+            }
+            Ok(Commit::Lost)
+        }
+        Err(error) if error.class == ErrorClass::Ambiguous => {
+            doubt.primary_unanswered();
+            Ok(Commit::Unanswered)
+        }
+        Err(error) => Err(storage(
+            format!("writing the primary {}", scope.primary),
+            error,
+        )),
+    }
+}
+
+/// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
+pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
+    if scope.receives() && change.result().is_some() {
+        Commit::Committed
+    } else {
+        Commit::Closed
+    }
+}
+
+/// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
+pub(crate) async fn upload(
+    scope: &Scope<'_>,
+    values: &RunValues,
+    run: &mut RunState<'_>,
+    plan: &Plan,
+) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+    let mut ended = Vec::new();
+    for write in plan
+        .writes
+        .iter()
+        .filter(|write| write.content.is_supplied())
+    {
+        let operation = ItemOperation::Write(write);
+        let outcome = items::apply(
+            WriteContext {
+                scope,
+                values,
+                doubt: run.doubt,
+            },
+            operation,
+        )
+        .await;
+        let failed = matches!(outcome, Err(ItemFailure::Failed(_)));
+        ended.push((operation, outcome));
+        if failed {
+            break;
+        }
+    }
+    noted(ended, run)
+}
+
+/// Notes the outcomes of operations on items. Returns the versions written; `None` where a race was lost.
+pub(crate) fn noted(
+    ended: Vec<items::Ended<'_>>,
+    run: &mut RunState<'_>,
+) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+    let (mut written, mut lost, mut failed) = (BTreeMap::new(), false, None);
+    for (operation, outcome) in ended {
+        match outcome {
+            Ok(etag) => {
+                run.changes.push(operation.done());
+                written.extend(etag.map(|etag| (operation.address().clone(), etag)));
+            }
+            Err(ItemFailure::Lost { may_still_create }) => {
+                lost = true;
+                if !planted(Bug::NoLookAfterLostRace) {
+                    run.touched.insert(operation.address().clone());
+                }
+                if may_still_create && !planted(Bug::UnansweredInsertForgotten) {
+                    run.doubt.item_unanswered();
+                }
+            }
+            Err(ItemFailure::Failed(failure)) => failed = Some(first_of(failed, failure)),
+        }
+    }
+    match failed {
+        Some(failure) => Err(failure),
+        None if lost => {
+            run.touched.extend(written.into_keys());
+            Ok(None)
+        }
+        None => Ok(Some(written)),
+    }
+}
+
+/// The end of a commit that may not begin: a key is taken of an item that precedes its primary, or a pointer leads nowhere, as far as was
+/// seen.
+pub(crate) fn hindered(
+    scope: &Scope<'_>,
+    seen: &Observation,
+    plan: &Plan,
+    wanted: &Wanted,
+) -> Result<Option<Advance>, Failure> {
+    let preceding = plan
+        .taken
+        .iter()
+        .filter(|taken| scope.precedes_its_primary(&taken.address));
+    let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
+    if !kept.is_empty() {
+        return Ok(Some(Advance::Refused(conflicts::failure(
+            scope, plan, wanted,
+        ))));
+    }
+    if !freed.is_empty() {
+        return Ok(Some(Advance::Obstructed));
+    }
+    let before: BTreeSet<Site> = seen
+        .row
+        .iter()
+        .flat_map(|row| scope.sites(&row.entity))
+        .collect();
+    let mut unseen = false;
+    for address in plan.dangling(&before) {
+        if seen.looks.contains_key(address) {
+            let dangling = PointerError::Dangling(address.site.clone());
+            return Err(permanent(
+                format!("writing the primary {}", scope.primary),
+                dangling,
+            ));
+        }
+        unseen = true;
+    }
+    Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
+}
+
+/// How a transaction ended that was not executed, or may not have been.
+fn lost(
+    scope: &Scope<'_>,
+    run: &mut RunState<'_>,
+    group: &Group<'_>,
+    error: StoreError,
+) -> Result<Commit, Failure> {
+    if error.is_lost_race() {
+        let own = group
+            .own
+            .saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
+        match error.index.map(|index| {
+            (
+                index,
+                index
+                    .checked_sub(own)
+                    .and_then(|item| group.about.get(item)),
+            )
+        }) {
+            Some((0, _)) => {}
+            Some((_, Some(about))) => run
+                .touched
+                .extend(about.iter().map(|done| done.address.clone())),
+            Some((index, None)) if index < group.own => run.doubt.row_in_the_way(),
+            // The store does not say which: look at all.
+            _ => {
+                if group.own > 1 {
+                    run.doubt.row_in_the_way();
+                }
+                run.touched.extend(group.addresses().cloned());
+            }
+        }
+        return Ok(Commit::Lost);
+    }
+    if error.class == ErrorClass::Ambiguous {
+        run.touched.extend(group.addresses().cloned());
+        run.doubt.primary_unanswered();
+        return Ok(Commit::Unanswered);
+    }
+    Err(storage(
+        format!(
+            "writing the primary {} and its items in the same partition",
+            scope.primary
+        ),
+        error,
+    ))
+}

@@ -1,0 +1,485 @@
+//! Key conflicts: keys held by another primary.
+//!
+//! An item with a key that lacks a part of its primary's key can meet another primary's. The owner that the
+//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
+//! (`contenders`), so that it queues their syncs when it gives the key up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::execute::Failure;
+use crate::failure::{ROUNDS, lost_race, permanent, storage};
+use crate::protocol::footprint::{self, Footprint};
+use crate::protocol::look::Look;
+use crate::protocol::observe::Observation;
+use crate::protocol::primary::read_primary;
+use crate::protocol::run::nesting::Nesting;
+use crate::protocol::run::stage::Child;
+use crate::protocol::scope::{Reasons, Scope, Wanted};
+use crate::protocol::steps::{KeyConflict, Plan};
+use evenkeel_model::catalog::{Catalog, Form, TableRef, TargetRef, ViewStatus};
+use evenkeel_model::item::{self, Owner};
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ItemAddress, Part, ViewName};
+use evenkeel_storage::{IfMatch, TableOperation};
+
+/// A key that another primary has, and keeps.
+#[derive(Debug, thiserror::Error)]
+enum TakenKey {
+    #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
+    ByPrimary { address: ItemAddress, owner: Owner },
+    #[error(
+        "{address} is taken by the list of view {list}: give one of the two views another place or other keys; or, if the keys of {list} were changed, run `evenkeel backfill --view {list}`"
+    )]
+    ByList {
+        address: ItemAddress,
+        list: ViewName,
+    },
+    #[error(
+        "{address} is taken by what is left of the list of view {list}, whose items lie elsewhere by now: run `evenkeel backfill --view {list}`"
+    )]
+    ByMovedList {
+        address: ItemAddress,
+        list: ViewName,
+    },
+    #[error(
+        "{address} is taken by the list of view {list}, which this catalog does not know: work by the catalog that declares it, or give view {} another place or other keys",
+        .address.view
+    )]
+    ByUnknownList {
+        address: ItemAddress,
+        list: ViewName,
+    },
+    #[error(
+        "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
+        .address.view
+    )]
+    ByFormerList {
+        address: ItemAddress,
+        list: ViewName,
+    },
+    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
+    Foreign { address: ItemAddress },
+    #[error(
+        "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
+    )]
+    OnCopy { address: ItemAddress },
+}
+
+/// Keys that others have, and keep, and nothing else: to try again changes nothing until one of the two changes.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub(crate) struct KeysTaken(Vec<TakenKey>);
+
+impl KeysTaken {
+    /// Whether evenkeel wrote none of what has them.
+    pub(crate) fn are_foreign(&self) -> bool {
+        self.0
+            .iter()
+            .all(|taken| matches!(taken, TakenKey::Foreign { .. }))
+    }
+
+    /// Of each key its view, and the whole in words.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
+        self.0
+            .iter()
+            .map(|taken| (&taken.address().view, taken.to_string()))
+    }
+}
+
+impl TakenKey {
+    const fn address(&self) -> &ItemAddress {
+        match self {
+            Self::ByPrimary { address, .. }
+            | Self::ByList { address, .. }
+            | Self::ByMovedList { address, .. }
+            | Self::ByUnknownList { address, .. }
+            | Self::ByFormerList { address, .. }
+            | Self::Foreign { address }
+            | Self::OnCopy { address } => address,
+        }
+    }
+
+    /// Whether it stays taken whatever is done to others: a list may go with its last member, also by the walk that has met it.
+    const fn is_kept(&self) -> bool {
+        matches!(
+            self,
+            Self::ByPrimary { .. } | Self::Foreign { .. } | Self::OnCopy { .. }
+        )
+    }
+
+    /// A key taken by the list of a view.
+    fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
+        match catalog
+            .generations
+            .status(&list, 0, catalog.declares(&list))
+        {
+            ViewStatus::Retired => Self::ByFormerList { address, list },
+            ViewStatus::Known if list == address.view => Self::ByFormerList { address, list },
+            ViewStatus::Known if lists_at(catalog, &list, &address) => {
+                Self::ByList { address, list }
+            }
+            ViewStatus::Known => Self::ByMovedList { address, list },
+            // A worker whose catalog is not the recorded one any more poisons nothing.
+            ViewStatus::Newer => Self::ByUnknownList { address, list },
+        }
+    }
+}
+
+/// Whether a view has lists in the table or container of an item.
+fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
+    catalog
+        .view_at(view, &address.site)
+        .is_some_and(|view| match view.form() {
+            Form::Lists { rows, .. } => address.site.row().is_some_and(|(table, _)| {
+                rows.target.has(&TableRef {
+                    account: address.account.clone(),
+                    table: table.clone(),
+                })
+            }),
+            Form::BlobLists(lists) => address.site.blob().is_some_and(|(container, _)| {
+                lists.accounts.has(&address.account) && lists.container == *container
+            }),
+            Form::Copies { .. }
+            | Form::Values(_)
+            | Form::Properties { .. }
+            | Form::Claims(_)
+            | Form::Documents(_) => false,
+        })
+}
+
+/// Keys that a run has met.
+#[derive(Default)]
+pub(crate) struct KeysMet {
+    /// To look at before the primary is read.
+    pub(crate) touched: BTreeSet<ItemAddress>,
+    /// Items of others at a key which this run wants, and that their owners' footprints did not list.
+    pub(crate) unlisted: BTreeSet<ItemAddress>,
+    /// Keys and their holders, brought in step to free them, and how often.
+    asked: BTreeMap<(ItemAddress, Primary), u8>,
+    /// The last round has lost no race: it has closed, freed a key, or found that items are to be looked at first.
+    pub(crate) lost_no_race: bool,
+}
+
+impl KeysMet {
+    /// The round begins anew, with a look at these.
+    pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
+        self.touched.extend(items);
+        self.lost_no_race = true;
+    }
+
+    /// A run that has these to look at.
+    pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
+        Self {
+            touched,
+            ..Self::default()
+        }
+    }
+
+    /// The round was lost. The next one looks at what this one wrote, too: a pass that looked before that may have taken it from the
+    /// footprint.
+    pub(crate) fn look_again_at(&mut self, plan: &Plan) {
+        if !planted(Bug::NoLookAfterLostRace) {
+            self.touched.extend(plan.touched().cloned());
+        }
+    }
+}
+
+/// How it ended to add a contender to a footprint.
+enum Enlisted {
+    /// It is there, as far as it can be.
+    Done,
+    /// The footprint does not list the item.
+    Unlisted,
+    /// Another writer was faster, or the outcome is unknown.
+    Lost,
+}
+
+/// What the key conflicts of a plan ask for.
+pub(crate) enum Resolution {
+    /// Nothing: those that there are stay.
+    Clear,
+    /// Another round.
+    Again,
+    /// Passes over these, and then another round.
+    Holders(Vec<Child>),
+}
+
+/// Resolves key conflicts: an owner that no longer wants its key is brought in step first, and then the round begins
+/// anew. One that does is told of the contender. The remaining conflicts are final.
+pub(crate) async fn resolve(
+    scope: &Scope<'_>,
+    met: &mut KeysMet,
+    plan: &Plan,
+    nesting: &Nesting,
+) -> Result<Resolution, Failure> {
+    let (mut holders, mut again) = (Vec::new(), false);
+    for KeyConflict { address, owner, .. } in &plan.taken {
+        let Some(owner) = owner else { continue };
+        // An old item of this very primary goes in this pass.
+        if owner.primary == scope.primary {
+            continue;
+        }
+        let theirs = address.met(&owner.view);
+        let asked = (address.clone(), owner.primary.clone());
+        if nesting.may_free(&owner.primary)
+            && met
+                .asked
+                .get(&asked)
+                .is_none_or(|times| *times < times_asked(scope))
+            && !still_wants(scope, owner, address).await?
+        {
+            *met.asked.entry(asked).or_default() += 1;
+            met.touched.insert(address.clone());
+            holders.push(Child {
+                primary: owner.primary.clone(),
+                item: theirs,
+            });
+        } else if scope.delivery.is_some() {
+            let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
+                Enlisted::Done => false,
+                // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
+                Enlisted::Unlisted => met.unlisted.insert(theirs),
+                Enlisted::Lost => true,
+            };
+            if lost {
+                met.touched.insert(address.clone());
+            }
+            again |= lost;
+        }
+    }
+    met.lost_no_race = again || !holders.is_empty();
+    Ok(if !holders.is_empty() {
+        Resolution::Holders(holders)
+    } else if again {
+        Resolution::Again
+    } else {
+        Resolution::Clear
+    })
+}
+
+/// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.
+/// A row that a late insert has brought back is worth another time.
+const fn times_asked(scope: &Scope<'_>) -> u8 {
+    if scope.nested { 1 } else { 2 }
+}
+
+/// Adds a contender of an item to the footprint of its owner.
+async fn enlist(
+    scope: &Scope<'_>,
+    owner: &Owner,
+    item: &ItemAddress,
+    contender: &Primary,
+) -> Result<Enlisted, Failure> {
+    let env = scope.env;
+    let Some(source) = env.catalog.table(&owner.primary.table) else {
+        return Ok(Enlisted::Done);
+    };
+    let (table, key) = (
+        env.catalog.footprint_table(source),
+        footprint::key(&owner.primary),
+    );
+    let tables = &env.account(source)?.tables;
+    let step = || format!("adding {contender} to those that wait for {item}");
+    let row = tables
+        .get(&table, &key, None)
+        .await
+        .map_err(|error| storage(step(), error))?;
+    let Some(row) = row else {
+        return Ok(Enlisted::Unlisted);
+    };
+    // An unreadable one is left to its owner's jobs. Contenders are under no seal.
+    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
+        return Ok(Enlisted::Done);
+    };
+    if !footprint.items.contains_key(item) {
+        return Ok(Enlisted::Unlisted);
+    }
+    if !footprint.contenders.add(item, contender) {
+        return Ok(Enlisted::Done);
+    }
+    let Some(contenders) = footprint
+        .encode(&owner.primary, None)
+        .ok()
+        .and_then(footprint::contenders_alone)
+    else {
+        return Ok(Enlisted::Done);
+    };
+    match tables
+        .apply(
+            &table,
+            &TableOperation::Merge(contenders, IfMatch::Matches(row.etag)),
+        )
+        .await
+    {
+        Ok(_) => Ok(Enlisted::Done),
+        Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
+        Err(error) => Err(storage(step(), error)),
+    }
+}
+
+/// The contenders of items that leave the footprint, or have left it and were looked at: they are to be synced. Where its key has another
+/// holder already, the contenders wait for that one.
+pub(crate) async fn given_up(
+    scope: &Scope<'_>,
+    seen: &Observation,
+    plan: &Plan,
+    left: &Footprint,
+) -> Result<BTreeSet<Primary>, Failure> {
+    let mut waiting = BTreeSet::new();
+    if scope.delivery.is_none() {
+        return Ok(waiting);
+    }
+    let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
+    let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
+    for (item, contender) in had
+        .contenders
+        .iter()
+        .filter(|(item, _)| is_met(item) && !left.items.contains_key(*item))
+    {
+        if let Some(Look::Taken {
+            owner: Some(owner), ..
+        }) = seen.looks.get(item)
+        {
+            let has_it = owner.primary == *contender;
+            if has_it
+                || matches!(
+                    enlist(scope, owner, &item.met(&owner.view), contender).await?,
+                    Enlisted::Done
+                )
+            {
+                continue;
+            }
+        }
+        if may_want(scope, contender, item) {
+            waiting.insert(contender.clone());
+        }
+    }
+    Ok(waiting)
+}
+
+/// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
+fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
+    let catalog = &scope.env.catalog;
+    let table = item.site.row().map(|(table, _)| TableRef {
+        account: item.account.clone(),
+        table: table.clone(),
+    });
+    let there = |target: &TargetRef| table.as_ref().is_some_and(|table| target.has(table));
+    catalog.table(&contender.table).is_some_and(|source| {
+        catalog
+            .views_of(source)
+            .any(|view| view.rows().is_some_and(|rows| there(rows.target)))
+    })
+}
+
+/// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
+async fn still_wants(
+    scope: &Scope<'_>,
+    owner: &Owner,
+    address: &ItemAddress,
+) -> Result<bool, Failure> {
+    let Some(source) = scope.env.catalog.table(&owner.primary.table) else {
+        return Ok(true);
+    };
+    if !scope
+        .env
+        .catalog
+        .views_of(source)
+        .any(|view| view.name == owner.view)
+    {
+        return Ok(true);
+    }
+    let row = read_primary(scope.env, source, &owner.primary.key, false)
+        .await?
+        .row;
+    let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
+    let Ok(wanted) = patterns::derive(
+        &scope.env.catalog,
+        source,
+        row.as_ref().map(|row| &row.entity),
+    ) else {
+        return Ok(true);
+    };
+    Ok(wanted.failed.contains_key(&owner.view)
+        || wanted.items.contains_key(&address.met(&owner.view)))
+}
+
+/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,
+/// views that cannot derive, and derived primaries that cannot be synced.
+pub(crate) fn left_over(
+    scope: &Scope<'_>,
+    plan: &Plan,
+    wanted: &Wanted,
+    synced_on: Option<Failure>,
+) -> Result<bool, Failure> {
+    if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
+        Ok(false)
+    } else if !plan.taken.is_empty() {
+        Err(failure(scope, plan, wanted))
+    } else if !wanted.underived.is_empty() {
+        Err(wanted.failure(&scope.primary))
+    } else {
+        synced_on.map_or(Ok(true), Err)
+    }
+}
+
+/// The digest of the keys for whose holders a pass is about to fail its job. A nested pass fails nobody.
+pub(crate) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
+    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+    fails
+        .then(|| failure(scope, plan, wanted))
+        .as_ref()
+        .and_then(digest)
+}
+
+/// The digest of the keys for whose holders a job fails, and of nothing else.
+pub(crate) fn digest(failure: &Failure) -> Option<String> {
+    let taken = failure.cause.downcast_ref::<KeysTaken>()?;
+    Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))
+}
+
+/// The failure of a job with a primary that wants a key of another holder.
+pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
+    let step = format!("reconciling {}", scope.primary);
+    let views = plan
+        .taken
+        .iter()
+        .map(|taken| taken.address.view.clone())
+        .chain(wanted.underived.keys().cloned());
+    let views: BTreeSet<ViewName> = views.collect();
+    let taken = plan.taken.iter().map(
+        |KeyConflict {
+             address,
+             owner,
+             list,
+         }| match (owner, list) {
+            (Some(owner), _) => TakenKey::ByPrimary {
+                address: address.clone(),
+                owner: owner.clone(),
+            },
+            (None, Some(list)) => {
+                TakenKey::by_list(&scope.env.catalog, address.clone(), list.clone())
+            }
+            (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy {
+                address: address.clone(),
+            },
+            (None, None) => TakenKey::Foreign {
+                address: address.clone(),
+            },
+        },
+    );
+    let taken: Vec<TakenKey> = taken.collect();
+    let failure = if taken.is_empty() {
+        lost_race(step, ROUNDS)
+    } else if wanted.underived.is_empty() && taken.iter().all(TakenKey::is_kept) {
+        permanent(step, KeysTaken(taken))
+    } else {
+        let taken = taken.iter().map(ToString::to_string).collect();
+        permanent(step, Reasons([taken, wanted.reasons()].concat()))
+    };
+    failure.of_views(views)
+}

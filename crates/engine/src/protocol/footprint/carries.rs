@@ -1,0 +1,344 @@
+//! Carries: what an entity has announced to ranges of others, and what is not known to have come to all of them.
+//!
+//! ```text
+//!   the one's pass:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
+//!   the carry:       every entity of the range ──▶ take the mark out of the one's footprint
+//! ```
+//!
+//! An entity is in step when nothing is marked. A pass that says something else to a range marks it anew, so an older carry finds its mark
+//! gone, and ends nothing. A mark stays while its carry has left out entities, or is poisoned; a thorough sync queues it again.
+//!
+//! The mark is announced before its carry is queued. So a carry that is done before the pass has closed meets the announcement, and waits
+//! for the close. Where none comes, it writes the footprint nevertheless: that pass, or the one after it, then goes another round, in which
+//! it finds the claim announced, writes it, and queues a carry with another mark.
+//!
+//! The tombstone of an entity that is gone stays while it has marks. The carry that takes out the last one queues the second look that
+//! removes it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::env::Env;
+use crate::env::seal::read_secret;
+use crate::execute::{Delivery, Failure};
+use crate::failure::{ROUNDS, lost_race};
+use crate::protocol::doubt::Doubt;
+use crate::protocol::footprint::Settled;
+use crate::protocol::footprint::store;
+use crate::protocol::queueing::{self, RecheckRequest};
+use crate::protocol::scope::Scope;
+use evenkeel_model::carry::{Carry, CarryMark};
+use evenkeel_model::claim::{self, Claim, Reach};
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ItemAddress, Part, ViewName};
+
+/// UTF-16 units that the list takes at most: half of a property.
+pub(crate) const MOST_UNITS: usize = 16_000;
+/// The first wait for a pass that is about to close; each is twice as long as the one before.
+const CLOSES: Duration = Duration::from_millis(50);
+/// How many of them: some three seconds.
+const MOST_WAITS: u32 = 6;
+
+/// A range of entities, and the view that keeps properties on them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ToldRange {
+    pub(crate) view: ViewName,
+    pub(crate) reach: Reach,
+}
+
+/// The ranges that are still to be told, each with the mark of the carry that does. In a footprint they are a JSON array, of the
+/// footprint's version.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Carries(Vec<MarkedRange>);
+
+/// A range that is still to be told, as a footprint has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MarkedRange {
+    view: ViewName,
+    range: Reach,
+    mark: String,
+}
+
+impl MarkedRange {
+    fn is(&self, ToldRange { view, reach }: &ToldRange) -> bool {
+        self.view == *view && self.range == *reach
+    }
+}
+
+impl Carries {
+    /// Marks a range, in the place of an earlier mark.
+    pub(crate) fn mark(&mut self, range: ToldRange, mark: String) {
+        self.0.retain(|marked| !marked.is(&range));
+        let ToldRange { view, reach: range } = range;
+        self.0.push(MarkedRange { view, range, mark });
+    }
+
+    /// The mark of a range.
+    pub(crate) fn of(&self, range: &ToldRange) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|marked| marked.is(range))
+            .map(|marked| marked.mark.as_str())
+    }
+
+    /// The ranges.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = ToldRange> {
+        self.0.iter().map(|marked| ToldRange {
+            view: marked.view.clone(),
+            reach: marked.range.clone(),
+        })
+    }
+
+    /// How many ranges there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes out the mark of a carry that is done; whether it was there.
+    fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
+        let marked = self.0.len();
+        self.0.retain(|marked| {
+            (&marked.view, &marked.range, &marked.mark) != (&carry.view, &carry.reach, &mark.mark)
+        });
+        self.0.len() < marked
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a footprint has room for them.
+    pub(crate) fn fit(&self) -> bool {
+        self.text().encode_utf16().count() <= MOST_UNITS
+    }
+
+    /// As a property's text.
+    pub(crate) fn text(&self) -> String {
+        // Strings always serialise.
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    /// Reads a property's text.
+    pub(crate) fn read(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
+    }
+}
+
+/// The claim that an item is.
+pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
+    let Some(Part::Member(member)) = &address.part else {
+        return None;
+    };
+    let is_claim = address
+        .site
+        .row()
+        .is_some_and(|(table, _)| *table == claim::table());
+    is_claim.then(|| Claim::of(member).ok()).flatten()
+}
+
+/// The range that an item tells something to: that of a claim.
+pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
+    claim_of(address).map(|claim| ToldRange {
+        view: address.view.clone(),
+        reach: claim.reach,
+    })
+}
+
+/// The ranges that these items tell something to, and those that are `marked` where `again` says so; each with its mark in the footprint.
+pub(crate) fn to_tell<'a>(
+    scope: &Scope<'_>,
+    items: impl Iterator<Item = &'a ItemAddress>,
+    marked: &Carries,
+    again: bool,
+) -> Vec<(ToldRange, Option<CarryMark>)> {
+    if planted(Bug::NothingCarried) {
+        return Vec::new();
+    }
+    let ranges: BTreeSet<ToldRange> = items
+        .filter_map(told_by)
+        .chain(marked.ranges().filter(|_| again))
+        .collect();
+    let mark = |range: &ToldRange| {
+        marked.of(range).map(|mark| CarryMark {
+            table: scope.primary.table.clone(),
+            mark: mark.to_owned(),
+        })
+    };
+    ranges
+        .into_iter()
+        .map(|range| {
+            let mark = mark(&range);
+            (range, mark)
+        })
+        .collect()
+}
+
+/// Queues the carry that tells something to a range.
+pub(crate) async fn queue(
+    scope: &Scope<'_>,
+    ToldRange { view, reach }: &ToldRange,
+    mark: Option<&CarryMark>,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
+    let what = || format!("queueing what {} says to a range", scope.primary);
+    queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
+}
+
+/// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
+/// last.
+pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
+    let Some(mark) = &carry.mark else {
+        return Ok(());
+    };
+    // Nobody asks for a footprint that no catalog tells of.
+    let Ok(source) = env.table(&mark.table) else {
+        return Ok(());
+    };
+    let primary = Primary {
+        table: source.table.clone(),
+        key: carry.one.clone(),
+    };
+    let scope = Scope::new(env, source, primary, Some(delivery));
+    read_secret(env).await;
+    let (mut doubt, mut waited, mut lost) = (Doubt::default(), 0, 0);
+    while lost < ROUNDS {
+        let Some((mut footprint, row)) = scope.read_footprint().await? else {
+            return Ok(());
+        };
+        if !footprint.carries.end(carry, mark) {
+            return Ok(());
+        }
+        if footprint.is_changing() && waited < MOST_WAITS {
+            tokio::time::sleep(
+                CLOSES
+                    .saturating_mul(1 << waited)
+                    .mul_f64(0.5 + env.chance.unit()),
+            )
+            .await;
+            waited += 1;
+            continue;
+        }
+        if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
+            // The second look that came with the tombstone has left it to this carry, or finds it written later.
+            let request = RecheckRequest::of(Vec::new());
+            doubt.rechecks.queue(&scope, &request, None).await?;
+        }
+        if store::write(
+            &scope,
+            &mut doubt,
+            &footprint,
+            Some(&row.etag),
+            "noting the end of a carry in",
+        )
+        .await?
+        .is_some()
+        {
+            return Ok(());
+        }
+        lost += 1;
+    }
+    Err(lost_race(
+        format!(
+            "noting in the footprint of {} that a range is told",
+            scope.primary
+        ),
+        ROUNDS,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::carry::CarryCursor;
+    use evenkeel_model::{AccountName, EntityKey, Key, TableName};
+
+    fn range(view: &str, from: &str, before: Option<&str>) -> ToldRange {
+        let key = |text: &str| Key::new(text).unwrap();
+        let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
+        ToldRange {
+            view: ViewName::new(view).unwrap(),
+            reach: Reach {
+                account,
+                table,
+                pk: key("Sales"),
+                from: key(from),
+                before: before.map(key),
+            },
+        }
+    }
+
+    fn carry(ToldRange { view, reach }: ToldRange, mark: &str) -> (Carry, CarryMark) {
+        let mark = CarryMark {
+            table: TableName::new("Departments").unwrap(),
+            mark: mark.to_owned(),
+        };
+        let one = EntityKey::new("Sales", "department").unwrap();
+        (
+            Carry {
+                view,
+                one,
+                reach,
+                mark: Some(mark.clone()),
+                cursor: CarryCursor::default(),
+            },
+            mark,
+        )
+    }
+
+    #[test]
+    fn a_range_is_told_by_the_carry_with_its_last_mark_alone() {
+        let mut carries = Carries::default();
+        carries.mark(range("names", "a", None), "1".to_owned());
+        carries.mark(range("names", "b", Some("c")), "1".to_owned());
+        carries.mark(range("names", "a", None), "2".to_owned());
+        assert_eq!(Carries::read(&carries.text()).unwrap(), carries);
+        let mut end = |range, mark| {
+            let (carry, mark) = carry(range, mark);
+            carries.end(&carry, &mark)
+        };
+        assert!(!end(range("names", "a", None), "1"), "superseded");
+        assert!(
+            !end(range("other", "a", None), "2") && !end(range("names", "a", Some("c")), "2"),
+            "another range"
+        );
+        assert!(
+            end(range("names", "a", None), "2") && !end(range("names", "a", None), "2"),
+            "once"
+        );
+        assert!(end(range("names", "b", Some("c")), "1") && carries.is_empty());
+    }
+
+    #[test]
+    fn a_marked_range_is_an_object() {
+        let mut carries = Carries::default();
+        carries.mark(range("names", "", None), "1".to_owned());
+        carries.mark(range("names", "b", Some("c")), "2".to_owned());
+        let written = r#"[{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales"},"mark":"1"},{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales","from":"b","before":"c"},"mark":"2"}]"#;
+        assert_eq!(carries.text(), written);
+        assert_eq!(Carries::read(written).unwrap(), carries);
+        assert!(Carries::read(&written.replace("\"from\"", "\"after\"")).is_err());
+    }
+
+    #[test]
+    fn a_footprint_has_room_for_many_ranges_and_for_some_of_the_longest() {
+        let of = |count: usize, key: &str| {
+            let mut carries = Carries::default();
+            (0..count).for_each(|n| {
+                carries.mark(
+                    range("names", &format!("{n}{key}"), Some(key)),
+                    "0".repeat(16),
+                );
+            });
+            carries.fit()
+        };
+        assert!(of(100, "k") && of(6, &"k".repeat(500)));
+        assert!(!of(1_000, "k") && !of(60, &"k".repeat(500)));
+        assert!(Carries::read("[1]").is_err() && Carries::read("").is_err());
+    }
+}

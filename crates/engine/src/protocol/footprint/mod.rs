@@ -1,0 +1,945 @@
+//! Footprints: the record of the items that a primary owns.
+//!
+//! One entity per primary in the table `EvenkeelFootprints` of the source's account, under PartitionKey
+//! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
+//! write of it is conditional on its own ETag, which orders concurrent passes. Those of a table by date lie in a table
+//! of their own, which is dropped with it.
+//!
+//! Whole rows and blobs may have any key, so an entry of another primary's would pass for the primary's own. The list that has some is
+//! sealed under the workers' secret. An unsealed list is believed as far as looks confirm it: a worker that cannot read the secret writes no
+//! seals.
+
+pub(crate) mod carries;
+mod contenders;
+pub(crate) mod record;
+pub(crate) mod store;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, Serializer};
+use subtle::ConstantTimeEq as _;
+
+use crate::env::secret::Secret;
+use crate::protocol::footprint::carries::Carries;
+use crate::protocol::footprint::contenders::Contenders;
+use evenkeel_model::catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, planted};
+pub use evenkeel_model::settled::{Settled, footprint_key as key, footprints as table};
+use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
+use evenkeel_model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue,
+    Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
+};
+
+/// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
+pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
+/// The version of a footprint, and of the lists in it.
+const VERSION: u32 = 1;
+/// The property that has the version of documents, where there are any.
+const WRITTEN: &str = "DocumentVersion";
+/// Milliseconds that versions may be ahead of a clock: a day.
+const VERSIONS_AHEAD_MS: i64 = 86_400_000;
+/// The property that has the primary's partition key, where the footprint's own has a hash of it, or a key that may be taken for one.
+pub(crate) const OWNER: &str = "Owner";
+/// The property that lists the ranges that are still to be told, where there are any.
+pub(crate) const CARRIES: &str = "Carries";
+/// The property that lists the contenders, where there are any.
+const CONTENDERS: &str = "Contenders";
+/// The property that has the seal: HMAC-SHA-256 of the primary's key and the item list, where whole rows or blobs are among the items.
+const SEAL: &str = "Seal";
+/// UTF-16 units of one piece of the item list: a string property holds 32,768.
+const PIECE_UNITS: usize = 32_000;
+/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names,
+/// the overhead of each property, and ranges to be told, of up to three bytes in JSON for each unit.
+const BESIDE_ITEMS_BYTES: usize = 8_192 + 3 * carries::MOST_UNITS;
+/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024, or a contribution of 4,096 to
+/// a group.
+const FEW_ITEMS: usize = 60;
+/// UTF-16 units that the ETag of an item takes at most, its quotes and escapes included, where there is none as yet.
+const ETAG_UNITS: usize = 96;
+/// The same of a part's token.
+const TOKEN_UNITS: usize = 16;
+
+/// The record of a primary.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Footprint {
+    /// The state of the primary at the last closed pass.
+    pub settled: Settled,
+    /// The items that exist, or may exist.
+    pub items: BTreeMap<ItemAddress, Entry>,
+    /// Until when a forgotten insert may still arrive.
+    pub tainted_until: Option<Timestamp>,
+    /// Primaries that want the keys of some of the items as well, or had a key with a takeover under way.
+    pub contenders: Contenders,
+    /// Ranges that are still to be told what the primary says.
+    pub carries: Carries,
+    /// The version of the last announced writes of documents; 0 before any. See `next_version`.
+    pub version: i64,
+    /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
+    pub unproven: bool,
+}
+
+/// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
+/// footprint was lost. A last one that no clock can have told is passed over.
+pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
+    let now = now.as_millisecond();
+    if last > now.saturating_add(VERSIONS_AHEAD_MS) {
+        now
+    } else {
+        now.max(last.saturating_add(1))
+    }
+}
+
+/// An item in a footprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The generation of its view.
+    pub generation: u32,
+    /// Its ETag at the last closed pass, its token where it is a part, a hash of its content where it is a document of a sink;
+    /// nothing for one that is only announced.
+    pub etag: Option<ETag>,
+    /// A pass has announced to create or drop it, or to write it where it is a document of a sink, and its outcome is not recorded.
+    pub changing: bool,
+}
+
+/// A footprint that cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FootprintError {
+    /// Written in another version of the format.
+    #[error(transparent)]
+    Version(FormatError),
+    /// Written by hand, or not at all as evenkeel writes it.
+    #[error(
+        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
+    )]
+    Format {
+        /// The primary.
+        primary: Primary,
+        /// Reason.
+        problem: String,
+    },
+    /// More items than one entity can list.
+    #[error(
+        "{primary} has too many items, or items with too long keys, for its footprint: {count} items in {bytes} bytes; at most 1,000 items, 2,000 while they are exchanged for others, and 1 MiB are allowed"
+    )]
+    TooLarge {
+        /// The primary.
+        primary: Primary,
+        /// How many items.
+        count: usize,
+        /// How many bytes of list.
+        bytes: usize,
+    },
+}
+
+/// An item as the list has it: a JSON array of these fields in their order, since names would take a fifth of the entity.
+#[derive(Deserialize)]
+#[serde(from = "WirePositions")]
+struct WireItem {
+    view: ViewName,
+    generation: u32,
+    /// The account of the site; of a document its sink.
+    account: AccountName,
+    /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`.
+    site: Vec<String>,
+    part: Option<Part>,
+    /// The ETag or token.
+    etag: Option<ETag>,
+    /// 1 where it is announced, else 0.
+    changing: u8,
+}
+
+/// The fields of an item in their order.
+type WirePositions = (
+    ViewName,
+    u32,
+    AccountName,
+    Vec<String>,
+    Option<Part>,
+    Option<ETag>,
+    u8,
+);
+
+impl From<WirePositions> for WireItem {
+    fn from((view, generation, account, site, part, etag, changing): WirePositions) -> Self {
+        Self {
+            view,
+            generation,
+            account,
+            site,
+            part,
+            etag,
+            changing,
+        }
+    }
+}
+
+impl Serialize for WireItem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            view,
+            generation,
+            account,
+            site,
+            part,
+            etag,
+            changing,
+        } = self;
+        (view, generation, account, site, part, etag, changing).serialize(serializer)
+    }
+}
+
+/// Of the entity that records a footprint, the contenders alone; `None` where it has none, or has no room for them.
+pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
+    entity.properties.retain(|name, _| name == CONTENDERS);
+    (!entity.properties.is_empty()).then_some(entity)
+}
+
+/// The key of the primary with this footprint, in the partitions of this table; `None` where the partition key is a hash, or may be one,
+/// and the footprint does not name the owner.
+pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
+    let (shown, may_be_hash) = shown(table, &footprint.key)?;
+    let pk = Key::new(if may_be_hash {
+        footprint.text(OWNER)?
+    } else {
+        shown
+    })
+    .ok()?;
+    let named = Primary {
+        table: table.clone(),
+        key: EntityKey {
+            pk,
+            rk: footprint.key.rk.clone(),
+        },
+    };
+    (key(&named) == footprint.key).then_some(named.key)
+}
+
+/// The primary's partition key as that of its footprint shows it, and whether it may be a hash: others than long ones look like one too.
+fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
+    let pk = footprint
+        .pk
+        .as_str()
+        .strip_prefix(table.as_str())?
+        .strip_prefix('~')?;
+    Some((
+        pk,
+        pk.len() == 64
+            && pk
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+    ))
+}
+
+/// Whether the key of a primary's footprint leaves the owner open.
+fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
+    shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
+}
+
+impl Footprint {
+    /// Whether some pass has announced changes of unrecorded outcome.
+    pub fn is_changing(&self) -> bool {
+        self.items.values().any(|entry| entry.changing)
+    }
+
+    /// Whether a forgotten insert may still arrive.
+    pub fn is_tainted(&self, now: Timestamp) -> bool {
+        self.tainted_until.is_some_and(|until| until > now)
+    }
+
+    /// Whether one entity holds it, also when each of its items has an ETag.
+    pub fn fits(&self) -> bool {
+        if self.items.len() <= FEW_ITEMS {
+            return true;
+        }
+        let list = self.list();
+        let bare = self.items.iter().filter(|(_, entry)| entry.etag.is_none());
+        let to_come: usize = bare
+            .map(|(address, _)| {
+                if address.part.is_some() {
+                    TOKEN_UNITS
+                } else {
+                    ETAG_UNITS
+                }
+            })
+            .sum();
+        let units = list.chars().map(char::len_utf16).sum::<usize>();
+        // In JSON a unit takes up to three bytes, and a quote two.
+        let escaped = list
+            .bytes()
+            .filter(|byte| matches!(byte, b'"' | b'\\'))
+            .count();
+        let bytes = (2 * units).max(list.len() + escaped) + 2 * to_come;
+        self.items.len() <= limits::ITEMS_ANNOUNCED
+            && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+    }
+
+    /// The error that says that it does not fit.
+    pub(crate) fn too_large(&self, primary: &Primary) -> FootprintError {
+        FootprintError::TooLarge {
+            primary: primary.clone(),
+            count: self.items.len(),
+            bytes: self.list().len(),
+        }
+    }
+
+    /// Unlisted keys with a takeover under way, each with its former holder.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
+        self.contenders
+            .iter()
+            .filter(|(item, _)| !self.items.contains_key(*item))
+    }
+
+    /// The items that a seal vouches for, since neither their address nor a part names their primary.
+    pub(crate) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
+        self.items.iter().filter(|(address, _)| {
+            address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. })
+        })
+    }
+
+    /// The entity that records this footprint, sealed where there is a secret.
+    pub fn encode(
+        &self,
+        primary: &Primary,
+        secret: Option<&Secret>,
+    ) -> Result<Entity, FootprintError> {
+        let list = self.list();
+        let mut entity = self.settled.write(
+            Entity::new(key(primary)).with(VERSION_PROPERTY, VERSION.cast_signed()),
+            !self.carries.is_empty(),
+        );
+        if !self.carries.is_empty() {
+            entity = entity.with(CARRIES, self.carries.text());
+        }
+        if hides_owner(primary, &entity.key) {
+            entity = entity.with(OWNER, primary.key.pk.as_str());
+        }
+        if let Some(until) = self.tainted_until
+            && let Ok(until) = EdmDateTime::from_timestamp(until)
+        {
+            entity = entity.with("TaintedUntil", until);
+        }
+        if self.version > 0 {
+            entity = entity.with(WRITTEN, self.version);
+        }
+        if let Some(secret) =
+            secret.filter(|_| !self.unproven && self.sealed_items().next().is_some())
+        {
+            entity.properties.insert(
+                SEAL.to_owned(),
+                EdmValue::Binary(seal(secret, primary, &list).to_vec()),
+            );
+        }
+        if self.items.len() > limits::ITEMS_ANNOUNCED {
+            return Err(self.too_large(primary));
+        }
+        for (index, piece) in pieces(&list).enumerate() {
+            let name = if index == 0 {
+                "Items".to_owned()
+            } else {
+                format!("Items_{index}")
+            };
+            entity
+                .properties
+                .insert(name, EdmValue::String(piece.to_owned()));
+        }
+        entity.check().map_err(|_| self.too_large(primary))?;
+        if self.contenders.is_empty() {
+            return Ok(entity);
+        }
+        // A primary must not suffer from its contenders.
+        let contended = entity.clone().with(CONTENDERS, self.contenders.text());
+        Ok(if contended.check().is_ok() {
+            contended
+        } else {
+            entity
+        })
+    }
+
+    /// The list of items as text.
+    fn list(&self) -> String {
+        let items: Vec<WireItem> = self
+            .items
+            .iter()
+            .map(|(address, entry)| wire_item(address, entry))
+            .collect();
+        // Strings and numbers always serialise.
+        serde_json::to_string(&items).unwrap_or_default()
+    }
+
+    /// Reads the entity that records a footprint; without a secret, no seal is right.
+    pub fn decode(
+        primary: &Primary,
+        entity: &Entity,
+        secret: Option<&Secret>,
+    ) -> Result<Self, FootprintError> {
+        let wrong = |problem: String| FootprintError::Format {
+            primary: primary.clone(),
+            problem,
+        };
+        stored::check(entity, VERSION, || format!("the footprint of {primary}")).map_err(
+            |error| match error {
+                FormatError::Version { .. } => FootprintError::Version(error),
+                FormatError::Malformed { problem, .. } => wrong(problem),
+            },
+        )?;
+        let (settled, _) =
+            Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
+        let tainted_until = match entity.get("TaintedUntil") {
+            None => None,
+            Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
+            Some(_) => return Err(wrong("TaintedUntil is no Edm.DateTime".to_owned())),
+        };
+        let version = match entity.get(WRITTEN) {
+            None => 0,
+            Some(EdmValue::Int64(version)) => *version,
+            Some(_) => return Err(wrong(format!("{WRITTEN} is no Edm.Int64"))),
+        };
+        let mut list = entity
+            .text("Items")
+            .ok_or_else(|| wrong("Items is missing".to_owned()))?
+            .to_owned();
+        for index in 1.. {
+            match entity.text(&format!("Items_{index}")) {
+                Some(piece) => list.push_str(piece),
+                None => break,
+            }
+        }
+        let wire: Vec<WireItem> =
+            serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+        let items = wire
+            .into_iter()
+            .map(item_of)
+            .collect::<Result<_, _>>()
+            .map_err(|problem| wrong(format!("Items: {problem}")))?;
+        let contenders = entity
+            .text(CONTENDERS)
+            .map(Contenders::read)
+            .unwrap_or_default();
+        let carries = entity
+            .text(CARRIES)
+            .map(Carries::read)
+            .transpose()
+            .map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
+        let carries = carries.unwrap_or_default();
+        let mut read = Self {
+            settled,
+            items,
+            tainted_until,
+            contenders,
+            carries,
+            version,
+            unproven: false,
+        };
+        let right = || match (secret, entity.get(SEAL)) {
+            (Some(secret), Some(EdmValue::Binary(said))) => {
+                said.ct_eq(&seal(secret, primary, &list)).into()
+            }
+            _ => planted(Bug::SealNotChecked),
+        };
+        read.unproven = read.sealed_items().next().is_some() && !right();
+        Ok(read)
+    }
+}
+
+/// The seal of a list. No cursor's seal is one: the text of a cursor begins with a bracket.
+fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
+    let of =
+        serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
+    secret.mac(&["footprint", &of, list])
+}
+
+fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
+    let site = match &address.site {
+        Site::Row { table, key } => vec![
+            "row".to_owned(),
+            table.to_string(),
+            key.pk.to_string(),
+            key.rk.to_string(),
+        ],
+        Site::Blob { container, name } => {
+            vec!["blob".to_owned(), container.to_string(), name.to_string()]
+        }
+        Site::File { dir, name } => vec!["file".to_owned(), dir.clone(), name.to_string()],
+        Site::Document { collection, key } => vec![
+            "document".to_owned(),
+            collection.to_string(),
+            key.to_string(),
+        ],
+    };
+    WireItem {
+        view: address.view.clone(),
+        generation: entry.generation,
+        account: address.account.clone(),
+        site,
+        part: address.part.clone(),
+        etag: entry.etag.clone(),
+        changing: u8::from(entry.changing),
+    }
+}
+
+fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
+    fn text(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let WireItem {
+        view,
+        generation,
+        account,
+        site,
+        part,
+        etag,
+        changing,
+    } = item;
+    let site = match site
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["row", table, pk, rk] => Site::Row {
+            table: TableName::new(*table).map_err(text)?,
+            key: EntityKey::new(*pk, *rk).map_err(text)?,
+        },
+        ["blob", container, name] => Site::Blob {
+            container: ContainerName::new(*container).map_err(text)?,
+            name: BlobName::new(*name).map_err(text)?,
+        },
+        ["file", dir, name] => Site::File {
+            dir: (*dir).to_owned(),
+            name: BlobName::new(*name).map_err(text)?,
+        },
+        ["document", collection, key] => Site::Document {
+            collection: CollectionName::new(*collection).map_err(text)?,
+            key: DocumentKey::new(*key).map_err(text)?,
+        },
+        other => return Err(format!("{other:?} is no site")),
+    };
+    Ok((
+        ItemAddress {
+            view,
+            account,
+            site,
+            part,
+        },
+        Entry {
+            generation,
+            etag,
+            changing: changing != 0,
+        },
+    ))
+}
+
+/// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut units = 0;
+        let end = rest.char_indices().find(|(_, c)| {
+            units += c.len_utf16();
+            units > PIECE_UNITS
+        });
+        let (piece, tail) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+        rest = tail;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::footprint::carries::ToldRange;
+    use evenkeel_model::Member;
+    use evenkeel_model::claim::Reach;
+    use proptest::prelude::*;
+
+    const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
+
+    fn primary(pk: &str) -> Primary {
+        Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new(pk, "7").unwrap(),
+        }
+    }
+
+    fn address(rk: &str) -> ItemAddress {
+        let (view, table) = (
+            ViewName::new("by_email").unwrap(),
+            TableName::new("ByEmail").unwrap(),
+        );
+        ItemAddress::row(
+            view,
+            AccountName::main(),
+            table,
+            EntityKey::new("p", rk).unwrap(),
+        )
+    }
+
+    fn member(rk: &str) -> ItemAddress {
+        ItemAddress {
+            part: Some(Part::Member(Member(vec![
+                "Sales".to_owned(),
+                rk.to_owned(),
+            ]))),
+            ..address("list")
+        }
+    }
+
+    fn blob(name: &str) -> ItemAddress {
+        let site = Site::Blob {
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobName::new(name).unwrap(),
+        };
+        ItemAddress {
+            site,
+            ..address("")
+        }
+    }
+
+    fn document(key: &str) -> ItemAddress {
+        let site = Site::Document {
+            collection: CollectionName::new("people").unwrap(),
+            key: DocumentKey::new(key).unwrap(),
+        };
+        ItemAddress {
+            site,
+            account: AccountName::new("catalog").unwrap(),
+            ..address("")
+        }
+    }
+
+    #[test]
+    fn a_site_of_every_kind_is_read_as_it_was_written() {
+        for site in evenkeel_account::company::sites() {
+            let address = ItemAddress {
+                site: site.clone(),
+                ..address("")
+            };
+            let entry = Entry {
+                generation: 1,
+                etag: None,
+                changing: false,
+            };
+            let written = wire_item(&address, &entry);
+            assert_eq!(written.site[0], site.kind());
+            assert_eq!(item_of(written), Ok((address, entry)), "{site}");
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_footprint_is_told_whatever_its_key() {
+        let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
+        let of_table =
+            |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
+        let sha256 = hex::encode([0x5a; 32]);
+        for pk in ["Sales", "a~b", "", &sha256, &"x".repeat(512)] {
+            assert_eq!(
+                of_table("Employees", &of(pk)),
+                Some(primary(pk).key),
+                "{pk}"
+            );
+            assert_eq!(of_table("Other", &of(pk)), None, "{pk}");
+            assert_eq!(
+                Footprint::decode(&primary(pk), &of(pk), SECRET),
+                Ok(Footprint::default()),
+                "{pk}"
+            );
+        }
+        assert_eq!(of("Sales").get(OWNER), None);
+        // Written by somebody else.
+        assert_eq!(
+            of_table("Employees", &Entity::new(key(&primary(&sha256)))),
+            None
+        );
+        assert_eq!(
+            of_table("Employees", &of(&sha256).with(OWNER, "Sales")),
+            None
+        );
+    }
+
+    #[test]
+    fn a_long_partition_key_is_hashed() {
+        assert_eq!(key(&primary("Sales")).pk.as_str(), "Employees~Sales");
+        let long = key(&primary(&"x".repeat(512)));
+        assert_eq!(long.pk.as_str().len(), "Employees~".len() + 64);
+        assert_eq!(table().as_str(), FOOTPRINTS);
+    }
+
+    #[test]
+    fn the_items_of_two_states_fit_and_one_more_is_refused() {
+        let mut footprint = Footprint::default();
+        for i in 0..2_000 {
+            let etag = Some(
+                ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap(),
+            );
+            footprint.items.insert(
+                address(&format!("{i:0>100}")),
+                Entry {
+                    generation: 1,
+                    etag,
+                    changing: i % 2 == 0,
+                },
+            );
+        }
+        assert!(footprint.fits());
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        assert!(entity.properties.contains_key("Items_1"));
+        assert_eq!(
+            Footprint::decode(&primary("Sales"), &entity, SECRET),
+            Ok(footprint.clone())
+        );
+        footprint.items.insert(
+            address("one more"),
+            Entry {
+                generation: 1,
+                etag: None,
+                changing: true,
+            },
+        );
+        assert!(!footprint.fits());
+        assert!(matches!(
+            footprint.encode(&primary("Sales"), SECRET),
+            Err(FootprintError::TooLarge { count: 2_001, .. })
+        ));
+    }
+
+    #[test]
+    fn a_footprint_that_fits_can_be_written_whatever_its_keys_and_whatever_etags_it_gets() {
+        let primary = Primary {
+            table: TableName::new("T".repeat(63)).unwrap(),
+            key: EntityKey::new("x".repeat(512), "x".repeat(512)).unwrap(),
+        };
+        let etag = |i: usize| {
+            ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap()
+        };
+        let mut footprint = Footprint {
+            settled: Settled::At {
+                etag: etag(0),
+                fingerprint: "0".repeat(64),
+            },
+            ..Footprint::default()
+        };
+        for i in 0.. {
+            let entry = Entry {
+                generation: u32::MAX,
+                etag: None,
+                changing: true,
+            };
+            footprint
+                .items
+                .insert(address(&format!("{i:0>500}")), entry);
+            if !footprint.fits() {
+                footprint.items.pop_last();
+                break;
+            }
+        }
+        assert!(
+            footprint.items.len() < limits::ITEMS_PER_PRIMARY,
+            "the bytes are the limit here"
+        );
+        footprint
+            .items
+            .values_mut()
+            .enumerate()
+            .for_each(|(i, entry)| entry.etag = Some(etag(i)));
+        footprint.encode(&primary, SECRET).unwrap();
+    }
+
+    #[test]
+    fn what_was_edited_by_hand_or_has_another_version_is_refused_and_not_guessed() {
+        let entity = Footprint::default()
+            .encode(&primary("Sales"), SECRET)
+            .unwrap();
+        let other = Footprint::decode(
+            &primary("Sales"),
+            &entity.clone().with("Version", 2),
+            SECRET,
+        )
+        .unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "the footprint of Employees(\"Sales\", \"7\") has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+        );
+        let named = r#"[{"view":"by_email","generation":1,"account":"main","site":["row","ByEmail","p","r"],"part":null,"etag":null,"changing":1}]"#;
+        for broken in [
+            Entity::new(entity.key.clone()).with("Items", "[]"),
+            entity.clone().with("Items", "[1]"),
+            entity.clone().with("Items", named),
+            entity.clone().with(CARRIES, "[1]"),
+            entity.with("Settled", "maybe"),
+        ] {
+            assert!(matches!(
+                Footprint::decode(&primary("Sales"), &broken, SECRET),
+                Err(FootprintError::Format { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn an_item_is_listed_as_an_array() {
+        let mut footprint = Footprint::default();
+        footprint.items.insert(
+            address("r"),
+            Entry {
+                generation: 1,
+                etag: None,
+                changing: true,
+            },
+        );
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        assert_eq!(entity.get("Version"), Some(&1.into()));
+        assert_eq!(
+            entity.text("Items"),
+            Some(r#"[["by_email",1,"main",["row","ByEmail","p","r"],null,null,1]]"#)
+        );
+    }
+
+    #[test]
+    fn a_seal_is_right_for_its_primary_its_list_and_its_secret_alone() {
+        let entry = |etag: &str| Entry {
+            generation: 1,
+            etag: Some(ETag::new(etag).unwrap()),
+            changing: false,
+        };
+        let footprint = Footprint {
+            items: [(address("r"), entry("1"))].into(),
+            ..Footprint::default()
+        };
+        let sealed = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        let unproven = |pk: &str, entity: &Entity, secret| {
+            Footprint::decode(&primary(pk), entity, secret)
+                .unwrap()
+                .unproven
+        };
+        assert!(!unproven("Sales", &sealed, SECRET));
+        assert!(
+            !unproven(
+                "Sales",
+                &sealed
+                    .clone()
+                    .with("Settled", "absent")
+                    .with(CONTENDERS, "[]"),
+                SECRET
+            ),
+            "what decides on no drop"
+        );
+        let other = sealed.text("Items").unwrap().replace("\"1\"", "\"2\"");
+        assert!(unproven(
+            "Sales",
+            &sealed.clone().with("Items", other),
+            SECRET
+        ));
+        assert!(unproven("Other", &sealed, SECRET) && unproven("Sales", &sealed, None));
+        let EdmValue::Binary(seal) = sealed.get(SEAL).unwrap() else {
+            panic!("a seal of bytes")
+        };
+        for wrong in [
+            EdmValue::Binary(seal[..31].to_vec()),
+            EdmValue::Binary(Vec::new()),
+            hex::encode(seal).into(),
+        ] {
+            let mut entity = sealed.clone();
+            entity.properties.insert(SEAL.to_owned(), wrong);
+            assert!(unproven("Sales", &entity, SECRET));
+        }
+        let unsealed = Footprint {
+            unproven: true,
+            ..footprint
+        }
+        .encode(&primary("Sales"), SECRET)
+        .unwrap();
+        assert!(unsealed.get(SEAL).is_none() && unproven("Sales", &unsealed, SECRET));
+    }
+
+    #[test]
+    fn a_list_of_parts_and_documents_needs_no_seal() {
+        let entry = || Entry {
+            generation: 1,
+            etag: None,
+            changing: false,
+        };
+        let mut footprint = Footprint {
+            items: [(member("7"), entry()), (document("d"), entry())].into(),
+            ..Footprint::default()
+        };
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        assert!(
+            entity.get(SEAL).is_none()
+                && !Footprint::decode(&primary("Sales"), &entity, None)
+                    .unwrap()
+                    .unproven
+        );
+        footprint.items.insert(blob("b"), entry());
+        assert!(
+            footprint
+                .encode(&primary("Sales"), SECRET)
+                .unwrap()
+                .get(SEAL)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn versions_rise_whatever_the_clocks_say() {
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap();
+        assert_eq!(next_version(0, at(1_000)), 1_000);
+        assert_eq!(
+            next_version(1_000, at(1_000)),
+            1_001,
+            "twice in a millisecond"
+        );
+        assert_eq!(
+            next_version(5_000, at(1_000)),
+            5_001,
+            "a clock that is behind"
+        );
+        assert_eq!(next_version(i64::MAX, at(1_000)), 1_000, "written by hand");
+    }
+
+    proptest! {
+        #[test]
+        fn any_footprint_survives(
+            keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
+            // As strings of an entity are: without what XML cannot carry.
+            members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
+            blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
+            documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
+            settled in 0..4_u8, carried in proptest::option::of("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
+        ) {
+            let settled = match settled {
+                0 => Settled::Never,
+                1 => Settled::Absent,
+                2 => Settled::Waiting { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
+                _ => Settled::At { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
+            };
+            let rows = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true }));
+            let members = members.iter().map(|rk| (member(rk), Entry { generation: 1, etag: Some(ETag::token(7)), changing: false }));
+            let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
+            let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
+            let items = rows.chain(members).chain(blobs).chain(documents).collect();
+            let mut carries = Carries::default();
+            if let Some(pk) = carried {
+                let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
+                let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
+                let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
+                carries.mark(ToldRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
+            }
+            let footprint = Footprint {
+                settled,
+                items,
+                tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
+                contenders: Contenders::default(),
+                carries,
+                version,
+                unproven: false,
+            };
+            let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+            prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));
+        }
+    }
+}

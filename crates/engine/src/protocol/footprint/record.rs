@@ -1,0 +1,347 @@
+//! The footprint before a plan is carried out (its announcement), and after (its close).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::protocol::footprint::{Entry, Footprint, Settled, next_version};
+use crate::protocol::queueing::{NotBefore, RecheckRequest};
+use crate::protocol::situation::{Presence, Situation, is_unknown};
+use crate::protocol::steps::{Plan, Write};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, ItemAddress};
+
+/// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
+pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
+    let whole = announcement(situation, plan);
+    plan.announce = Some(if !whole.fits() && fits_afterwards(&whole, plan) {
+        defer(situation, plan);
+        announcement(situation, plan)
+    } else {
+        whole
+    });
+}
+
+/// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
+/// them, and cannot wait.
+fn defer(situation: &Situation<'_>, plan: &mut Plan) {
+    let listed = &situation.footprint.items;
+    let stays = |write: &Write| listed.contains_key(&write.address) || write.content.is_supplied();
+    let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.writes)
+        .into_iter()
+        .partition(stays);
+    plan.writes = now;
+    // A row that is replaced in the next round stays listed until then.
+    plan.forget.retain(|address| {
+        !later
+            .iter()
+            .any(|write| write.replaces.as_ref() == Some(address))
+    });
+    plan.deferred = true;
+}
+
+/// Whether the remainder of a footprint that is too large fits once the plan has been carried out.
+fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
+    let mut left = announced.clone();
+    plan.drops
+        .iter()
+        .map(|(address, _)| address)
+        .chain(&plan.forget)
+        .for_each(|address| drop(left.items.remove(address)));
+    left.fits()
+}
+
+/// The footprint to write before any item is touched: it lists everything that may come to exist, and
+/// marks every item about to be created or dropped.
+fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
+    let mut footprint = situation.footprint.clone();
+    // Rows get new ETags, and rows derived from them follow, or come to be: that is so once this pass has closed, and not if it stops half-way.
+    footprint.settled = Settled::Never;
+    for write in &plan.writes {
+        let entry = footprint
+            .items
+            .entry(write.address.clone())
+            .or_insert(Entry {
+                generation: write.generation,
+                etag: None,
+                changing: true,
+            });
+        entry.generation = entry.generation.max(write.generation);
+        match &write.over {
+            Some(etag) => entry.etag = Some(etag.clone()),
+            None => entry.changing = true,
+        }
+        entry.changing |= write.is_announced();
+    }
+    for (write, replaced) in plan
+        .writes
+        .iter()
+        .filter_map(|write| Some((write, write.replaces.as_ref()?)))
+    {
+        if let Some(entry) = footprint.items.get_mut(replaced) {
+            entry.changing = true;
+        }
+        footprint.contenders.moved(replaced, &write.address);
+    }
+    for (write, primary) in plan
+        .writes
+        .iter()
+        .filter_map(|write| Some((write, write.evicts.as_ref()?)))
+    {
+        if primary != situation.primary {
+            footprint.contenders.add(&write.address, primary);
+        }
+    }
+    for (address, etag) in &plan.drops {
+        let generation = situation.catalog.generations.of(&address.view);
+        let entry = footprint.items.entry(address.clone()).or_insert(Entry {
+            generation,
+            etag: None,
+            changing: true,
+        });
+        entry.etag = Some(etag.clone());
+        entry.changing = true;
+    }
+    // Another owner's item at its true version is no entry of a pass. It is announced as changing: sealed as read, it would be
+    // believed after an interruption.
+    for (address, entry) in &mut footprint.items {
+        entry.changing |= situation
+            .looks
+            .get(address)
+            .is_some_and(|look| look.is_borrowed(entry, situation.primary));
+    }
+    if plan.touched().any(|address| !address.site.is_conditional()) {
+        footprint.version = next_version(footprint.version, situation.now);
+    }
+    if situation.disturbed && !planted(Bug::NoTaint) {
+        let until = situation
+            .now
+            .saturating_add(situation.taint_for)
+            .unwrap_or(Timestamp::MAX);
+        footprint.tainted_until = Some(
+            footprint
+                .tainted_until
+                .map_or(until, |already| already.max(until)),
+        );
+    }
+    footprint
+}
+
+/// How a pass ends: the footprint to write last, and the keys that leave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Close {
+    /// The footprint to write.
+    pub(crate) footprint: Footprint,
+    /// Looks at items again, when no forgotten request can arrive any more.
+    pub(crate) rechecks: Vec<RecheckRequest>,
+}
+
+impl Close {
+    /// Leaves items to the next pass, which is to sync the primaries that they are: those of no generation are written again in any state.
+    pub(crate) fn leave_to_the_next(&mut self, items: Vec<ItemAddress>) {
+        for address in items {
+            self.footprint.settled = Settled::Never;
+            self.footprint
+                .items
+                .entry(address)
+                .or_insert(Entry {
+                    generation: 0,
+                    etag: None,
+                    changing: false,
+                })
+                .generation = 0;
+        }
+    }
+
+    /// Whether the footprint is there already, unless a write of it is on its way: properties go on waiting for their entity at the same
+    /// state.
+    pub(crate) fn is_there(&self, situation: &Situation<'_>, plan: &Plan) -> bool {
+        plan.announce.is_none()
+            && self.footprint == *situation.footprint
+            && matches!(self.footprint.settled, Settled::Waiting { .. })
+    }
+}
+
+/// The same footprint for the pass after a run that ends amid these items: its entries for them may be out of date.
+pub(crate) fn doubted(
+    catalog: &Catalog,
+    mut footprint: Footprint,
+    items: &BTreeSet<ItemAddress>,
+) -> Footprint {
+    footprint.settled = Settled::Never;
+    for address in items {
+        let unknown = Entry {
+            generation: catalog.generations.of(&address.view),
+            etag: None,
+            changing: true,
+        };
+        footprint
+            .items
+            .entry(address.clone())
+            .or_insert(unknown)
+            .changing = true;
+    }
+    footprint
+}
+
+/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write. With primaries left to sync
+/// (`all_followed` is false) it leaves no tombstone.
+pub(crate) fn close(
+    situation: &Situation<'_>,
+    plan: &Plan,
+    written: &BTreeMap<ItemAddress, ETag>,
+    all_followed: bool,
+) -> Close {
+    let mut footprint = plan
+        .announce
+        .clone()
+        .unwrap_or_else(|| situation.footprint.clone());
+    let mut removed = Vec::new();
+    for write in &plan.writes {
+        let entry = Entry {
+            generation: write.generation,
+            etag: written.get(&write.address).cloned(),
+            changing: false,
+        };
+        footprint.items.insert(write.address.clone(), entry);
+    }
+    for (address, etag) in &plan.kept {
+        let generation = match footprint.items.get(address) {
+            // An announced change of it may still come: of no generation, it does not stay as it is when its view derives it again.
+            Some(entry) if entry.changing => 0,
+            Some(entry) => entry.generation,
+            None => situation.catalog.generations.of(&address.view),
+        };
+        footprint.items.insert(
+            address.clone(),
+            Entry {
+                generation,
+                etag: Some(etag.clone()),
+                changing: false,
+            },
+        );
+    }
+    let gone = plan
+        .drops
+        .iter()
+        .map(|(address, _)| address)
+        .chain(&plan.forget)
+        .chain(&plan.waiting);
+    let gone = gone.chain(
+        plan.taken
+            .iter()
+            .map(|taken| &taken.address)
+            .filter(|_| !planted(Bug::TakenKeyStaysListed)),
+    );
+    for address in gone {
+        let is_looked_at = !(planted(Bug::GoneNotRechecked) && plan.forget.contains(address));
+        if footprint.items.remove(address).is_some() && is_looked_at {
+            removed.push(address.clone());
+        }
+    }
+    if !situation.is_closed() && !planted(Bug::UnknownViewTakenForWritten) {
+        // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
+        let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
+            !address.is_value() && is_unknown(situation.catalog, address, entry)
+        });
+        unknown.for_each(|(_, entry)| entry.generation = 0);
+    }
+    footprint.settled = match &situation.state {
+        // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
+        // the next sync of this state must try again.
+        _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => {
+            Settled::Never
+        }
+        Presence::Absent => Settled::Absent,
+        Presence::Present(None) => Settled::Never,
+        Presence::Present(Some(etag)) => {
+            let (etag, fingerprint) = (
+                etag.clone(),
+                situation.catalog.fingerprint(situation.source),
+            );
+            if plan.waiting.is_empty() {
+                Settled::At { etag, fingerprint }
+            } else {
+                Settled::Waiting { etag, fingerprint }
+            }
+        }
+    };
+    if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
+        footprint.tainted_until = None;
+    }
+    // While its former holder has a key, an old takeover may still bring it.
+    let Footprint {
+        items,
+        contenders,
+        tainted_until,
+        ..
+    } = &mut footprint;
+    let may_come = |item: &ItemAddress, from: &Primary| {
+        situation
+            .looks
+            .get(item)
+            .is_some_and(|look| look.is_of(from))
+    };
+    contenders.retain(|item, from| {
+        items.contains_key(item) || (tainted_until.is_some() && may_come(item, from))
+    });
+    for address in &plan.spared {
+        footprint.items.remove(address);
+    }
+    let is_tombstone = situation.state == Presence::Absent && all_followed;
+    let rechecks = rechecks(situation, plan, &footprint, removed, is_tombstone);
+    Close {
+        footprint,
+        rechecks,
+    }
+}
+
+/// The rechecks of a close. A tombstone is removed by one of them; and the pass that disturbed this one may have been about to write the
+/// primary, which may still happen long after the end of its job.
+fn rechecks(
+    situation: &Situation<'_>,
+    plan: &Plan,
+    footprint: &Footprint,
+    removed: Vec<ItemAddress>,
+    is_tombstone: bool,
+) -> Vec<RecheckRequest> {
+    let mut again = if footprint.tainted_until.is_some() {
+        removed
+    } else {
+        Vec::new()
+    };
+    again.retain(|address| address.site.is_conditional());
+    if plan.disturbed {
+        // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
+        // it, so that it is among the items that this pass has written or dropped.
+        again.extend(
+            plan.changed()
+                .filter(|address| !address.site.is_conditional())
+                .cloned(),
+        );
+        // The blob of a list that was to leave its row may arrive when nobody moves it any more.
+        let moved = situation
+            .looks
+            .keys()
+            .chain(plan.changed())
+            .filter(|address| address.is_member_in_row());
+        again.extend(moved.cloned());
+        again.sort_unstable();
+        again.dedup();
+    }
+    again.retain(|address| !plan.spared.contains(address));
+    let mut rechecks = Vec::new();
+    if plan.disturbed || !again.is_empty() || (is_tombstone && plan.spared.is_empty()) {
+        rechecks.push(RecheckRequest::of(again));
+    }
+    if !plan.spared.is_empty() {
+        let until = footprint.tainted_until.unwrap_or(situation.now);
+        rechecks.push(RecheckRequest {
+            items: plan.spared.clone(),
+            not_before: NotBefore::Taint(until),
+        });
+    }
+    rechecks
+}

@@ -1,0 +1,44 @@
+//! Footprints in their table: each write under its condition.
+
+use crate::execute::Failure;
+use crate::failure::{permanent, storage};
+use crate::protocol::doubt::Doubt;
+use crate::protocol::footprint::Footprint;
+use crate::protocol::scope::Scope;
+use evenkeel_model::ETag;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
+
+/// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
+pub(crate) async fn write(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    footprint: &Footprint,
+    over: Option<&ETag>,
+    doing: &str,
+) -> Result<Option<ETag>, Failure> {
+    let step = || format!("{doing} the footprint of {}", scope.primary);
+    let entity = footprint
+        .encode(&scope.primary, scope.env.secret.get())
+        .map_err(|error| permanent(step(), error))?;
+    let operation = match over {
+        _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
+        Some(etag) => TableOperation::Replace(entity, IfMatch::Matches(etag.clone())),
+        None => TableOperation::Insert(entity),
+    };
+    match scope.tables()?.apply(&scope.footprints, &operation).await {
+        Ok(etag) => {
+            doubt.footprint_written();
+            Ok(etag)
+        }
+        Err(error) if error.class == ErrorClass::Ambiguous => {
+            doubt.footprint_unanswered();
+            Ok(None)
+        }
+        Err(error) if error.may_have_lost() => {
+            doubt.footprint_overtaken();
+            Ok(None)
+        }
+        Err(error) => Err(storage(step(), error)),
+    }
+}

@@ -1,0 +1,172 @@
+//! The known state of each item of a primary: its footprint, and the looks that were taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::protocol::footprint::{Entry, Settled};
+use crate::protocol::look::Look;
+use crate::protocol::situation::{OutdatedCatalog, Situation, own_items};
+use evenkeel_model::patterns::Item;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{AccountName, ETag, ItemAddress, Site};
+
+/// Where an item lies.
+pub(crate) type Place<'a> = (&'a AccountName, &'a Site);
+
+/// A situation, by item.
+pub(crate) struct Known<'s> {
+    pub(crate) situation: &'s Situation<'s>,
+    pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
+    /// Whether an earlier pass has left an announcement open.
+    pub(crate) changing: bool,
+    /// Whether a look found something else than the footprint says.
+    pub(crate) differed: bool,
+    /// Places with an item of unknown state, whichever view of this primary announced it.
+    doubted: BTreeSet<Place<'s>>,
+    /// Rows of this primary that a view no longer wants.
+    left: BTreeMap<Place<'s>, &'s ItemAddress>,
+}
+
+impl<'s> Known<'s> {
+    pub(crate) fn of(situation: &'s Situation<'s>) -> Result<Self, OutdatedCatalog> {
+        let Situation {
+            looks,
+            wanted,
+            underived,
+            ..
+        } = situation;
+        let own: BTreeMap<&ItemAddress, &Entry> =
+            own_items(situation.catalog, situation.footprint).collect::<Result<_, _>>()?;
+        let is_left = |address: &ItemAddress| {
+            address.is_replaceable()
+                && !wanted.contains_key(address)
+                && !underived.contains_key(&address.view)
+        };
+        Ok(Self {
+            situation,
+            changing: own.values().any(|entry| entry.changing),
+            differed: looks.iter().any(|(address, look)| {
+                differs(own.get(address).copied(), look, wanted.get(address))
+                    || situation.is_overwritten(address)
+            }),
+            doubted: looks
+                .iter()
+                .filter(|(_, look)| **look == Look::Unsure)
+                .map(|(address, _)| place(address))
+                .collect(),
+            left: own
+                .keys()
+                .copied()
+                .filter(|address| is_left(address))
+                .map(|address| (place(address), address))
+                .collect(),
+            own,
+        })
+    }
+
+    /// Whether a pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
+    /// of an older state: items left as they should be need no more writing.
+    pub(crate) fn closed_at_this_state(&self) -> bool {
+        self.situation.is_closed() && !self.changing && !self.situation.disturbed
+    }
+
+    /// Whether that pass has left properties to wait for their entities.
+    pub(crate) fn waits(&self) -> bool {
+        self.closed_at_this_state()
+            && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
+    }
+
+    /// Whether that pass had the views of today, and everything is as it left it.
+    pub(crate) fn nothing_differs(&self) -> bool {
+        let Situation {
+            catalog,
+            source,
+            footprint,
+            underived,
+            ..
+        } = self.situation;
+        let today = catalog.fingerprint(source);
+        let closed = match &footprint.settled {
+            Settled::At { fingerprint, .. } => *fingerprint == today && self.lists_what_is_wanted(),
+            Settled::Waiting { fingerprint, .. } => {
+                *fingerprint == today && planted(Bug::WaitingCountsAsSettled)
+            }
+            _ => false,
+        };
+        closed && !self.differed && underived.is_empty()
+    }
+
+    /// Whether the footprint lists what is wanted and nothing else: the same views derive other keys by new rules of a time zone, which are compiled
+    /// in.
+    fn lists_what_is_wanted(&self) -> bool {
+        self.situation
+            .wanted
+            .keys()
+            .all(|address| self.own.contains_key(address))
+            && self.own.keys().all(|address| self.stays(address))
+    }
+
+    /// Whether an item is not to be dropped.
+    pub(crate) fn stays(&self, address: &ItemAddress) -> bool {
+        let Situation {
+            wanted, referred, ..
+        } = self.situation;
+        // Blobs of a removed view stay as long as something points to them.
+        wanted.contains_key(address)
+            || (address.part.is_none() && referred.contains(&address.site))
+            || (planted(Bug::LeftInOtherAccounts)
+                && wanted
+                    .keys()
+                    .any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
+    }
+
+    /// The state of an item, as far as it is known.
+    pub(crate) fn look(&self, address: &ItemAddress) -> Look {
+        match self.situation.looks.get(address) {
+            _ if self.doubted.contains(&place(address)) => Look::Unsure,
+            Some(look) => look.clone(),
+            None => self.version(address).map_or(Look::Absent, Look::Ours),
+        }
+    }
+
+    /// The version of an item that the footprint lists.
+    pub(crate) fn version(&self, address: &ItemAddress) -> Option<ETag> {
+        self.own.get(address).and_then(|entry| entry.etag.clone())
+    }
+
+    /// A row that is left at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
+    pub(crate) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
+        let old = *self
+            .left
+            .get(&place(address))
+            .filter(|_| address.part.is_none())?;
+        let etag = match (self.situation.looks.get(address), self.look(old)) {
+            (None, Look::Ours(etag)) => etag,
+            (
+                Some(Look::Taken {
+                    etag: Some(etag),
+                    owner: Some(owner),
+                    ..
+                }),
+                _,
+            ) if owner.primary == *self.situation.primary && owner.view == old.view => etag.clone(),
+            _ => return None,
+        };
+        Some((old.clone(), etag))
+    }
+}
+
+pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
+    (&address.account, &address.site)
+}
+
+/// Whether a look found something else than the footprint says.
+pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
+    match (entry, look) {
+        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
+        (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
+        (_, Look::Unsure)
+        | (None, Look::Ours(_) | Look::Says(_))
+        | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
+        (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
+    }
+}

@@ -1,0 +1,141 @@
+//! Looks: the relation of the content at an item's address to the primary that is reconciled.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::protocol::footprint::{Entry, Footprint};
+use evenkeel_model::item::Owner;
+use evenkeel_model::job::Primary;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::shared::{self, AtSite};
+use evenkeel_model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
+use evenkeel_storage::BlobProperties;
+
+/// Result of a look at an item's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// No row.
+    Absent,
+    /// This primary's item, at this ETag or token.
+    Ours(ETag),
+    /// There is no entity on which it could be kept.
+    Homeless,
+    /// Another owner's.
+    Taken {
+        /// Its ETag or token; `None` where it cannot be written over.
+        etag: Option<ETag>,
+        /// Its owner; `None` where evenkeel did not write it, and of a list, which many own.
+        owner: Option<Owner>,
+        /// The view of the list there.
+        list: Option<ViewName>,
+    },
+    /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
+    Unsure,
+    /// A document of a sink with no announced write, and its content.
+    Says(SinkDocument),
+}
+
+impl Look {
+    /// Whether it is an item of this other primary.
+    pub(crate) fn is_of(&self, another: &Primary) -> bool {
+        matches!(self, Self::Taken { owner: Some(owner), .. } if owner.primary == *another)
+    }
+
+    /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
+    pub(crate) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
+        let Self::Taken { etag, owner, .. } = self else {
+            return false;
+        };
+        let is_anothers = |owner: &Owner| owner.primary != *primary;
+        listed.etag.is_some() && listed.etag == *etag && owner.as_ref().is_none_or(is_anothers)
+    }
+}
+
+/// Whether an awaited key is to be forgotten: no takeover can bring it any more, or its former holder has lost it and is told.
+pub(crate) fn has_forgettable(
+    footprint: &Footprint,
+    looks: &BTreeMap<ItemAddress, Look>,
+    now: Timestamp,
+) -> bool {
+    let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
+    footprint
+        .awaited()
+        .any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
+}
+
+/// Relation of the row at an item's address to this primary.
+pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
+    let Some(row) = row else { return Look::Absent };
+    match Owner::of(&row.entity) {
+        Some(owner)
+            if (owner.primary == *primary && owner.view == address.view)
+                || planted(Bug::TakesForeignItems) =>
+        {
+            Look::Ours(row.etag)
+        }
+        owner => Look::Taken {
+            etag: Some(row.etag),
+            owner,
+            list: shared::list_view(&row.entity),
+        },
+    }
+}
+
+/// Relation of the blob at an item's address to this primary.
+pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
+    let Some(blob) = blob else {
+        return Look::Absent;
+    };
+    match Owner::of_blob(&blob.metadata) {
+        // Its name says the rest: a view that was given another name finds its values again.
+        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => {
+            Look::Ours(blob.etag)
+        }
+        owner => Look::Taken {
+            etag: Some(blob.etag),
+            owner,
+            list: None,
+        },
+    }
+}
+
+/// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
+/// that they name. `owner` and `list` are the document's own, where it has them.
+pub(crate) fn look_into(
+    address: &ItemAddress,
+    primary: &Primary,
+    found: AtSite,
+    (owner, list): (Option<&Owner>, Option<&ViewName>),
+) -> Look {
+    match found {
+        // A copy is written whole, and would lose them.
+        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
+            Look::Taken {
+                etag: None,
+                owner: None,
+                list: None,
+            }
+        }
+        AtSite::Absent => Look::Absent,
+        AtSite::Part(token) => Look::Ours(token),
+        AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        AtSite::Owned(owner, token) => {
+            let owner = Owner {
+                primary: owner,
+                view: address.view.clone(),
+            };
+            Look::Taken {
+                etag: Some(token),
+                owner: Some(owner),
+                list: None,
+            }
+        }
+        AtSite::Homeless => Look::Homeless,
+        AtSite::Foreign => Look::Taken {
+            etag: None,
+            owner: owner.cloned(),
+            list: list.cloned(),
+        },
+    }
+}

@@ -1,0 +1,192 @@
+//! The observation of a pass: footprint, looks and primary, read in this order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::env::Env;
+use crate::env::seal::read_secret;
+use crate::execute::Failure;
+use crate::items::{self, LookContext};
+use crate::protocol::footprint::{Entry, Footprint};
+use crate::protocol::look::Look;
+use crate::protocol::primary::{self, StoredPrimary};
+use crate::protocol::scope::Scope;
+use evenkeel_model::catalog::ViewStatus;
+use evenkeel_model::item::{self, Owner};
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::patterns::Claimed;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row};
+use evenkeel_storage::wide::Rows;
+
+/// The observation of a pass.
+pub(crate) struct Observation {
+    /// The footprint; empty where there is none.
+    pub(crate) footprint: Footprint,
+    /// Its ETag; `None` where there is none.
+    pub(crate) etag: Option<ETag>,
+    /// When it was last written, by the store's clock.
+    pub(crate) written: Option<EdmDateTime>,
+    /// Results of the looks.
+    pub(crate) looks: BTreeMap<ItemAddress, Look>,
+    /// Contents of properties kept on the entities of others, of those that were looked at.
+    pub(crate) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    pub(crate) behind: BTreeSet<ItemAddress>,
+    /// The primary.
+    pub(crate) row: Option<Row>,
+    /// Its rows, where its table is wide.
+    pub(crate) rows: Rows,
+    /// The row is no primary, but derived by a view of the same table.
+    pub(crate) derived: Option<Row>,
+}
+
+impl Observation {
+    /// Nothing seen yet.
+    pub(crate) fn blank() -> Self {
+        Self {
+            footprint: Footprint::default(),
+            etag: None,
+            written: None,
+            looks: BTreeMap::new(),
+            said: BTreeMap::new(),
+            behind: BTreeSet::new(),
+            row: None,
+            rows: Rows::default(),
+            derived: None,
+        }
+    }
+
+    /// The items that only the footprint's seal can vouch for: no look was taken at them.
+    fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.footprint
+            .sealed_items()
+            .map(|(address, _)| address)
+            .filter(|address| !self.looks.contains_key(address))
+    }
+
+    /// Items of others that the footprint lists at their present versions, as no worker does.
+    fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
+        let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
+            self.looks
+                .get(address)
+                .is_some_and(|look| look.is_borrowed(entry, primary))
+        });
+        borrowed.map(|(address, _)| address.clone()).collect()
+    }
+
+    /// Whether the row is the item of one primary in its own table. (A list there is none: footprints of its key may be left.)
+    pub(crate) fn is_derived(&self) -> bool {
+        self.derived
+            .as_ref()
+            .is_some_and(|row| Owner::of(&row.entity).is_some())
+    }
+}
+
+/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, awaited
+/// keys, and everything where `looks` says so.
+pub(crate) async fn observe(
+    scope: &Scope<'_>,
+    looks: Looks,
+    touched: &mut BTreeSet<ItemAddress>,
+    leftovers: bool,
+) -> Result<Observation, Failure> {
+    let mut seen = Observation::blank();
+    let early = if planted(Bug::PrimaryReadFirst) {
+        Some(read_primary(scope, leftovers).await?)
+    } else {
+        None
+    };
+    if scope.has_views() {
+        // A report writes nothing, nor the secret.
+        if scope.delivery.is_some() {
+            read_secret(scope.env).await;
+        }
+        if let Some((footprint, row)) = scope.read_footprint().await? {
+            seen.footprint = footprint;
+            seen.etag = Some(row.etag);
+            seen.written = row.timestamp;
+        }
+        touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
+        scope.disown(touched);
+        let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
+            entry.changing || looks == Looks::Everything || scope.claims(address) == Claimed::Former
+        };
+        let listed = seen
+            .footprint
+            .items
+            .iter()
+            .filter(doubtful)
+            .map(|(address, _)| address);
+        let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
+        // Items of an unknown view are left alone.
+        let generation = |address: &ItemAddress| {
+            seen.footprint
+                .items
+                .get(address)
+                .map_or(0, |entry| entry.generation)
+        };
+        addresses.retain(|address| match scope.status(address, generation(address)) {
+            ViewStatus::Known => true,
+            ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
+            ViewStatus::Newer => false,
+        });
+        let looked = items::look(
+            LookContext {
+                scope,
+                footprint: &seen.footprint,
+                touched,
+            },
+            addresses,
+        )
+        .await?;
+        seen.looks = looked.looks.into_iter().collect();
+        seen.said = looked.said.into_iter().collect();
+        seen.behind = looked.behind.into_iter().collect();
+        if seen.footprint.unproven {
+            let unproven = seen.unproven().next().is_some();
+            seen.footprint.unproven = unproven;
+            scope.warn_of(
+                &seen.borrowed(&scope.primary),
+                "footprint",
+                "another owner has them at these very versions",
+            );
+        }
+    }
+    let StoredPrimary { row, rows } = if let Some(stored) = early {
+        stored
+    } else {
+        read_primary(scope, leftovers).await?
+    };
+    seen.rows = rows;
+    match row {
+        // A row derived from its own table is no source of truth.
+        Some(row) if item::is_derived_within(&scope.source.table, &row.entity) => {
+            seen.derived = Some(row);
+        }
+        row => seen.row = row,
+    }
+    Ok(seen)
+}
+
+async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {
+    if let Some(document) = &scope.document {
+        return Ok(StoredPrimary {
+            row: document.read().await?,
+            ..StoredPrimary::default()
+        });
+    }
+    let Env {
+        row_sizes, memory, ..
+    } = scope.env;
+    let read = primary::read_primary(scope.env, scope.source, &scope.primary.key, leftovers);
+    let bytes = |stored: &StoredPrimary| {
+        stored
+            .row
+            .as_ref()
+            .map_or(0, |row| row.entity.stored_bytes())
+    };
+    scope
+        .memory
+        .reading((row_sizes, memory), scope.source, read, bytes)
+        .await
+}

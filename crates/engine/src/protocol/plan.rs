@@ -1,0 +1,289 @@
+//! The plan of a pass: a pure function of its observation.
+//!
+//! Nothing here asks a store. A plan has the announcement, the items to write with their conditions, and the footprint
+//! afterwards; `pass` walks it without choices of its own.
+
+use std::collections::BTreeSet;
+
+use crate::protocol::footprint::Entry;
+use crate::protocol::footprint::carries::told_by;
+use crate::protocol::footprint::record;
+use crate::protocol::known::{Known, place};
+use crate::protocol::look::{Look, has_forgettable};
+use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
+use crate::protocol::steps::{KeyConflict, Plan, Write};
+use evenkeel_model::catalog::{OnConflict, ViewStatus};
+use evenkeel_model::patterns::Item;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, ItemAddress};
+
+/// What a pass does after an observation.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Nothing, not even a close.
+    Settled,
+    /// These are to be seen before anything is written: the round begins anew.
+    LookFirst(BTreeSet<ItemAddress>),
+    /// This.
+    Do(Box<Plan>),
+}
+
+/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at. A range
+/// that is to be told has a new mark in the announcement.
+pub(crate) fn decide(
+    situation: &Situation<'_>,
+    asked: &BTreeSet<ItemAddress>,
+    new_mark: impl FnMut() -> String,
+) -> Result<Decision, OutdatedCatalog> {
+    if situation.is_derived_alone && !situation.writes {
+        return Ok(Decision::Settled);
+    }
+    let mut plan = plan(situation)?;
+    let has_more =
+        situation.writes || has_forgettable(situation.footprint, situation.looks, situation.now);
+    if plan.in_step && !has_more {
+        return Ok(Decision::Settled);
+    }
+    let mut unseen = to_be_seen(situation, &plan);
+    unseen.retain(|address| !asked.contains(address));
+    Ok(if unseen.is_empty() {
+        plan.mark_ranges(new_mark);
+        Decision::Do(Box::new(plan))
+    } else {
+        Decision::LookFirst(unseen)
+    })
+}
+
+/// What is to be seen before a plan is carried out.
+fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
+    let catalog = situation.catalog;
+    // Rows and blobs of a footprint without a right seal may be another primary's.
+    let unproven = situation
+        .footprint
+        .sealed_items()
+        .map(|(address, _)| address.clone())
+        .filter(|address| situation.footprint.unproven && !situation.looks.contains_key(address));
+    // An old item of this very primary, under another view or of another kind, has a wanted key: it goes in this pass if the footprint
+    // lists it.
+    let own = plan.taken.iter().filter_map(|taken| {
+        let owner = taken.owner.as_ref()?;
+        let own = taken.address.met(&owner.view);
+        let is_known = || {
+            let declared = catalog.declares(&own.view);
+            catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer
+        };
+        (owner.primary == *situation.primary && is_known()).then_some(own)
+    });
+    // A blob that this run does not bring is there before a primary points to it.
+    let pointed_to = plan
+        .dangling(&situation.pointed_to)
+        .filter(|address| situation.is_about_to_be() && !situation.looks.contains_key(address))
+        .cloned();
+    unproven.chain(own).chain(pointed_to).collect()
+}
+
+/// Decides the plan of a pass.
+pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
+    let known = Known::of(situation)?;
+    let mut plan = Plan {
+        disturbed: situation.disturbed,
+        ..Plan::nothing()
+    };
+    let same_state = known.closed_at_this_state();
+    let in_step = same_state && known.nothing_differs();
+    let never_was = planted(Bug::NoTombstone)
+        && situation.state == Presence::Absent
+        && known.own.is_empty()
+        && !known.differed;
+    if in_step || never_was {
+        plan.in_step = true;
+        return Ok(plan);
+    }
+    write_wanted(&known, &mut plan, same_state);
+    drop_unwanted(&known, &mut plan);
+
+    let creates = plan
+        .writes
+        .iter()
+        .any(|write| write.is_announced() || !known.own.contains_key(&write.address))
+        && !planted(Bug::UnannouncedCreate);
+    // The mark of a range is there before its carry is.
+    let tells = plan.changed().any(|address| told_by(address).is_some());
+    if creates
+        || tells
+        || !plan.drops.is_empty()
+        || known.changing
+        || known.differed
+        || situation.disturbed
+    {
+        record::announce(situation, &mut plan);
+    }
+    Ok(plan)
+}
+
+/// The items that should exist.
+fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
+    let Situation {
+        wanted,
+        supplied,
+        looks,
+        ..
+    } = known.situation;
+    for (address, item) in *wanted {
+        let write = |over| Write::of(address.clone(), item.clone(), over);
+        if let Some((old, etag)) = known.predecessor(address) {
+            plan.writes.push(Write {
+                replaces: Some(old),
+                ..write(Some(etag))
+            });
+            continue;
+        }
+        let entry = known.own.get(address).copied();
+        match known.look(address) {
+            // Only a run with the content can create it.
+            Look::Absent if item.content.is_supplied() && !supplied.contains_key(address) => {
+                plan.waiting.push(address.clone());
+            }
+            // There was no entity for it: nothing is announced before there is one.
+            Look::Absent
+                if known.waits()
+                    && item.content.is_on_anothers()
+                    && !looks.contains_key(address) =>
+            {
+                plan.unseen.push(address.clone());
+                plan.waiting.push(address.clone());
+            }
+            Look::Absent => plan.writes.push(write(None)),
+            Look::Homeless => plan.waiting.push(address.clone()),
+            Look::Ours(etag)
+                if same_state
+                    && is_unchanged(entry, &etag, item)
+                    && !known.situation.is_overwritten(address) => {}
+            Look::Ours(etag)
+                if is_kept(entry, &etag, item) && !known.situation.is_overwritten(address) =>
+            {
+                if item.content.is_on_anothers() && !looks.contains_key(address) {
+                    plan.unseen.push(address.clone());
+                }
+            }
+            Look::Ours(etag) => plan.writes.push(write(Some(etag))),
+            Look::Unsure => plan.writes.push(write(known.version(address))),
+            Look::Says(found) => match entry {
+                Some(entry)
+                    if entry
+                        .etag
+                        .as_ref()
+                        .is_some_and(|etag| is_kept(Some(entry), etag, item))
+                        && item.is_said_by(&found) => {}
+                _ => plan.writes.push(write(Some(found.token()))),
+            },
+            Look::Taken { etag, owner, list } => match (item.on_conflict, etag) {
+                (OnConflict::LastWriter, Some(etag)) if owner.is_some() => {
+                    plan.writes.push(Write {
+                        evicts: owner.map(|owner| owner.primary),
+                        ..write(Some(etag))
+                    });
+                }
+                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(KeyConflict {
+                    address: address.clone(),
+                    owner,
+                    list,
+                }),
+            },
+        }
+    }
+}
+
+/// The items that should not.
+fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
+    let Situation {
+        looks,
+        wanted,
+        underived,
+        ..
+    } = known.situation;
+    let unlisted = looks
+        .keys()
+        .filter(|address| !known.own.contains_key(address));
+    let replaced: BTreeSet<ItemAddress> = plan
+        .writes
+        .iter()
+        .filter_map(|write| write.replaces.clone())
+        .collect();
+    for address in known
+        .own
+        .keys()
+        .copied()
+        .chain(unlisted)
+        .filter(|address| !known.stays(address))
+    {
+        let listed = known.own.contains_key(address);
+        if replaced.contains(address) {
+            plan.forget.push(address.clone());
+        } else if underived.contains_key(&address.view) {
+            match looks.get(address) {
+                Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
+                Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => {
+                    plan.forget.push(address.clone());
+                }
+                // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
+                Some(
+                    Look::Absent
+                    | Look::Homeless
+                    | Look::Taken { .. }
+                    | Look::Unsure
+                    | Look::Says(_),
+                )
+                | None => {}
+            }
+        } else if !address.site.is_conditional() {
+            // A write to the same key replaces it. A delete has no condition, and is right whether the item exists
+            // or not: the absence seen may be out of date.
+            if !wanted.keys().any(|other| place(other) == place(address)) {
+                plan.drops.push((
+                    address.clone(),
+                    known.version(address).unwrap_or_else(|| ETag::token(0)),
+                ));
+            } else if listed {
+                plan.forget.push(address.clone());
+            }
+        } else {
+            match known.look(address) {
+                Look::Ours(_) if address.is_value() && known.situation.is_in_flight() => {
+                    plan.spared.push(address.clone());
+                }
+                Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
+                Look::Absent
+                | Look::Homeless
+                | Look::Taken { .. }
+                | Look::Unsure
+                | Look::Says(_)
+                    if listed =>
+                {
+                    plan.forget.push(address.clone());
+                }
+                Look::Absent
+                | Look::Homeless
+                | Look::Taken { .. }
+                | Look::Unsure
+                | Look::Says(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether an item is at the version, and of the generation, that a pass over the same state of the primary has left.
+fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
+    entry.is_some_and(|entry| {
+        !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
+    })
+}
+
+/// Whether an item stays as it is, although its primary may be in another state than the pass before has seen.
+fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
+    entry.is_some_and(|entry| {
+        !entry.changing
+            && entry.generation == item.generation
+            && item.content.stays_at(etag, entry.etag.as_ref())
+    })
+}

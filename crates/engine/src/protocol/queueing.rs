@@ -1,0 +1,458 @@
+//! Messages that jobs queue, where the delivery that they are part of came from: further jobs, and rechecks.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::env::Env;
+use crate::env::recheck_message::Recheck;
+use crate::env::recheck_queue::{RECHECK_ITEMS_BYTES, RecheckQueue};
+use crate::execute::{Delivery, Failure};
+use crate::failure::{permanent, storage};
+use crate::protocol::scope::Scope;
+use crate::protocol::sent_at::SentAt;
+use evenkeel_model::job::{BATCH_KEYS, Looks, Packer, Primary};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ItemAddress, QueueName, body, limits};
+use evenkeel_storage::{QueueStore, Ttl};
+
+/// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
+/// on another service's clock, and possibly a round later. The recheck is delayed by as much more.
+pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
+/// How long a recheck that a run has queued serves its later rounds too.
+const SERVES_ROUNDS: Duration = Duration::from_secs(30);
+
+/// How often the delay of rechecks in a row doubles: the longest is 32 times the first, and no longer than a queue hides a message.
+const DOUBLED: u32 = 5;
+
+/// The delay of a recheck, so many of them in a row. Pure.
+fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
+    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED));
+    delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
+}
+
+/// By when a second look comes that was queued when a footprint was written: about so long afterwards.
+pub(crate) fn second_look_after(recheck_after: Duration) -> Duration {
+    delay_of(recheck_after, 0) + SERVED_MARGIN
+}
+
+/// How long a tombstone stays at most that a second look has written: the next one removes it.
+pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
+    delay_of(recheck_after, 1) + SERVED_MARGIN
+}
+
+/// The delay of a recheck of values that are spared for a taint of so long: by then it is over. A recheck that came before would spare
+/// them again, and leave them to one that comes twice as late. Pure.
+fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
+    let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
+    delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
+}
+
+/// A second look that is to be queued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecheckRequest {
+    /// The items to look at; a look at the whole in any case.
+    pub(crate) items: Vec<ItemAddress>,
+    pub(crate) not_before: NotBefore,
+}
+
+/// When a second look may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotBefore {
+    /// When no request of today can arrive any more.
+    RecheckAfter,
+    /// And not before the end of a taint.
+    Taint(Timestamp),
+}
+
+/// The rechecks that one run queues before it closes a footprint.
+#[derive(Debug, Default)]
+pub(crate) struct RunRechecks {
+    queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
+    spared: bool,
+}
+
+impl RecheckRequest {
+    pub(crate) const fn of(items: Vec<ItemAddress>) -> Self {
+        Self {
+            items,
+            not_before: NotBefore::RecheckAfter,
+        }
+    }
+}
+
+impl RunRechecks {
+    /// Queues a recheck, unless one of an earlier round serves. `told` is the digest of the taken keys that the run is about to fail for.
+    pub(crate) async fn queue(
+        &mut self,
+        scope: &Scope<'_>,
+        request: &RecheckRequest,
+        told: Option<&str>,
+    ) -> Result<(), Failure> {
+        let items = &request.items;
+        if let NotBefore::Taint(until) = request.not_before {
+            return self.queue_spared(scope, items, until, told).await;
+        }
+        let clock = scope.env.clock.as_ref();
+        let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
+            sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
+        };
+        if !self.queued.as_ref().is_some_and(serves) {
+            let sent = SentAt::now(clock);
+            queue_recheck(scope, items, told).await?;
+            self.queued = Some((sent, items.iter().cloned().collect()));
+        }
+        Ok(())
+    }
+
+    /// Queues a recheck of values that are spared for a taint until then; `told` as above.
+    async fn queue_spared(
+        &mut self,
+        scope: &Scope<'_>,
+        values: &[ItemAddress],
+        until: Timestamp,
+        told: Option<&str>,
+    ) -> Result<(), Failure> {
+        let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
+            return Ok(());
+        };
+        let taint =
+            Duration::try_from(until.duration_since(scope.env.clock.now())).unwrap_or_default();
+        let delay = delay_of_spared(scope.env.recheck_after, taint);
+        let queue = RecheckQueue {
+            queues: recheck_queues(scope, delivery)?,
+            name: &delivery.recheck_queue,
+            delay,
+        };
+        for items in messages(values) {
+            let recheck = Recheck {
+                primary: scope.primary.clone(),
+                items,
+                chained: scope.chained,
+                told: told.map(str::to_owned),
+            };
+            let put = queue.put(&[&recheck]).await;
+            put.map_err(|error| {
+                storage(format!("queueing a recheck of {}", scope.primary), error)
+            })?;
+        }
+        self.spared = true;
+        Ok(())
+    }
+
+    /// Whether any is queued.
+    pub(crate) const fn are_queued(&self) -> bool {
+        self.queued.is_some() || self.spared
+    }
+}
+
+/// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
+pub(crate) async fn queue(
+    env: &Env,
+    queue: &QueueName,
+    job: &str,
+    delivery: &Delivery,
+    what: impl Fn() -> String + Send,
+) -> Result<(), Failure> {
+    let account = env.stores.account(&delivery.account);
+    let queues = &account
+        .map_err(|error| permanent("finding the account of the queue", error))?
+        .queues;
+    let put = queues
+        .put(queue, &body::encode(job), Duration::ZERO, Ttl::Never)
+        .await;
+    put.map(|_| ()).map_err(|error| storage(what(), error))
+}
+
+/// Queues syncs of primaries, in as few messages as they fit into. A primary that cannot be brought in step for a reason of its own
+/// ends in the poison queue by itself and says why, and holds up no other.
+pub(crate) async fn queue_syncs(
+    env: &Env,
+    primaries: &BTreeSet<Primary>,
+    looks: Looks,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    // Recheck queues carry messages about one primary alone.
+    let most = if delivery.sync_queue == delivery.recheck_queue {
+        1
+    } else {
+        BATCH_KEYS
+    };
+    for (first, message) in sync_messages(primaries, looks, most) {
+        queue(env, &delivery.sync_queue, &message, delivery, || {
+            format!("queueing a sync of {first}")
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
+fn sync_messages(
+    primaries: &BTreeSet<Primary>,
+    looks: Looks,
+    most: usize,
+) -> Vec<(&Primary, String)> {
+    let (mut packer, mut first, mut messages) = (Packer::new(most), None, Vec::new());
+    let text = |job| Value::Object(job).to_string();
+    for primary in primaries {
+        let Primary { table, key } = primary;
+        let fields = [
+            ("op", json!("sync")),
+            ("table", json!(table)),
+            ("pk", json!(key.pk)),
+            ("rk", json!(key.rk)),
+        ];
+        let mut job: Map<String, Value> = fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        job.insert("thorough".to_owned(), json!(looks == Looks::Everything));
+        if let Some(ready) = packer.add(&job).ready {
+            messages.extend(first.replace(primary).map(|first| (first, text(ready))));
+        }
+        first.get_or_insert(primary);
+    }
+    messages.extend(first.zip(packer.take().map(text)));
+    messages
+}
+
+fn recheck_queues<'e>(
+    scope: &Scope<'e>,
+    delivery: &Delivery,
+) -> Result<&'e dyn QueueStore, Failure> {
+    let account = scope.env.stores.account(&delivery.account);
+    account
+        .map(|account| account.queues.as_ref())
+        .map_err(|error| permanent("finding the account of the recheck queue", error))
+}
+
+/// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
+/// `told` is the digest of the taken keys that the run fails for.
+pub(crate) async fn queue_recheck(
+    scope: &Scope<'_>,
+    items: &[ItemAddress],
+    told: Option<&str>,
+) -> Result<(), Failure> {
+    let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
+        return Ok(());
+    };
+    let (env, chained) = (scope.env, scope.chained);
+    let delay = if planted(Bug::RecheckAtOnce) {
+        Duration::ZERO
+    } else {
+        delay_of(env.recheck_after, chained)
+    };
+    let queue = RecheckQueue {
+        queues: recheck_queues(scope, delivery)?,
+        name: &delivery.recheck_queue,
+        delay,
+    };
+    let place = (
+        delivery.account.clone(),
+        delivery.recheck_queue.clone(),
+        scope.primary.table.clone(),
+        chained,
+    );
+    for items in messages(items) {
+        let recheck = Recheck {
+            primary: scope.primary.clone(),
+            items,
+            chained,
+            told: told.map(str::to_owned),
+        };
+        let put = env.rechecks.put(&place, &recheck, &queue).await;
+        put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
+    }
+    Ok(())
+}
+
+/// Queues a second look at the whole, where a late write of the primary would leave anything out of step; `told` as above.
+pub(crate) async fn look_again(scope: &Scope<'_>, told: Option<&str>) -> Result<(), Failure> {
+    if scope.has_views() || scope.receives() {
+        queue_recheck(scope, &[], told).await
+    } else {
+        Ok(())
+    }
+}
+
+/// The items of each recheck message. One message where there are none.
+fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
+    let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
+    let mut room = RECHECK_ITEMS_BYTES;
+    for address in items {
+        let bytes = serde_json::to_vec(address).map_or(0, |json| json.len() + 1);
+        if bytes > room && messages.last().is_some_and(|last| !last.is_empty()) {
+            messages.push(Vec::new());
+            room = RECHECK_ITEMS_BYTES;
+        }
+        room = room.saturating_sub(bytes);
+        if let Some(last) = messages.last_mut() {
+            last.push(address.clone());
+        }
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::{
+        AccountName, BlobName, ContainerName, EntityKey, Member, Part, Site, TableName, ViewName,
+        limits,
+    };
+
+    #[test]
+    fn a_second_look_is_never_due_later_than_a_queue_can_hide_it() {
+        let hour = Duration::from_hours(1);
+        assert_eq!(delay_of(hour, 2), 4 * (hour + SERVED_MARGIN));
+        for (recheck_after, chained) in [
+            (6 * hour, 5),
+            (6 * hour, u32::MAX),
+            (167 * hour, 0),
+            (167 * hour, 1),
+        ] {
+            assert!(
+                delay_of(recheck_after, chained).as_secs() <= limits::QUEUE_VISIBILITY_SECONDS,
+                "{recheck_after:?}, {chained}"
+            );
+        }
+    }
+
+    #[test]
+    fn spared_values_are_looked_at_when_their_taint_is_over_and_no_earlier_than_anything_else() {
+        let (half, minute) = (Duration::from_mins(26), Duration::from_mins(1));
+        for taint in [Duration::ZERO, 5 * minute, 30 * minute, 56 * minute] {
+            let delay = delay_of_spared(half, taint);
+            assert!(
+                delay > taint && delay >= delay_of(half, 0) && delay <= 56 * minute + SERVED_MARGIN,
+                "{taint:?}: {delay:?}"
+            );
+        }
+        assert!(
+            delay_of_spared(167 * 60 * minute, 200 * 60 * minute).as_secs()
+                <= limits::QUEUE_VISIBILITY_SECONDS
+        );
+    }
+
+    /// Items that take about this many bytes each.
+    fn items(sizes: &[usize]) -> Vec<ItemAddress> {
+        let item = |bytes: &usize| {
+            let container = ContainerName::new("values").unwrap();
+            let part = Part::Member(Member(vec!["m".repeat(*bytes)]));
+            let site = Site::Blob {
+                container,
+                name: BlobName::new("list").unwrap(),
+            };
+            let whole =
+                ItemAddress::whole(ViewName::new("listed").unwrap(), AccountName::main(), site);
+            ItemAddress {
+                part: Some(part),
+                ..whole
+            }
+        };
+        sizes.iter().map(item).collect()
+    }
+
+    fn primary(table: &str, pk: &str, rk: &str) -> Primary {
+        Primary {
+            table: TableName::new(table).unwrap(),
+            key: EntityKey::new(pk, rk).unwrap(),
+        }
+    }
+
+    #[test]
+    fn syncs_of_one_table_share_a_message() {
+        let primaries = BTreeSet::from([
+            primary("Staff", "p", "1"),
+            primary("Staff", "p", "2"),
+            primary("Teams", "p", "1"),
+            primary("Teams", "q", "1"),
+        ]);
+        let messages = |most| -> Vec<(Primary, Value)> {
+            let messages = sync_messages(&primaries, Looks::Everything, most).into_iter();
+            messages
+                .map(|(first, text)| (first.clone(), serde_json::from_str(&text).unwrap()))
+                .collect()
+        };
+        let staff =
+            json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "thorough": true});
+        let teams = json!({"op": "sync", "table": "Teams", "keys": [["p", "1"], ["q", "1"]], "thorough": true});
+        assert_eq!(
+            messages(BATCH_KEYS),
+            [
+                (primary("Staff", "p", "1"), staff),
+                (primary("Teams", "p", "1"), teams)
+            ]
+        );
+        let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "2", "thorough": true});
+        assert_eq!(
+            (messages(1).len(), &messages(1)[1]),
+            (4, &(primary("Staff", "p", "2"), one)),
+            "for workers that read no lists"
+        );
+        assert!(sync_messages(&BTreeSet::new(), Looks::Doubtful, 1).is_empty());
+    }
+
+    #[test]
+    fn many_syncs_of_long_keys_fit_into_their_messages() {
+        let long = "\"".repeat(500);
+        let primaries: BTreeSet<Primary> = (0..300)
+            .map(|n| primary("Staff", &format!("{n}"), &format!("{long}{n}")))
+            .collect();
+        let messages = sync_messages(&primaries, Looks::Doubtful, BATCH_KEYS);
+        assert!(
+            messages.len() > 5
+                && messages
+                    .iter()
+                    .all(|(_, text)| text.len() <= limits::QUEUE_BODY_BYTES),
+            "{}",
+            messages.len()
+        );
+        let named = |text: &String| {
+            serde_json::from_str::<Value>(text).unwrap()["keys"]
+                .as_array()
+                .unwrap()
+                .len()
+        };
+        assert_eq!(
+            messages.iter().map(|(_, text)| named(text)).sum::<usize>(),
+            300
+        );
+    }
+
+    #[test]
+    fn every_recheck_message_fits_into_a_queue_whatever_its_items_are() {
+        let primary = Primary {
+            table: TableName::new("Employees").unwrap(),
+            key: EntityKey::new("p".repeat(500), "r".repeat(500)).unwrap(),
+        };
+        for sizes in [
+            vec![],
+            vec![24_000; 3],
+            vec![24_000; 9],
+            vec![100; 2_000],
+            vec![100, 24_000, 100, 24_000, 24_000, 100],
+            vec![12_000; 7],
+        ] {
+            let items = items(&sizes);
+            let messages = messages(&items);
+            for message in &messages {
+                let recheck = Recheck {
+                    primary: primary.clone(),
+                    items: message.clone(),
+                    chained: 0,
+                    told: None,
+                };
+                assert!(
+                    recheck.encode().len() <= limits::QUEUE_TEXT_BYTES,
+                    "{} items of {sizes:?}",
+                    message.len()
+                );
+            }
+            assert_eq!(messages.concat(), items, "nothing is left out");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Receiving the claims of others on a primary: a pass applies them before it derives.
+//!
+//! ```text
+//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag read, where it says something else
+//! ```
+//!
+//! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
+//! that was there before is seen here. So no entity is missed between its own pass and the carry.
+//!
+//! A worker that was held up may bring back a claim that its entity has dropped. The footprint of that entity no longer lists it, so
+//! nothing is written by a claim before the footprint was asked.
+
+use std::collections::BTreeSet;
+
+use crate::env::Env;
+use crate::execute::{Action, Failure, FailureClass, ItemChange};
+use crate::failure::{permanent, storage};
+use crate::items::shared::{SharedEntity, operation};
+use crate::protocol::footprint::carries::claim_of;
+use crate::protocol::observe::Observation;
+use crate::protocol::scope::Scope;
+use evenkeel_model::catalog::{TableRef, View};
+use evenkeel_model::claim::{self, Claim};
+use evenkeel_model::item::VIEW_PROPERTY;
+use evenkeel_model::job::Primary;
+use evenkeel_model::shared::{self, Becomes, Received};
+use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
+
+/// The claims of a view on a partition.
+pub(crate) async fn claims_on(
+    env: &Env,
+    view: &ViewName,
+    account: &AccountName,
+    table: &TableName,
+    pk: &Key,
+) -> Result<Vec<Claim>, Failure> {
+    let key = claim::place(view, table, pk);
+    let site = Site::Row {
+        table: claim::table(),
+        key,
+    };
+    let step = || {
+        format!(
+            "reading the claims on {table}({:?}) of view {view}",
+            pk.as_str()
+        )
+    };
+    let target = env
+        .stores
+        .account(account)
+        .map_err(|error| permanent(step(), error))?;
+    let (catalog, memory) = (&env.catalog, &env.memory);
+    let document = SharedEntity {
+        account: account.clone(),
+        site: site.clone(),
+        target,
+        catalog,
+        memory,
+    };
+    let members = document.members(view).await?;
+    let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
+    let here = |claim: &Claim| {
+        claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk
+    };
+    Ok(claims
+        .into_iter()
+        .filter(here)
+        .filter_map(|claim| within_its_view(env, view, claim))
+        .collect())
+}
+
+/// Those of the claims that the footprints of their entities list. A footprint that cannot be read lists everything: a pass over its own
+/// entity says why.
+pub(crate) async fn listed(
+    env: &Env,
+    view: &View,
+    mut claims: Vec<Claim>,
+) -> Result<Vec<Claim>, Failure> {
+    let ones: BTreeSet<EntityKey> = claims.iter().map(|claim| claim.one.clone()).collect();
+    for one in ones {
+        let primary = Primary {
+            table: view.source.table.clone(),
+            key: one.clone(),
+        };
+        let footprint = match Scope::new(env, &view.source, primary, None)
+            .read_footprint()
+            .await
+        {
+            Ok(read) => read.map(|(footprint, _)| footprint).unwrap_or_default(),
+            Err(failure) if failure.class == FailureClass::Permanent => continue,
+            Err(failure) => return Err(failure),
+        };
+        let own = footprint
+            .items
+            .keys()
+            .filter(|item| item.view == view.name)
+            .filter_map(claim_of);
+        let own: Vec<Claim> = own
+            .filter_map(|claim| within_its_view(env, &view.name, claim))
+            .collect();
+        claims.retain(|claim| claim.one != one || own.contains(claim));
+    }
+    Ok(claims)
+}
+
+/// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
+/// about none.
+fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
+    let (_, set) = env.catalog.views.get(view)?.sets()?;
+    let set: BTreeSet<&String> = set.keys().collect();
+    claim.values.retain(|name, _| set.contains(name));
+    (!claim.values.is_empty()).then_some(claim)
+}
+
+/// The properties of a view that an entity of this table should have by these claims.
+pub(crate) fn received(
+    env: &Env,
+    view: &View,
+    table: &TableRef,
+    entity: &Entity,
+    claims: &[Claim],
+) -> Result<Received, Failure> {
+    let site = Site::Row {
+        table: table.table.clone(),
+        key: entity.key.clone(),
+    };
+    let token = ETag::token(env.chance.next_u64());
+    let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
+    received.map_err(|nonsense| {
+        permanent(
+            format!(
+                "setting what view {} keeps on {table}{}",
+                view.name, entity.key
+            ),
+            nonsense,
+        )
+    })
+}
+
+/// The primary with the claims applied, and the views that change it; `None` where it is up to date.
+pub(crate) async fn awaited(
+    scope: &Scope<'_>,
+    row: Option<&Row>,
+) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
+    // Rows derived from others are written by their owners alone.
+    let Some(row) = row.filter(|row| scope.receives() && row.entity.get(VIEW_PROPERTY).is_none())
+    else {
+        return Ok(None);
+    };
+    let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
+    for view in scope.env.catalog.ranges_over(scope.source) {
+        let claims = claims_on(
+            scope.env,
+            &view.name,
+            &scope.source.account,
+            &scope.source.table,
+            &entity.key.pk,
+        )
+        .await?;
+        let mut becomes = received(scope.env, view, scope.source, &entity, &claims)?;
+        if becomes.differs {
+            let about = |claim: &Claim| {
+                claim.is_about(&entity.key, (&scope.source.account, &scope.source.table))
+            };
+            let claims =
+                listed(scope.env, view, claims.into_iter().filter(about).collect()).await?;
+            becomes = received(scope.env, view, scope.source, &entity, &claims)?;
+        }
+        if becomes.differs {
+            entity = becomes.entity;
+            differ.push(view.name.clone());
+        }
+    }
+    Ok((!differ.is_empty()).then_some((entity, differ)))
+}
+
+/// Writes the primary with the claims applied, and returns the changes made; the observation has it from then on. `None` where a race
+/// was lost.
+pub(crate) async fn receive(
+    scope: &Scope<'_>,
+    seen: &mut Observation,
+) -> Result<Option<Vec<ItemChange>>, Failure> {
+    let Some((entity, views)) = awaited(scope, seen.row.as_ref()).await? else {
+        return Ok(Some(Vec::new()));
+    };
+    let step = || format!("setting what others say on {}", scope.primary);
+    entity.check().map_err(|error| permanent(step(), error))?;
+    let write = operation(
+        Becomes::Entity(entity.clone()),
+        seen.row.as_ref(),
+        &scope.primary.key,
+    );
+    let Some(write) = write else {
+        return Ok(Some(Vec::new()));
+    };
+    match scope.tables()?.apply(&scope.source.table, &write).await {
+        Ok(Some(etag)) => {
+            seen.row = Some(Row {
+                entity,
+                etag,
+                timestamp: None,
+            });
+            Ok(Some(
+                views
+                    .into_iter()
+                    .map(|view| ItemChange {
+                        view,
+                        account: scope.source.account.clone(),
+                        action: Action::Update,
+                    })
+                    .collect(),
+            ))
+        }
+        Ok(None) => Ok(None),
+        Err(error) if error.may_have_lost() => Ok(None),
+        Err(error) => Err(storage(step(), error)),
+    }
+}

@@ -1,0 +1,159 @@
+//! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
+//! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
+//! the old state.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::env::recheck_message::Recheck;
+use crate::execute::{Delivery, Failure, FailureClass, Summary};
+use crate::failure::storage;
+use crate::protocol::conflicts;
+use crate::protocol::footprint;
+use crate::protocol::look::{Look, has_forgettable};
+use crate::protocol::observe::Observation;
+use crate::protocol::queueing::{SERVED_MARGIN, look_again};
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::run::rounds::Sight;
+use crate::protocol::scope::Scope;
+use evenkeel_model::ETag;
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_storage::{IfMatch, TableOperation};
+
+/// A second look: items dropped while an old insert might still arrive, and tombstones that have
+/// served their time. A delivery that comes again and writes nothing asks for another look, unless its run has queued one.
+pub(crate) async fn run(
+    mut reconciler: Reconciler<'_>,
+    recheck: &Recheck,
+    delivery: &Delivery,
+) -> Result<Summary, Failure> {
+    let looked = look(&mut reconciler).await;
+    let taken = looked.as_ref().err().and_then(conflicts::digest);
+    let wrote_nothing = match &looked {
+        Ok(()) => reconciler.summary().changes.is_empty(),
+        Err(failure) => failure.class == FailureClass::Permanent,
+    };
+    if wrote_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+        look_again(reconciler.scope(), taken.as_deref()).await?;
+    }
+    match looked {
+        // The poison message of the job that queued this recheck says the same.
+        Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
+        looked => looked.map(|()| reconciler.take_summary()),
+    }
+}
+
+/// Brings the items in step.
+async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
+    loop {
+        let seen = match reconciler.see().await? {
+            Sight::Whole(seen) => seen,
+            Sight::Alone => return Ok(()),
+            Sight::Lost => continue,
+        };
+        let nothing_there = seen.row.is_none()
+            && seen
+                .looks
+                .values()
+                .all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
+        if nothing_there
+            && seen.footprint.items.is_empty()
+            && !has_forgettable(
+                &seen.footprint,
+                &seen.looks,
+                reconciler.scope().env.clock.now(),
+            )
+        {
+            match &seen.etag {
+                None => return Ok(()),
+                // The carry that ends the last of them queues another look.
+                Some(_)
+                    if seen.footprint.settled == footprint::Settled::Absent
+                        && !seen.footprint.carries.is_empty() =>
+                {
+                    return Ok(());
+                }
+                Some(etag) if has_served(reconciler.scope(), &seen) => {
+                    if remove_tombstone(reconciler.scope(), etag).await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                // Younger than this recheck: the pass that wrote it has queued one of its own.
+                Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(()),
+                Some(_) => {}
+            }
+        }
+        // A faster pass may have looked before an insert. All else would make its own write fail.
+        if reconciler.closes(&seen).await?
+            || (reconciler.gives_way() && !reconciler.summary().has_created())
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a tombstone was last written no later than just after this recheck was queued, so that it is
+/// `recheck_after` old by the services' own clocks.
+fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
+    let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
+        return false;
+    };
+    seen.footprint.settled == footprint::Settled::Absent
+        && is_old_enough(delivery.stamp.enqueued, written.timestamp())
+}
+
+async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failure> {
+    let operation = TableOperation::Delete(
+        footprint::key(&scope.primary),
+        IfMatch::Matches(etag.clone()),
+    );
+    match scope.tables()?.apply(&scope.footprints, &operation).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.may_have_lost() => Ok(false),
+        Err(error) => Err(storage(
+            format!("removing the tombstone of {}", scope.primary),
+            error,
+        )),
+    }
+}
+
+/// Whether a tombstone that was written then is `recheck_after` old, when the recheck comes that was queued then.
+fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
+    let early = if planted(Bug::TombstoneServesShort) {
+        Duration::from_mins(27)
+    } else {
+        Duration::ZERO
+    };
+    queued
+        .saturating_add(SERVED_MARGIN + early)
+        .is_ok_and(|latest| written <= latest)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn a_tombstone_is_removed_by_the_recheck_that_was_queued_with_it_and_by_no_earlier_one() {
+        let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
+        let written = |seconds| queued + SignedDuration::from_secs(seconds);
+        assert!(
+            is_old_enough(queued, written(-5)),
+            "written before the recheck was queued"
+        );
+        assert!(
+            is_old_enough(queued, written(90)),
+            "the close that follows the queueing"
+        );
+        for seconds in [91, 5 * 60, 28 * 60] {
+            assert!(
+                !is_old_enough(queued, written(seconds)),
+                "written {seconds} s later: another recheck was queued with it"
+            );
+        }
+    }
+}

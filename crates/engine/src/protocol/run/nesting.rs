@@ -1,0 +1,213 @@
+//! Nesting: before a pass closes, those that it has changed are brought in step, by passes nested in it.
+//!
+//! ```text
+//!   pass over A: announce, write, sets properties on B
+//!     pass over B: announce, write, sets properties on C
+//!       pass over C: announce, write, close
+//!     close
+//!   close
+//! ```
+//!
+//! No pass is nested in another one over its primary: it would take the announcement of that one, which waits for it, for a stranger's.
+//! So entities that set properties on each other end their job: C sets some on A, whose pass is open.
+
+use crate::env::{LONGEST_CHAIN, Unknown};
+use crate::execute::Failure;
+use crate::failure::permanent;
+use evenkeel_model::job::Primary;
+
+/// Why a pass was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// For its own sake, or to follow what was written on its primary.
+    Follows,
+    /// To free a key that the pass below wants.
+    Frees,
+}
+
+/// The passes that are open: each is nested in the one below, and the one on top works.
+pub(crate) struct Nesting(Vec<(Primary, Role)>);
+
+/// Entities each of which has written on the next, the last one on the first.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "views write round a ring of entities, {}, and nothing follows any more from what was written on the first: expected a condition (`when`) that leaves one of them out, or that one says it to all (targets = \"range\")",
+    .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
+)]
+pub(crate) struct Ring {
+    ring: Vec<Primary>,
+    /// One of them was written by the holder of a key that another of them wants, which fails for that alone.
+    through_a_holder: bool,
+}
+
+impl Ring {
+    /// Whether a failure is that, and leaves nothing undone but the pass that was open.
+    pub(crate) fn is_all(failure: &Failure) -> bool {
+        failure
+            .cause
+            .downcast_ref::<Self>()
+            .is_some_and(|ring| !ring.through_a_holder)
+    }
+}
+
+impl Nesting {
+    /// The pass of a run, alone.
+    pub(crate) fn of(primary: Primary) -> Self {
+        Self(vec![(primary, Role::Follows)])
+    }
+
+    /// Opens another one on top, unless one over its primary is open, or too many are.
+    pub(crate) fn open(&mut self, primary: &Primary, role: Role) -> Result<(), Failure> {
+        if let Some(ring) = self.ring(primary, role) {
+            return Err(permanent(format!("reconciling {primary}"), ring));
+        }
+        if self.0.len() > LONGEST_CHAIN {
+            let chain = Unknown::Chain(primary.clone());
+            return Err(permanent("reconciling a chain of views", chain));
+        }
+        self.0.push((primary.clone(), role));
+        Ok(())
+    }
+
+    /// The one on top has ended.
+    pub(crate) fn close(&mut self) {
+        self.0.pop();
+    }
+
+    /// Whether the one on top may bring the holder of a key in step: no pass over a holder does, nor any above, nor is one begun over a
+    /// primary with an open one.
+    pub(crate) fn may_free(&self, holder: &Primary) -> bool {
+        let below = self.0.len().saturating_sub(1);
+        self.0.iter().all(|(_, role)| *role != Role::Frees)
+            && self.0.iter().take(below).all(|(open, _)| open != holder)
+    }
+
+    /// The way from an open pass over a primary back to it, where there is one.
+    fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
+        let first = self.0.iter().rposition(|(open, _)| open == primary)?;
+        let way = || self.0.iter().skip(first);
+        Some(Ring {
+            ring: way()
+                .map(|(open, _)| open)
+                .chain([primary])
+                .cloned()
+                .collect(),
+            through_a_holder: role == Role::Frees
+                || way().skip(1).any(|(_, role)| *role == Role::Frees),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::{EntityKey, TableName};
+
+    use Role::{Follows, Frees};
+
+    fn primary(name: &str) -> Primary {
+        Primary {
+            table: TableName::new("Rows").unwrap(),
+            key: EntityKey::new("p", name).unwrap(),
+        }
+    }
+
+    fn stack(passes: &[(&str, Role)]) -> Nesting {
+        let open = passes.iter().map(|(name, role)| (primary(name), *role));
+        Nesting(open.collect())
+    }
+
+    /// Whether the pass on top may bring a holder in step.
+    fn may_free(passes: &[(&str, Role)], holder: &str) -> bool {
+        stack(passes).may_free(&primary(holder))
+    }
+
+    /// The ring that a further pass would close: its names, and whether its failure leaves nothing undone but the pass that was open.
+    fn ring(passes: &[(&str, Role)], child: (&str, Role)) -> Option<(String, bool)> {
+        let ring = stack(passes).ring(&primary(child.0), child.1)?;
+        let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
+        let names = names.collect::<Vec<_>>().join(" ");
+        Some((names, Ring::is_all(&permanent("", ring))))
+    }
+
+    #[test]
+    fn a_key_is_freed_by_passes_that_no_holder_is_among_and_of_holders_without_an_open_pass() {
+        for (passes, holder, may) in [
+            (&[("a", Follows)][..], "h", true),
+            (&[("a", Follows), ("b", Follows)], "h", true),
+            (&[("a", Follows), ("b", Follows)], "a", false),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                "a",
+                false,
+            ),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                "b",
+                false,
+            ),
+            (&[("a", Follows), ("b", Follows), ("c", Follows)], "h", true),
+            // No pass over a holder, nor any above.
+            (&[("a", Follows), ("h", Frees)], "g", false),
+            (&[("a", Follows), ("h", Frees), ("b", Follows)], "g", false),
+            (
+                &[("a", Follows), ("b", Follows), ("h", Frees), ("c", Follows)],
+                "g",
+                false,
+            ),
+        ] {
+            assert_eq!(may_free(passes, holder), may, "{passes:?}, {holder}");
+        }
+    }
+
+    #[test]
+    fn a_ring_is_told_from_the_innermost_open_pass_over_its_primary_and_is_all_that_fails_unless_a_holder_is_in_it()
+     {
+        for (passes, child, found) in [
+            (&[("a", Follows)][..], ("b", Follows), None),
+            (&[("a", Follows)], ("a", Follows), Some(("a a", true))),
+            (
+                &[("a", Follows), ("b", Follows)],
+                ("a", Follows),
+                Some(("a b a", true)),
+            ),
+            (
+                &[("a", Follows), ("b", Follows), ("c", Follows)],
+                ("b", Follows),
+                Some(("b c b", true)),
+            ),
+            // The holder is in the ring,
+            (
+                &[("a", Follows), ("h", Frees), ("c", Follows)],
+                ("a", Follows),
+                Some(("a h c a", false)),
+            ),
+            // is the one about to be brought in step,
+            (
+                &[("a", Follows), ("b", Follows)],
+                ("a", Frees),
+                Some(("a b a", false)),
+            ),
+            // or stands outside of it.
+            (
+                &[("a", Follows), ("h", Frees), ("c", Follows)],
+                ("h", Follows),
+                Some(("h c h", true)),
+            ),
+        ] {
+            let found = found.map(|(names, is_all)| (names.to_owned(), is_all));
+            assert_eq!(ring(passes, child), found, "{passes:?}, {child:?}");
+        }
+    }
+
+    #[test]
+    fn nine_passes_may_be_open() {
+        let mut nesting = Nesting::of(primary("0"));
+        for open in 1..=9 {
+            let opened = nesting.open(&primary(&open.to_string()), Follows);
+            assert_eq!(opened.is_ok(), open < 9, "{open}");
+        }
+        nesting.close();
+        assert!(nesting.open(&primary("another"), Frees).is_ok());
+    }
+}

@@ -1,0 +1,262 @@
+//! One pass over one primary: see, decide, announce, write, close. Each round goes through its stages (`stage`), and one that lost a race begins
+//! anew (`rounds`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::env::Env;
+use crate::env::waiting::note_untold;
+use crate::execute::{Delivery, Failure, FailureClass, Summary};
+use crate::items::value::RunValues;
+use crate::protocol::apply::Applying;
+use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::commit::{self, PreparedChange, RunState};
+use crate::protocol::conflicts::{self, KeysMet, Resolution};
+use crate::protocol::doubt::Doubt;
+use crate::protocol::observe::Observation;
+use crate::protocol::plan::{self, Decision};
+use crate::protocol::run::nesting::{Nesting, Role};
+use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::stage::{Applied, Child, Children, Seen, Stage, Step};
+use crate::protocol::scope::{PassOptions, Scope, Wanted};
+use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
+use crate::protocol::steps::Plan;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::planted::{Bug, planted};
+
+/// One pass.
+pub(crate) struct Pass<'e> {
+    pub(crate) scope: Scope<'e>,
+    /// The large values that it brings.
+    pub(crate) values: RunValues,
+    pub(crate) doubt: Doubt,
+    pub(crate) met: KeysMet,
+    /// Which items are looked at besides those that it has met.
+    pub(crate) looks: Looks,
+    pub(crate) summary: Summary,
+    pub(crate) rounds: u32,
+    /// When its last round began (monotonic).
+    pub(crate) began: Duration,
+}
+
+impl Drop for Pass<'_> {
+    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
+    fn drop(&mut self) {
+        note_untold(std::mem::take(&mut self.summary.changes));
+    }
+}
+
+impl<'e> Pass<'e> {
+    pub(crate) fn new(
+        env: &'e Env,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+        mut options: PassOptions<'e>,
+    ) -> Self {
+        let (looks, met) = (options.looks, std::mem::take(&mut options.met));
+        Self {
+            scope: Scope::with(env, source, primary, delivery, options),
+            values: RunValues::default(),
+            doubt: Doubt::default(),
+            met: KeysMet::of(met),
+            looks,
+            summary: Summary::default(),
+            rounds: 0,
+            began: Duration::ZERO,
+        }
+    }
+
+    /// One stage of a round, which leads from an observation, and a change of the primary where there is one, to a closed footprint.
+    pub(crate) async fn step<'r>(
+        &mut self,
+        stage: Stage<'r>,
+        change: Option<&'r Change>,
+        nesting: &Nesting,
+    ) -> Result<Step<'r>, Failure> {
+        let ended = |end| Step::Ended(Advance::Ended(end));
+        match stage {
+            Stage::Fresh => Ok(match self.see().await? {
+                Sight::Whole(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
+                Sight::Alone => ended(Commit::Closed),
+                Sight::Lost => Step::Go(Stage::Fresh),
+            }),
+            Stage::Seen(seen) => self.carry_out(seen, change, nesting).await,
+            Stage::Holders(mut holders) => Ok(match holders.next() {
+                Some(holder) => Step::Open(Stage::Holders(holders), Box::new(holder)),
+                None => ended(Commit::Lost),
+            }),
+            Stage::Applied(applied, mut followers) => {
+                if let Some(follower) = followers.next() {
+                    let stage = Stage::Applied(applied, followers);
+                    return Ok(Step::Open(stage, Box::new(follower)));
+                }
+                let closed = self.close(&applied, followers.followed()).await;
+                if !matches!(closed, Ok(true)) {
+                    self.met.look_again_at(&applied.plan);
+                }
+                Ok(ended(self.end(applied.change, closed?)))
+            }
+        }
+    }
+
+    /// How a round ends that has carried its plan out.
+    fn end(&self, change: Option<&Change>, closed: bool) -> Commit {
+        match change {
+            Some(change) if closed => commit::closed(&self.scope, change),
+            Some(_) => Commit::Committed,
+            None if closed => Commit::Closed,
+            None => Commit::Lost,
+        }
+    }
+
+    /// Plans, announces and applies.
+    async fn carry_out<'r>(
+        &mut self,
+        seen: Seen<'r>,
+        change: Option<&'r Change>,
+        nesting: &Nesting,
+    ) -> Result<Step<'r>, Failure> {
+        let ended = |end| Ok(Step::Ended(Advance::Ended(end)));
+        let prepared = change
+            .map(|change| PreparedChange::of(&self.scope, &seen, change))
+            .transpose()?;
+        let (entity, state) = match change {
+            Some(change) => (
+                change.result(),
+                change
+                    .result()
+                    .map_or(Presence::Absent, |_| Presence::Present(None)),
+            ),
+            None => (
+                seen.row.as_ref().map(|row| &row.entity),
+                Presence::of(&seen),
+            ),
+        };
+        let wanted = self.scope.derive(entity)?;
+        let plan = match self.decide(&seen, &wanted, state.clone(), change.is_some())? {
+            Decision::Settled => {
+                self.settled(&seen, &wanted).await?;
+                return ended(Commit::Closed);
+            }
+            Decision::LookFirst(items) => {
+                self.met.look_first_at(items);
+                return ended(Commit::Lost);
+            }
+            Decision::Do(plan) => plan,
+        };
+        match conflicts::resolve(&self.scope, &mut self.met, &plan, nesting).await? {
+            Resolution::Clear => {}
+            Resolution::Again => return ended(Commit::Lost),
+            Resolution::Holders(holders) => {
+                let holders = Children::of(Role::Frees, holders);
+                return Ok(Step::Go(Stage::Holders(holders)));
+            }
+        }
+        if change.is_some()
+            && let Some(end) = commit::hindered(&self.scope, &seen, &plan, &wanted)?
+        {
+            return Ok(Step::Ended(end));
+        }
+        let Some(etag) = self.announce(&seen, &plan).await? else {
+            return ended(Commit::Lost);
+        };
+        let mut applied = Box::new(Applied {
+            seen,
+            wanted,
+            plan,
+            change,
+            state,
+            etag,
+            written: BTreeMap::new(),
+        });
+        match self.apply(&mut applied, prepared).await? {
+            Applying::Done => {
+                let followers = Children::of(Role::Follows, self.followers(&applied.plan));
+                Ok(Step::Go(Stage::Applied(applied, followers)))
+            }
+            Applying::Lost => ended(self.end(change, false)),
+            Applying::Ended(end) => ended(end),
+        }
+    }
+
+    /// What to do after an observation.
+    fn decide(
+        &self,
+        seen: &Observation,
+        wanted: &Wanted,
+        state: Presence,
+        writes: bool,
+    ) -> Result<Decision, Failure> {
+        let situation = Situation {
+            writes,
+            ..self.situation(seen, wanted, state)
+        };
+        let mark = || self.scope.env.new_mark();
+        plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
+    }
+
+    /// The plan after an observation, before anything is asked of others.
+    pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
+        let situation = self.situation(seen, wanted, Presence::of(seen));
+        plan::plan(&situation).map_err(|error| self.outdated(error))
+    }
+
+    fn situation<'s>(
+        &'s self,
+        seen: &'s Observation,
+        wanted: &'s Wanted,
+        state: Presence,
+    ) -> Situation<'s> {
+        Situation::of(
+            &self.scope,
+            (&self.values, &self.doubt),
+            seen,
+            wanted,
+            state,
+        )
+    }
+
+    fn outdated(&self, error: OutdatedCatalog) -> Failure {
+        Failure::new(
+            FailureClass::OutdatedCatalog,
+            format!("planning {}", self.scope.primary),
+            error,
+        )
+    }
+
+    /// The state of this run that writes change, beside the rest of it.
+    pub(crate) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
+        let Self {
+            scope,
+            values,
+            doubt,
+            met,
+            summary,
+            ..
+        } = self;
+        (
+            scope,
+            values,
+            RunState {
+                doubt,
+                touched: &mut met.touched,
+                changes: &mut summary.changes,
+            },
+        )
+    }
+
+    /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
+    fn followers(&self, plan: &Plan) -> Vec<Child> {
+        let changed = plan.changed().filter(|_| !planted(Bug::NoSyncOn));
+        let followers = changed.filter_map(|item| {
+            let primary = self.scope.derived_primary(item)?;
+            Some(Child {
+                primary,
+                item: item.clone(),
+            })
+        });
+        followers.collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! Passes that jobs begin.
+
+use crate::env::Env;
+use crate::execute::{Delivery, Failure};
+use crate::items::document::ArchiveDocument;
+use crate::protocol::primary::check_key;
+use crate::protocol::run::reconciler::Reconciler;
+use crate::protocol::scope::PassOptions;
+use evenkeel_model::job::Primary;
+
+/// A pass over one primary on behalf of a delivery.
+pub(crate) fn pass<'e>(
+    env: &'e Env,
+    primary: &Primary,
+    delivery: &'e Delivery,
+) -> Result<Reconciler<'e>, Failure> {
+    env.table(&primary.table)?;
+    pass_over(env, primary, Some(delivery))
+}
+
+/// As [`pass`], also over an archived entity that has a document in the place of a row.
+pub(crate) fn pass_over<'e>(
+    env: &'e Env,
+    primary: &Primary,
+    delivery: Option<&'e Delivery>,
+) -> Result<Reconciler<'e>, Failure> {
+    pass_with(env, primary, delivery, PassOptions::default())
+}
+
+/// As [`pass_over`], with what else is asked of it.
+pub(crate) fn pass_with<'e>(
+    env: &'e Env,
+    primary: &Primary,
+    delivery: Option<&'e Delivery>,
+    options: PassOptions<'e>,
+) -> Result<Reconciler<'e>, Failure> {
+    let Some(filing) = env.catalog.filings.get(&primary.table) else {
+        let source = env.table(&primary.table)?;
+        check_key(env, source, &primary.key)?;
+        let primary = Primary {
+            table: source.table.clone(),
+            key: primary.key.clone(),
+        };
+        return Ok(Reconciler::new(env, source, primary, delivery, options));
+    };
+    let document = ArchiveDocument::filed(env, env.archive(&filing.archive)?, &primary.key)?;
+    let primary = Primary {
+        table: filing.table.table.clone(),
+        key: primary.key.clone(),
+    };
+    let options = PassOptions {
+        document: Some(document),
+        ..options
+    };
+    Ok(Reconciler::new(
+        env,
+        &filing.table,
+        primary,
+        delivery,
+        options,
+    ))
+}

@@ -1,0 +1,148 @@
+//! The rounds of a pass: each begins with an observation, and a race that was lost begins another, a few times.
+
+use std::time::Duration;
+
+use crate::env::Env;
+use crate::execute::Failure;
+use crate::failure::{ROUNDS, lost_race};
+use crate::protocol::footprint::record;
+use crate::protocol::footprint::store;
+use crate::protocol::observe::{self, Observation};
+use crate::protocol::queueing::queue_recheck;
+use crate::protocol::receive;
+use crate::protocol::run::pass::Pass;
+use evenkeel_model::catalog::ViewStatus;
+
+/// The longest wait between two rounds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a pass has before it as a round begins.
+pub(crate) enum Sight {
+    /// Everything.
+    Whole(Box<Observation>),
+    /// A primary that nothing is derived from: there is nothing left to do.
+    Alone,
+    /// A race was lost.
+    Lost,
+}
+
+impl Pass<'_> {
+    /// Begins a round: counts it, and observes everything. Overlays of others on the primary are read last, and written on it where it
+    /// differs.
+    pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
+        if !self.scope.has_views() && !self.scope.receives() {
+            return Ok(Sight::Alone);
+        }
+        self.next_round().await?;
+        let mut seen = self.observe().await?;
+        let Some(changes) = receive::receive(&self.scope, &mut seen).await? else {
+            return Ok(Sight::Lost);
+        };
+        self.summary.changes.extend(changes);
+        if self.scope.has_views() {
+            return Ok(Sight::Whole(Box::new(seen)));
+        }
+        if self.doubt.rechecks_the_primary() {
+            queue_recheck(&self.scope, &[], None).await?;
+        }
+        Ok(Sight::Alone)
+    }
+
+    /// Counts a round. After a race that was lost it waits: passes that begin at once interrupt each other, and none comes to its end.
+    pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
+        let lost = self.rounds;
+        if lost == ROUNDS {
+            self.leave_on_record().await;
+            return Err(lost_race(
+                format!("reconciling {}", self.scope.primary),
+                ROUNDS,
+            ));
+        }
+        let Env { clock, chance, .. } = self.scope.env;
+        if lost > 0 && !self.met.lost_no_race {
+            let wait = pause(
+                lost,
+                clock.monotonic().saturating_sub(self.began),
+                chance.unit(),
+            );
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+        self.began = clock.monotonic();
+        self.rounds += 1;
+        self.summary.extra_rounds = lost;
+        Ok(())
+    }
+
+    /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
+    /// best effort: otherwise they wait for the recheck.
+    async fn leave_on_record(&mut self) {
+        let Pass {
+            scope,
+            doubt,
+            met,
+            summary,
+            ..
+        } = self;
+        if !summary.has_created() {
+            return;
+        }
+        scope.disown(&mut met.touched);
+        met.touched
+            .retain(|address| scope.status(address, 0) != ViewStatus::Newer);
+        for _ in 0..ROUNDS {
+            let Ok(read) = scope.read_footprint().await else {
+                return;
+            };
+            let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
+            let footprint = footprint.unwrap_or_default();
+            let doubted = record::doubted(&scope.env.catalog, footprint.clone(), &met.touched);
+            let is_known = doubted == footprint;
+            if is_known
+                || !matches!(
+                    store::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in").await,
+                    Ok(None)
+                )
+            {
+                return;
+            }
+        }
+    }
+
+    /// Observes everything but the overlays of others.
+    pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
+        observe::observe(
+            &self.scope,
+            self.looks,
+            &mut self.met.touched,
+            self.doubt.reads_leftovers(),
+        )
+        .await
+    }
+}
+
+/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
+fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
+    took.saturating_mul(2_u32.saturating_pow(lost))
+        .min(LONGEST_PAUSE)
+        .mul_f64(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
+        let took = Duration::from_millis(50);
+        assert_eq!(
+            (1..=4)
+                .map(|lost| pause(lost, took, 0.5).as_millis())
+                .collect::<Vec<_>>(),
+            [50, 100, 200, 400]
+        );
+        assert_eq!(pause(4, Duration::from_secs(3), 1.0), LONGEST_PAUSE);
+        assert_eq!(pause(1, Duration::ZERO, 1.0), Duration::ZERO);
+    }
+}

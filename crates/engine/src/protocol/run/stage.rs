@@ -1,0 +1,237 @@
+//! The stages of a round, and the passes over others that one waits for.
+//!
+//! ```text
+//!   Fresh ──▶ Seen ──▶ Applied ──▶ closed
+//!              │          │ its followers, one after the other
+//!              ▼
+//!           Holders ──▶ the round begins anew
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
+
+use crate::execute::{Failure, FailureClass};
+use crate::failure::first_of;
+use crate::protocol::change::{Advance, Change};
+use crate::protocol::observe::Observation;
+use crate::protocol::run::nesting::{Ring, Role};
+use crate::protocol::scope::Wanted;
+use crate::protocol::situation::Presence;
+use crate::protocol::steps::Plan;
+use evenkeel_model::job::Primary;
+use evenkeel_model::{ETag, ItemAddress};
+
+/// Where a pass is in its round. Each has what the next one needs, and nothing else is kept.
+#[derive(Default)]
+pub(crate) enum Stage<'r> {
+    /// Nothing is seen yet.
+    #[default]
+    Fresh,
+    /// Everything is seen.
+    Seen(Seen<'r>),
+    /// Holders of wanted keys are brought in step. Nothing is announced.
+    Holders(Children),
+    /// The plan is carried out, and followers are brought in step. The announcement is open.
+    Applied(Box<Applied<'r>>, Children),
+}
+
+/// An observation: a job's, or a pass's own.
+pub(crate) enum Seen<'r> {
+    Given(&'r Observation),
+    Own(Box<Observation>),
+}
+
+/// A plan that was carried out.
+pub(crate) struct Applied<'r> {
+    pub(crate) seen: Seen<'r>,
+    pub(crate) wanted: Wanted,
+    pub(crate) plan: Box<Plan>,
+    /// The change of the primary, where the run makes one.
+    pub(crate) change: Option<&'r Change>,
+    /// The primary's state.
+    pub(crate) state: Presence,
+    /// The footprint's ETag, at which it is closed.
+    pub(crate) etag: Option<ETag>,
+    /// The items written, each with its ETag or token.
+    pub(crate) written: BTreeMap<ItemAddress, ETag>,
+}
+
+/// What a pass asks for after a stage.
+pub(crate) enum Step<'r> {
+    /// To go on from here.
+    Go(Stage<'r>),
+    /// A pass over another primary, before it goes on from here.
+    Open(Stage<'r>, Box<Child>),
+    /// Nothing: its round has ended.
+    Ended(Advance),
+}
+
+/// A primary that is brought in step from inside a pass.
+pub(crate) struct Child {
+    pub(crate) primary: Primary,
+    /// Of a follower, the item of the pass that it is. Of a holder, its own item at the wanted key: brought back by a late insert, that is
+    /// not in its footprint until a recheck, and is looked at nevertheless.
+    pub(crate) item: ItemAddress,
+}
+
+/// The children of a pass that are left, and how the others have ended.
+pub(crate) struct Children {
+    role: Role,
+    left: VecDeque<Child>,
+    /// Followers that failed for good.
+    failed: Vec<ItemAddress>,
+    failure: Option<Failure>,
+    ring: Option<Failure>,
+}
+
+/// How the followers of a pass were brought in step.
+pub(crate) struct Followed {
+    /// Those that failed for good, as items of the pass.
+    pub(crate) failed: Vec<ItemAddress>,
+    /// Why.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Deref for Seen<'_> {
+    type Target = Observation;
+
+    fn deref(&self) -> &Observation {
+        match self {
+            Self::Given(seen) => seen,
+            Self::Own(seen) => seen,
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// A child that it waits for has ended. The failure is then its own, where nothing may follow.
+    pub(crate) fn child_ended(
+        &mut self,
+        item: ItemAddress,
+        ended: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Holders(children) | Self::Applied(_, children) => children.ended(item, ended),
+            Self::Fresh | Self::Seen(_) => ended,
+        }
+    }
+
+    /// Why it opens passes over others.
+    pub(crate) const fn role(&self) -> Role {
+        match self {
+            Self::Holders(_) => Role::Frees,
+            Self::Fresh | Self::Seen(_) | Self::Applied(..) => Role::Follows,
+        }
+    }
+}
+
+impl Children {
+    pub(crate) fn of(role: Role, children: Vec<Child>) -> Self {
+        Self {
+            role,
+            left: children.into(),
+            failed: Vec::new(),
+            failure: None,
+            ring: None,
+        }
+    }
+
+    /// The next one.
+    pub(crate) fn next(&mut self) -> Option<Child> {
+        self.left.pop_front()
+    }
+
+    /// How the followers have ended.
+    pub(crate) fn followed(self) -> Followed {
+        Followed {
+            failed: self.failed,
+            failure: self.failure.or(self.ring),
+        }
+    }
+
+    fn ended(&mut self, item: ItemAddress, ended: Result<(), Failure>) -> Result<(), Failure> {
+        let Err(failure) = ended else { return Ok(()) };
+        match (self.role, Ring::is_all(&failure)) {
+            _ if failure.class != FailureClass::Permanent => return Err(failure),
+            // Nobody else may follow what a ring has written on its first.
+            (Role::Frees, true) => return Err(failure),
+            // That is its own job's matter.
+            (Role::Frees, false) => {}
+            // All but the first of them are in step.
+            (Role::Follows, true) => self.ring = Some(failure),
+            // It holds up no other.
+            (Role::Follows, false) => {
+                self.failed.push(item);
+                self.failure = Some(first_of(self.failure.take(), failure));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{lost_race, permanent};
+    use crate::protocol::run::nesting::Nesting;
+    use evenkeel_model::{AccountName, EntityKey, Site, TableName, ViewName};
+
+    fn primary(name: &str) -> Primary {
+        Primary {
+            table: TableName::new("Rows").unwrap(),
+            key: EntityKey::new("p", name).unwrap(),
+        }
+    }
+
+    fn item(name: &str) -> ItemAddress {
+        let Primary { table, key } = primary(name);
+        let view = ViewName::new("copies").unwrap();
+        ItemAddress::whole(view, AccountName::main(), Site::Row { table, key })
+    }
+
+    fn ring() -> Failure {
+        let mut nesting = Nesting::of(primary("a"));
+        nesting.open(&primary("a"), Role::Follows).unwrap_err()
+    }
+
+    fn for_good(why: &str) -> Failure {
+        permanent(why, std::io::Error::other("no"))
+    }
+
+    #[test]
+    fn a_follower_that_fails_for_good_holds_up_no_other_and_a_ring_leaves_none_undone() {
+        let mut followers = Children::of(Role::Follows, Vec::new());
+        for (name, ended) in [
+            ("1", Ok(())),
+            ("2", Err(ring())),
+            ("3", Err(for_good("the first"))),
+            ("4", Err(for_good("the second"))),
+        ] {
+            assert!(followers.ended(item(name), ended).is_ok(), "{name}");
+        }
+        let ended = followers.ended(item("5"), Err(lost_race("racing", 5)));
+        assert!(ended.is_err(), "it ends the run");
+        let followed = followers.followed();
+        assert_eq!(followed.failed, [item("3"), item("4")]);
+        assert!(followed.failure.unwrap().chain().contains("the first"));
+
+        let mut followers = Children::of(Role::Follows, Vec::new());
+        followers.ended(item("1"), Err(ring())).unwrap();
+        let followed = followers.followed();
+        assert!(followed.failed.is_empty() && Ring::is_all(&followed.failure.unwrap()));
+    }
+
+    #[test]
+    fn a_holder_that_fails_for_good_is_its_own_jobs_matter_but_for_a_ring() {
+        let mut holders = Children::of(Role::Frees, Vec::new());
+        assert!(holders.ended(item("1"), Err(for_good("taken"))).is_ok());
+        assert!(holders.ended(item("2"), Err(ring())).is_err());
+        assert!(
+            holders
+                .ended(item("3"), Err(lost_race("racing", 5)))
+                .is_err()
+        );
+        let followed = holders.followed();
+        assert!(followed.failed.is_empty() && followed.failure.is_none());
+    }
+}

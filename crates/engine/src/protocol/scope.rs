@@ -1,0 +1,376 @@
+//! The scope of a pass: the primary, its table, its views, and the stores that it is about. Nothing in it changes during a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::env::Env;
+use crate::env::row_memory::RowMemory;
+use crate::execute::{Delivery, Failure};
+use crate::failure::{permanent, storage};
+use crate::items::document::ArchiveDocument;
+use crate::protocol::footprint::{self, Footprint};
+use evenkeel_model::catalog::{TableRef, ViewStatus};
+use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::large::{self, Pointer, ValueFolder};
+use evenkeel_model::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
+use evenkeel_model::{
+    AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause,
+    quoted,
+};
+use evenkeel_storage::{Account, TableStore};
+
+/// Whether a pass reads the claims of others on its primary.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ClaimReading {
+    /// It reads their claims.
+    #[default]
+    Ask,
+    /// The primary has it already.
+    Known,
+}
+
+/// What is asked of a pass, beside its primary.
+#[derive(Default)]
+pub(crate) struct PassOptions<'e> {
+    /// Which items are looked at besides those that it has met.
+    pub(crate) looks: Looks,
+    /// Whether it reads the claims of others on its primary.
+    pub(crate) said: ClaimReading,
+    /// To look at from the first round on, also where its footprint does not list them.
+    pub(crate) met: BTreeSet<ItemAddress>,
+    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    pub(crate) chained: u32,
+    /// The document in place of the primary's row, where it is an archived one.
+    pub(crate) document: Option<ArchiveDocument<'e>>,
+    /// It is nested in another one.
+    pub(crate) nested: bool,
+}
+
+/// The scope of one pass.
+pub(crate) struct Scope<'e> {
+    pub(crate) env: &'e Env,
+    pub(crate) source: &'e TableRef,
+    pub(crate) primary: Primary,
+    /// The table that keeps its footprint.
+    pub(crate) footprints: TableName,
+    pub(crate) delivery: Option<&'e Delivery>,
+    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    pub(crate) chained: u32,
+    /// The document in place of the primary's row, where it is an archived one.
+    pub(crate) document: Option<ArchiveDocument<'e>>,
+    /// Where its large values lie.
+    pub(crate) folder: ValueFolder,
+    pub(crate) said: ClaimReading,
+    /// Its pass is nested in another one.
+    pub(crate) nested: bool,
+    /// Memory for its row.
+    pub(crate) memory: RowMemory,
+}
+
+/// The items that should exist in one state of the primary.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    pub(crate) items: BTreeMap<ItemAddress, Item>,
+    /// Views that cannot derive theirs from that state, and why.
+    pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
+    /// The sites that the primary points to in that state, regardless of its views.
+    pub(crate) referred: BTreeSet<Site>,
+}
+
+/// Most reasons that are told, and most bytes of them together.
+const REASONS_TOLD: usize = 6;
+const REASONS_BYTES: usize = 900;
+
+/// Why items are out of step, each reason with its causes. Of many each is told by its beginning, which names the view, and its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) struct Reasons(pub(crate) Vec<String>);
+
+impl std::fmt::Display for Reasons {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = self.0.len().min(REASONS_TOLD);
+        let each = REASONS_BYTES / told.max(1);
+        let reasons: Vec<String> = self
+            .0
+            .iter()
+            .take(told)
+            .map(|reason| quoted::cut(reason, each))
+            .collect();
+        f.write_str(&reasons.join("; "))?;
+        if self.0.len() > told {
+            write!(f, "; and {} more", self.0.len() - told)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Wanted {
+    /// The failure of a job with views that cannot derive their items.
+    pub(crate) fn failure(&self, primary: &Primary) -> Failure {
+        let step = format!("deriving the items of {primary}; all others are in step");
+        permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
+    }
+
+    /// Why views cannot derive their items.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.underived
+            .values()
+            .map(|error| cause::chain(error.as_ref()))
+            .collect()
+    }
+}
+
+impl<'e> Scope<'e> {
+    pub(crate) fn new(
+        env: &'e Env,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+    ) -> Self {
+        Self::with(env, source, primary, delivery, PassOptions::default())
+    }
+
+    /// The scope of a pass with these options.
+    pub(crate) fn with(
+        env: &'e Env,
+        source: &'e TableRef,
+        primary: Primary,
+        delivery: Option<&'e Delivery>,
+        options: PassOptions<'e>,
+    ) -> Self {
+        let (folder, footprints) = (
+            options
+                .document
+                .as_ref()
+                .map_or_else(|| ValueFolder::of(&primary), ArchiveDocument::folder),
+            env.catalog.footprint_table(source),
+        );
+        Self {
+            env,
+            source,
+            primary,
+            footprints,
+            delivery,
+            chained: options.chained,
+            document: options.document,
+            folder,
+            said: options.said,
+            nested: options.nested,
+            memory: RowMemory::default(),
+        }
+    }
+
+    pub(crate) fn has_views(&self) -> bool {
+        self.env.catalog.has_views(self.source)
+    }
+
+    /// Whether views keep properties on ranges of this primary's table.
+    pub(crate) fn receives(&self) -> bool {
+        self.said == ClaimReading::Ask && self.env.catalog.ranges_over(self.source).next().is_some()
+    }
+
+    pub(crate) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
+        Ok(self.env.account(self.source)?.tables.as_ref())
+    }
+
+    /// An account that items lie in.
+    pub(crate) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
+        let found = self.env.stores.account(account);
+        found.map_err(|error| {
+            permanent(
+                format!("finding the account of items of {}", self.primary),
+                error,
+            )
+        })
+    }
+
+    /// Derives the items of a state of the primary, as far as its views can.
+    pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
+        let catalog = &self.env.catalog;
+        let derived = match catalog.filing(self.source) {
+            Some(filing) => patterns::values(
+                catalog,
+                &self.primary,
+                (&filing.view, &filing.shelf),
+                &self.folder,
+                entity,
+            )
+            .map(|items| Derivation {
+                items,
+                ..Derivation::default()
+            }),
+            None => patterns::derive(catalog, self.source, entity),
+        };
+        let derived = derived
+            .map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))?;
+        let referred = entity
+            .into_iter()
+            .flat_map(|entity| self.sites(entity))
+            .collect();
+        Ok(Wanted {
+            items: derived.items,
+            underived: derived.failed,
+            referred,
+        })
+    }
+
+    /// Where the blobs and files lie that an entity points to and that are its own.
+    pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
+        let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
+        let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
+            (Some(container), _) => Some(Site::Blob {
+                container,
+                name: pointer.name,
+            }),
+            (None, Some(dir)) => Some(Site::File {
+                dir: dir.to_owned(),
+                name: pointer.name,
+            }),
+            (None, None) => None,
+        };
+        large::pointers(&self.folder, entity)
+            .filter_map(site)
+            .collect()
+    }
+
+    /// The properties that a view keeps on the primary itself, as an item.
+    pub(crate) fn on_itself(&self, view: ViewName) -> ItemAddress {
+        let site = Site::Row {
+            table: self.source.table.clone(),
+            key: self.primary.key.clone(),
+        };
+        ItemAddress {
+            view,
+            account: self.source.account.clone(),
+            site,
+            part: Some(Part::Properties),
+        }
+    }
+
+    /// Whether an item lies in the primary's own partition, so that it is written with it.
+    pub(crate) fn is_own_partition(&self, address: &ItemAddress) -> bool {
+        let here = |(table, key): (&TableName, &EntityKey)| {
+            *table == self.source.table && key.pk == self.primary.key.pk
+        };
+        address.account == self.source.account && address.site.row().is_some_and(here)
+    }
+
+    /// Whether an item is written before its primary, or with it.
+    pub(crate) fn precedes_its_primary(&self, address: &ItemAddress) -> bool {
+        self.is_own_partition(address) || address.site.row().is_none()
+    }
+
+    /// The primary that an item is, where it is a row of a table that is itself the source of views.
+    pub(crate) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
+        let (table, key) = address.site.row()?;
+        let target = TableRef {
+            account: address.account.clone(),
+            table: table.clone(),
+        };
+        // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
+        let is_primary = target != *self.source || address.part == Some(Part::Properties);
+        (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {
+            table: target.table.clone(),
+            key: key.clone(),
+        })
+    }
+
+    /// Relation of an address to this primary.
+    pub(crate) fn claims(&self, address: &ItemAddress) -> Claimed {
+        let catalog = &self.env.catalog;
+        Claimant {
+            catalog,
+            source: self.source,
+            primary: &self.primary,
+            folder: &self.folder,
+        }
+        .judge(address)
+    }
+
+    /// Status of an item's view, by this catalog.
+    pub(crate) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
+        let catalog = &self.env.catalog;
+        catalog
+            .generations
+            .status(&address.view, generation, catalog.declares(&address.view))
+    }
+
+    /// Reads the footprint, without the items that cannot be this primary's, and the row that has it.
+    pub(crate) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
+        let step = || format!("reading the footprint of {}", self.primary);
+        let row = self
+            .tables()?
+            .get(&self.footprints, &footprint::key(&self.primary), None)
+            .await;
+        let Some(row) = row.map_err(|error| storage(step(), error))? else {
+            return Ok(None);
+        };
+        let footprint = Footprint::decode(&self.primary, &row.entity, self.env.secret.get())
+            .map_err(|error| permanent(step(), error))?;
+        Ok(Some((self.disowned(footprint), row)))
+    }
+
+    /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
+    /// declared. They are neither looked at nor dropped.
+    pub(crate) fn disowned(&self, mut footprint: Footprint) -> Footprint {
+        let mut foreign = Vec::new();
+        footprint.items.retain(|address, entry| {
+            // Items of a newer catalog are that catalog's to judge.
+            let kept = self.status(address, entry.generation) == ViewStatus::Newer
+                || self.claims(address) != Claimed::Foreign;
+            if !kept {
+                foreign.push(address.clone());
+            }
+            kept
+        });
+        self.warn_of(&foreign, "footprint", "they cannot be this primary's");
+        footprint
+    }
+
+    /// Leaves out keys that cannot be this primary's.
+    pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
+        let foreign: Vec<ItemAddress> = touched
+            .iter()
+            .filter(|address| self.claims(address) == Claimed::Foreign)
+            .cloned()
+            .collect();
+        touched.retain(|address| !foreign.contains(address));
+        self.warn_of(&foreign, "recheck", "they cannot be this primary's");
+    }
+
+    /// Logs items that are none of this primary's, and are left alone.
+    pub(crate) fn warn_of(
+        &self,
+        foreign: &[ItemAddress],
+        record: &'static str,
+        because: &'static str,
+    ) {
+        let Some(first) = foreign.first() else { return };
+        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_reasons_each_that_is_told_names_its_view_and_why_and_the_others_are_counted() {
+        let reason = |number: usize| {
+            format!(
+                "view v{number}: its row_key cannot be rendered for {}: it has {number} units",
+                "é".repeat(900)
+            )
+        };
+        let told = |count| Reasons((0..count).map(reason).collect()).to_string();
+        for count in [1, 2, 6] {
+            let text = told(count);
+            assert!(
+                (0..count).all(|n| text.contains(&format!("view v{n}: "))
+                    && text.contains(&format!("it has {n} units"))),
+                "{text}"
+            );
+            assert!(text.len() < 1_024 && !text.contains("more"), "{text}");
+        }
+        assert!(told(9).ends_with("; and 3 more"), "{}", told(9));
+    }
+}

@@ -1,0 +1,201 @@
+//! The situation that a plan is for: everything that it depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::items::value::{RunValues, Supply};
+use crate::protocol::doubt::Doubt;
+use crate::protocol::footprint::{Entry, Footprint, Settled};
+use crate::protocol::look::Look;
+use crate::protocol::observe::Observation;
+use crate::protocol::scope::{Scope, Wanted};
+use evenkeel_model::catalog::{Catalog, TableRef, ViewStatus};
+use evenkeel_model::job::Primary;
+use evenkeel_model::patterns::{DeriveError, Item};
+use evenkeel_model::planted::{Bug, planted};
+use evenkeel_model::{ETag, EdmValue, ItemAddress, Site, ViewName};
+
+/// The state of the primary that a plan is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is, or is about to be, absent.
+    Absent,
+    /// It is at this ETag; nothing for one that is about to be written.
+    Present(Option<ETag>),
+}
+
+impl Presence {
+    /// The state that was observed.
+    pub(crate) fn of(seen: &Observation) -> Self {
+        seen.row
+            .as_ref()
+            .map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
+    }
+}
+
+/// Everything that a plan depends on.
+#[derive(Debug)]
+pub(crate) struct Situation<'a> {
+    pub(crate) catalog: &'a Catalog,
+    /// The primary's table.
+    pub(crate) source: &'a TableRef,
+    pub(crate) primary: &'a Primary,
+    /// The footprint as read.
+    pub(crate) footprint: &'a Footprint,
+    /// The looks taken before the primary was read.
+    pub(crate) looks: &'a BTreeMap<ItemAddress, Look>,
+    /// Contents of the properties that those looks found on the entities of others.
+    pub(crate) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    pub(crate) behind: &'a BTreeSet<ItemAddress>,
+    /// The primary's state.
+    pub(crate) state: Presence,
+    /// The items that should exist.
+    pub(crate) wanted: &'a BTreeMap<ItemAddress, Item>,
+    /// The large values with contents in this run.
+    pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
+    /// The blobs that the primary points to, regardless of its present views.
+    pub(crate) referred: &'a BTreeSet<Site>,
+    /// Views that cannot derive their items from this state: their items stay as they are, and listed.
+    pub(crate) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
+    /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
+    /// item or a write of the primary is unanswered in this run.
+    pub(crate) disturbed: bool,
+    pub(crate) now: Timestamp,
+    /// How long an old insert may be under way.
+    pub(crate) taint_for: SignedDuration,
+    /// The run writes the primary.
+    pub(crate) writes: bool,
+    /// The row there is derived by a view of its own table, and there is no footprint of its key: no primary ever lay there.
+    pub(crate) is_derived_alone: bool,
+    /// The values that a primary which is about to be written points to already.
+    pub(crate) pointed_to: BTreeSet<Site>,
+}
+
+impl<'a> Situation<'a> {
+    /// The situation of a run.
+    pub(crate) fn of(
+        scope: &'a Scope<'_>,
+        (values, doubt): (&'a RunValues, &Doubt),
+        seen: &'a Observation,
+        wanted: &'a Wanted,
+        state: Presence,
+    ) -> Self {
+        let env = scope.env;
+        let replaced = seen
+            .row
+            .as_ref()
+            .filter(|_| state == Presence::Present(None));
+        Self {
+            writes: false,
+            is_derived_alone: seen.is_derived() && seen.etag.is_none(),
+            pointed_to: replaced
+                .into_iter()
+                .flat_map(|row| scope.sites(&row.entity))
+                .collect(),
+            catalog: &env.catalog,
+            source: scope.source,
+            footprint: &seen.footprint,
+            primary: &scope.primary,
+            looks: &seen.looks,
+            said: &seen.said,
+            behind: &seen.behind,
+            state,
+            wanted: &wanted.items,
+            supplied: &values.supplies,
+            referred: &wanted.referred,
+            underived: &wanted.underived,
+            disturbed: doubt.is_disturbed(seen),
+            now: env.clock.now(),
+            taint_for: env.taint_for(),
+        }
+    }
+
+    /// Whether the primary is about to be written.
+    pub(crate) fn is_about_to_be(&self) -> bool {
+        self.state == Presence::Present(None)
+    }
+
+    /// Whether a pass has closed at this very state, by whichever catalog.
+    pub(crate) fn is_closed(&self) -> bool {
+        match (&self.state, &self.footprint.settled) {
+            (
+                Presence::Present(Some(etag)),
+                Settled::At { etag: settled, .. } | Settled::Waiting { etag: settled, .. },
+            ) => settled == etag,
+            _ => false,
+        }
+    }
+
+    /// Whether another run, or a request of this one, may still be about to write the primary as it was announced.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        (self.disturbed || self.footprint.is_tainted(self.now)) && !planted(Bug::ValueNotSpared)
+    }
+
+    /// Whether another program has changed what was looked at without a new token: properties on another's entity, or the count or a
+    /// figure of a list.
+    pub(crate) fn is_overwritten(&self, address: &ItemAddress) -> bool {
+        if self.behind.contains(address) {
+            return true;
+        }
+        let (said, wanted) = (self.said.get(address), self.wanted.get(address));
+        said.zip(wanted)
+            .is_some_and(|(said, item)| item.content.is_overwritten_by(said))
+    }
+}
+
+/// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog, or run `evenkeel migrate up` where there is none"
+)]
+pub struct OutdatedCatalog {
+    /// The view.
+    pub view: ViewName,
+    /// The item's generation.
+    pub found: u32,
+    /// The catalog's generation.
+    pub known: u32,
+}
+
+/// Treatment of an item that the footprint lists.
+fn status(
+    catalog: &Catalog,
+    address: &ItemAddress,
+    entry: &Entry,
+) -> Result<ViewStatus, OutdatedCatalog> {
+    let declared = catalog.declares(&address.view);
+    let status = catalog
+        .generations
+        .status(&address.view, entry.generation, declared);
+    if status == ViewStatus::Newer && declared {
+        return Err(OutdatedCatalog {
+            view: address.view.clone(),
+            found: entry.generation,
+            known: catalog.generations.of(&address.view),
+        });
+    }
+    Ok(status)
+}
+
+/// Whether an item is of a view that this catalog does not know.
+pub(crate) fn is_unknown(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> bool {
+    matches!(status(catalog, address, entry), Ok(ViewStatus::Newer))
+}
+
+/// The items of a footprint that this catalog may judge: not those of views that it does not know.
+pub(crate) fn own_items<'a>(
+    catalog: &'a Catalog,
+    footprint: &'a Footprint,
+) -> impl Iterator<Item = Result<(&'a ItemAddress, &'a Entry), OutdatedCatalog>> {
+    footprint
+        .items
+        .iter()
+        .filter_map(|(address, entry)| match status(catalog, address, entry) {
+            Err(outdated) => Some(Err(outdated)),
+            Ok(ViewStatus::Retired) if planted(Bug::RetiredItemsStay) => None,
+            Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
+            Ok(ViewStatus::Newer) => None,
+        })
+}
