@@ -1,13 +1,13 @@
-//! A read cache for tables that rarely change: bounded, by time and in size, and compared with the store by ETag.
+//! A read cache for tables that rarely change, with limits on age and size. Old entries are compared with the store by ETag.
 //!
 //! ```text
-//!   read within `ttl` ──▶ kept row, no request
-//!   later             ──▶ one request for the ETag ── the same ──▶ kept row, for another `ttl`
-//!                                                  └─ another, or gone ──▶ read anew
+//!   read within `ttl` ──▶ cached row, no request
+//!   later             ──▶ one request for the ETag ── equal ──▶ cached row, for another `ttl`
+//!                                                  └─ different, or absent ──▶ read again
 //! ```
 //!
-//! CachedEntities are rows that stand by themselves, as they lie in the store: encrypted properties sealed. One that points to blobs, or is a list in
-//! pieces, is read anew each time: its blobs and pieces may be gone with its next version.
+//! Rows are cached as they are stored, with encrypted properties still encrypted. An entity with pointers to blobs, or a list in
+//! pieces, is not cached: its blobs and pieces may be deleted with its next version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,17 +23,17 @@ use evenkeel_storage::system::SystemClock;
 
 use super::{Client, ClientError, Whole};
 
-/// Bytes of a kept entity beside its JSON: its key twice, and the maps.
+/// Approximate bytes of a cached entity besides its JSON: two copies of its key, and the map nodes.
 const OVERHEAD: usize = 2_560;
 
 /// Limits of the read cache of one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Age from which on a row is compared with the store. Nothing that is read is older than this.
+    /// A row older than this is compared with the store before it is returned.
     pub ttl: Duration,
-    /// Most entities, those that were found absent included.
+    /// Maximum number of cached entities, absent ones included.
     pub entries: usize,
-    /// Most bytes of all, counted as JSON and 2.5 KiB for each. An entity that is larger than all is not kept.
+    /// Maximum number of cached bytes: the JSON of each entity and 2.5 KiB. A larger entity is not cached.
     pub bytes: usize,
 }
 
@@ -48,7 +48,6 @@ impl Default for CacheLimits {
     }
 }
 
-/// The kept entities of a table.
 pub(super) struct EntityCache {
     limits: CacheLimits,
     clock: Arc<dyn Clock>,
@@ -58,34 +57,32 @@ pub(super) struct EntityCache {
 #[derive(Default)]
 struct CachedEntities {
     entities: BTreeMap<EntityKey, CachedEntity>,
-    /// The keys in order of their last use.
+    /// Keys by last use, the least recent first.
     by_use: BTreeMap<u64, EntityKey>,
     uses: u64,
     bytes: usize,
-    /// Counts calls of `forget`: a read that began before is not kept.
+    /// Number of calls of `forget`. A read that began before the latest call is not cached.
     forgotten: u64,
 }
 
 struct CachedEntity {
-    /// `None` where it was absent.
+    /// `None` if the entity is absent.
     row: Option<Row>,
-    /// When it was read, or compared with the store (monotonic).
+    /// Monotonic time of the last read or comparison with the store.
     at: Duration,
     used: u64,
     bytes: usize,
 }
 
-/// An entity as the cache has it.
 #[derive(Debug, PartialEq)]
 enum CacheLookup {
-    /// Young enough to be answered.
     Fresh(Option<Row>),
-    /// To be compared with the store.
+    /// Older than `ttl`: its ETag must be compared with the store.
     Old(Row),
     Unknown,
 }
 
-/// The moment of a read: before its first request is sent.
+/// Taken before the first request of a read, so that the age of a row is never underestimated.
 #[derive(Clone, Copy)]
 struct ReadStart {
     at: Duration,
@@ -133,7 +130,7 @@ impl EntityCache {
         (look, begun)
     }
 
-    /// Keeps a row, or that there is none.
+    /// Caches a row, or the fact that the entity is absent.
     fn keep(&self, key: &EntityKey, row: Option<&Row>, begun: ReadStart) {
         let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
         let mut kept = self.kept();
@@ -173,7 +170,7 @@ impl EntityCache {
     }
 }
 
-/// Whether an entity is all in its rows.
+/// Whether the entity's content is complete in its row: no pointers to blobs, no list in pieces.
 fn stands_by_itself(entity: &Entity) -> bool {
     shared::list_view(entity).is_none()
         && entity
@@ -183,7 +180,7 @@ fn stands_by_itself(entity: &Entity) -> bool {
 }
 
 impl CachedEntities {
-    /// An entity, which is the last that was used from now on.
+    /// Returns an entity and marks it as the most recently used.
     fn used(&mut self, key: &EntityKey) -> Option<&CachedEntity> {
         self.uses += 1;
         let entity = self.entities.get_mut(key)?;
@@ -208,13 +205,13 @@ impl CachedEntities {
 }
 
 impl Client {
-    /// This client with a read cache for a table of the catalog: [`get`](Self::get) and joins of lookups answer from it. All clones share it.
+    /// Adds a read cache for a table of the catalog, which [`get`](Self::get) and the joins of lookups use. All clones share it.
     ///
-    /// A row read is at most `ttl` old. Then one request asks for the ETag alone; the entity is read again where that is another one.
+    /// A returned row is at most `ttl` old. After that, one request reads the ETag alone, and the entity only if the ETag has changed.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unknown`] for a table that the catalog does not know.
+    /// [`ClientError::Unknown`] for a table that is not in the catalog.
     ///
     /// ```
     /// # use evenkeel_client::{CacheLimits, Client, ClientError};
@@ -228,7 +225,7 @@ impl Client {
         self.caching_by(table, limits, Arc::new(SystemClock::new()))
     }
 
-    /// As [`caching`](Self::caching), by this clock.
+    /// Like [`caching`](Self::caching), with another clock.
     pub fn caching_by(
         mut self,
         table: &TableName,
@@ -242,11 +239,11 @@ impl Client {
         Ok(self)
     }
 
-    /// Forgets an entity that the cache may have, after a write of one's own: the next read asks the store.
+    /// Removes an entity from the cache, so that the next read asks the store. Call it after your own write.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unknown`] for a table that the catalog does not know.
+    /// [`ClientError::Unknown`] for a table that is not in the catalog.
     pub fn forget(&self, table: &TableName, key: &EntityKey) -> Result<(), ClientError> {
         if let Some(cache) = self.caches.get(&self.target(table)?.first()) {
             cache.forget(key);
@@ -254,7 +251,7 @@ impl Client {
         Ok(())
     }
 
-    /// One entity with all its rows, as [`whole`](Self::whole), from the cache of its table where there is one; and the requests that it took.
+    /// Returns one entity with all its rows, from the cache if its table has one, and the number of requests sent.
     pub(super) async fn cached(
         &self,
         table: &TableRef,
@@ -288,7 +285,7 @@ impl Client {
         Ok((row, requests + asked))
     }
 
-    /// One entity, whole, and the requests that it took.
+    /// Reads one entity with all its rows from the store, and returns the number of requests sent.
     pub(super) async fn read(
         &self,
         table: &TableRef,
@@ -337,14 +334,14 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A read that answers from the cache, or reads the store and keeps the answer after so many seconds.
+        /// A read is answered from the cache, or from the store after this many seconds.
         Read {
             key: u64,
             takes: u64,
         },
         Write(u64),
         Delete(u64),
-        /// A write of one's own, which forgets.
+        /// A write by the cache's own application, which calls `forget`.
         Own(u64),
         Wait(u64),
     }
@@ -361,7 +358,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every answer was true within the last `ttl`, and after a write of one's own; the bounds hold at every moment.
+        /// Each answer was the entity's state at some time within the last `ttl`, and not before the application's own
+        /// last write.
         #[test]
         fn nothing_older_than_its_time_is_answered(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
             const TTL: u64 = 10;
@@ -369,7 +367,7 @@ mod tests {
             let bytes = if few_bytes { 3 * OVERHEAD } else { usize::MAX };
             let limits = CacheLimits { ttl: Duration::from_secs(TTL), entries, bytes };
             let cache = EntityCache::new(limits, Arc::<FakeClock>::clone(&clock));
-            // Versions of each key, from when on each was the present one; 0 stands for an absent entity.
+            // For each key: the time at which each version became current. Version 0 is an absent entity.
             let mut history: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
             let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
             let mut next = 0;

@@ -1,4 +1,4 @@
-//! A client of the accounts that a configuration names.
+//! Opens a client for the accounts of a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,51 +17,52 @@ use evenkeel_storage::{Account, Chance, Clock, Stores};
 
 use crate::Client;
 
-/// Why there is no client.
+/// Why a client could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The configuration has mistakes.
+    /// The configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
-    /// An account in the embedded store, which this library does not link.
+    /// The account is an embedded store, which this library does not link.
     #[error(
-        "[accounts.{0}] is an embedded store, which this library cannot open: name an account of Azure Storage or Azurite"
+        "cannot open [accounts.{0}]: this library supports Azure Storage and Azurite, not the embedded store"
     )]
     Embedded(AccountName),
-    /// Settings that make no Azure account.
-    #[error("[accounts.{account}] cannot be used")]
+    /// The settings of an account are invalid.
+    #[error("invalid settings in [accounts.{account}]")]
     Settings {
         /// The account.
         account: AccountName,
-        /// Why.
+        /// The cause.
         #[source]
         source: SettingsError,
     },
-    /// The HTTP client of an account.
-    #[error("[accounts.{account}] cannot be connected to")]
+    /// The HTTP client of an account could not be created.
+    #[error("could not create an HTTP client for [accounts.{account}]")]
     Connect {
         /// The account.
         account: AccountName,
-        /// Why.
+        /// The cause.
         #[source]
         source: evenkeel_azure::AzureConnectError,
     },
-    /// Key-encryption keys.
-    #[error("[encryption] cannot be used")]
+    /// The key vault with the key-encryption keys could not be opened.
+    #[error("could not open the key vault of [encryption]")]
     Encryption(#[from] VaultOpenError),
-    /// A search service.
-    #[error("[sinks.{sink}] cannot be connected to")]
+    /// The client of a search service could not be created.
+    #[error("could not create a client for [sinks.{sink}]")]
     Search {
         /// The sink.
         sink: AccountName,
-        /// Why.
+        /// The cause.
         #[source]
         source: SinkOpenError,
     },
 }
 
-/// Reads a configuration and opens its accounts, with retries as `worker.storage_retry` has them. Nothing is sent yet: a wrong key shows
-/// at the first request. The catalog's tables, queues and containers are created by `evenkeel migrate up`, or by a worker.
+/// Reads a configuration and opens its accounts, with retries as configured in `worker.storage_retry`. It sends no
+/// request, so a wrong account key shows at the first request of the client. Tables, queues and containers of the
+/// catalog must already exist: `evenkeel migrate up` or a worker creates them.
 pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let loaded = evenkeel_config::load(request)?;
     let settings = loaded.settings;
@@ -77,7 +78,8 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     for SinkSettings { name, kind } in settings.sinks {
         match kind {
             SinkKind::Search(_) => {}
-            // Drivers of databases are not linked: a lookup there says that it has no such sink. Events cannot be read.
+            // This library links no database drivers, so a lookup reports the sink as unknown. Events cannot be read
+            // back.
             SinkKind::Sql(_) | SinkKind::Webhook(_) => continue,
         }
         let opened = evenkeel_sinks::open(&name, kind, &clock);

@@ -1,4 +1,5 @@
-//! Encrypted properties: sealed before a job is sent, opened after a row is read, where the key-encryption keys are here.
+//! Encrypts properties before a job is sent, and decrypts them after a row is read, if the configuration has the
+//! key-encryption keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,62 +19,62 @@ use evenkeel_storage::sealing::{
 };
 use evenkeel_storage::vault::VaultError;
 
-/// Data keys read at once.
+/// Maximum number of data keys read concurrently.
 const PARALLEL: usize = 16;
 
-/// What became of the sealed values of rows.
+/// The result of decrypting rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenedRows {
-    /// The properties that stay sealed in some rows: no key-encryption key for them is here.
+    /// Properties that are still encrypted in some rows because no key-encryption key for them is available.
     pub sealed: BTreeSet<String>,
-    /// Storage requests that it took.
+    /// Storage requests sent.
     pub requests: u64,
 }
 
-/// The entity that a row is, or is a copy of.
+/// The entity that a row is a copy of, or the row itself.
 pub(super) struct Origin<'e> {
     pub(super) table: TableRef,
     pub(super) entity: Cow<'e, Entity>,
 }
 
-/// Why sealed values are not opened, or plain ones not sealed.
+/// Why properties could not be decrypted or encrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum EncryptionError {
-    /// The data key is not to be had.
+    /// The data key could not be read or created.
     #[error(transparent)]
     Key(#[from] DataKeyError),
-    /// A value is not opened by its entity's data key.
+    /// A value could not be decrypted with the data key of its entity.
     #[error(transparent)]
     Open(#[from] UnsealError),
     /// The entity has no data key.
     #[error(
-        "{0} has sealed values and no data key: its key was erased, or the values belong to another entity"
+        "{0} has encrypted values but no data key: the key was erased, or the values belong to another entity"
     )]
     Erased(Primary),
-    /// A value is asked for that stays sealed: the property.
+    /// The requested property could not be decrypted, since no key-encryption key for it is available.
     #[error(
-        "{0} stays sealed: this configuration has no key-encryption key for it ([encryption.keys]), or the row is no copy of the primary that it names"
+        "could not decrypt {0}: [encryption.keys] has no key for it, or the row is not a copy of the primary that it names"
     )]
     Sealed(String),
-    /// A value lies in clear: the property.
+    /// The property is stored in plain text although the catalog declares it as encrypted.
     #[error(
-        "{0} is to be sealed, and lies in clear: it is older than `encrypt`, or somebody else has written it. `evenkeel keys seal` seals what is older; --allow-plain (Client::allowing_plain) reads it"
+        "{0} is stored in plain text but must be encrypted. Encrypt older values with `evenkeel keys seal`, or read them with --allow-plain (Client::allowing_plain)"
     )]
     Plain(String),
 }
 
 impl Client {
-    /// Opens the encrypted properties of rows: those of a primary or an archived entity as its own, by the key that it lies under, and those of
-    /// a copy as those of the primary that has its copy there. One request for each entity, and one more for the primary of each copy.
+    /// Decrypts properties of rows in place. A primary or an archived entity has the data key of its own key, and a copy that of the
+    /// primary that it is a copy of. This takes one request for each entity, and one more for the primary of each copy.
     ///
-    /// Values stay sealed, as texts that begin with `ek1.`, where this configuration has no key-encryption key for them, and where a row says
-    /// to be the copy of a primary that has none under its key: an old one, or one that somebody else has written.
+    /// A value stays encrypted, as a text that begins with `ek1.`, if the configuration has no key-encryption key for it, or if the row
+    /// names a primary that has no such copy: the row is outdated or was written by somebody else.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Encryption`] where a value was changed or belongs elsewhere, where its data key was erased, and where it lies in clear,
-    /// unless the client is [`allowing_plain`](Self::allowing_plain). A sealed value that the same property of the same entity had before is
-    /// opened: nothing tells it from the present one.
+    /// [`ClientError::Encryption`] if a value was modified or moved, if its data key was erased, or if it is stored in plain text and the
+    /// client is not [`allowing_plain`](Self::allowing_plain). An earlier encrypted value of the same property of the same entity is
+    /// accepted, because it cannot be distinguished from the present one.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -104,7 +105,6 @@ impl Client {
         opened.try_fold(OpenedRows::default(), add).await
     }
 
-    /// Whether a property is encrypted in the rows of a table.
     pub(super) fn is_encrypted(&self, table: &TableRef, property: &str) -> bool {
         self.encrypted
             .get(&table.table)
@@ -113,7 +113,7 @@ impl Client {
 
     async fn open_row(&self, table: &TableRef, row: &mut Row) -> Result<OpenedRows, ClientError> {
         let encrypted = self.encrypted.get(&table.table).into_iter().flatten();
-        // What a pointer leads to is not here.
+        // A pointer is not encrypted: the encrypted value is in its blob.
         let present = encrypted.filter(|property| {
             row.entity
                 .get(property)
@@ -178,15 +178,17 @@ impl Client {
         })
     }
 
-    /// Whether a property of the rows that come from here is sealed: its table's condition holds, where it has one.
+    /// Whether the catalog requires a property of this origin to be encrypted. If its table has a condition, only
+    /// entities that satisfy it are.
     fn is_due(&self, origin: &Origin<'_>, property: &str) -> bool {
         let home = self.catalog.home_of(&origin.table, &origin.entity.key);
         self.is_encrypted(&origin.table, property)
             && home.is_none_or(|(source, _)| self.catalog.seals(source, &origin.entity))
     }
 
-    /// What a row is a copy of, through as many views as there are: itself where no view has brought it. `None` where a primary that it names
-    /// has no such copy now. And the requests that it took.
+    /// Follows copies back to the primary that a row comes from, through any number of views. A row that no view wrote
+    /// is its own origin. Returns `None` if a primary named on the way has no such copy now, and the number of requests
+    /// sent.
     pub(super) async fn origin<'e>(
         &self,
         table: &TableRef,
@@ -199,7 +201,7 @@ impl Client {
             },
             0,
         );
-        // A chain of views is no longer, since views make no circle.
+        // Views form no cycle, so a chain of copies is at most as long as the number of views.
         for _ in 0..=self.catalog.views.len() {
             let Some((view, primary)) = self.catalog.said_copy(&origin.table, &origin.entity)
             else {
@@ -221,7 +223,7 @@ impl Client {
         Ok((None, requests))
     }
 
-    /// The data key that opens values of an entity; `None` where no key-encryption key for it is here.
+    /// Returns the data key of an entity; `None` if its key-encryption key is not available.
     async fn key_to_open(
         &self,
         table: &TableRef,
@@ -250,7 +252,7 @@ impl Client {
             .map(|vault| DataKeys { tables, vault }))
     }
 
-    /// A text as the keyed hash that a table has of it.
+    /// Returns the keyed hash of a text under the hash key of a table.
     pub(super) async fn hashed(
         &self,
         table: &TableRef,
@@ -259,19 +261,20 @@ impl Client {
     ) -> Result<String, ClientError> {
         let keys = self.data_keys(table)?.ok_or_else(|| {
             ClientError::Unknown(format!(
-                "{name} is a keyed hash, and this configuration has no [encryption]"
+                "cannot compute the keyed hash {name}: the configuration has no [encryption]"
             ))
         })?;
         let key = keys.of_hashes(&table.table).await;
         let key = key.map_err(|error| ClientError::Encryption {
-            doing: format!("the keyed hashes of {table}"),
+            doing: format!("could not read the hash key of {table}"),
             source: Box::new(error.into()),
         })?;
         Ok(key.hash(name, text))
     }
 
-    /// The texts of a message with its encrypted properties sealed: several where what fitted into one message does not, once it is
-    /// sealed. `None` where nothing is to be sealed, or no key for it is here: then the worker seals.
+    /// Encrypts the properties of a message. Encryption makes a batch larger, so it may be split into several texts.
+    /// Returns `None` if nothing has to be encrypted, or if a key-encryption key is not available; the worker then
+    /// encrypts.
     pub(super) async fn sealed_texts(
         &self,
         job: &Prepared,
@@ -304,7 +307,7 @@ impl Client {
         }
     }
 
-    /// The data key to seal values of an entity by; `None` where no key-encryption key for it is here.
+    /// Returns or creates the data key of an entity; `None` if no key-encryption key is available.
     async fn key_to_seal(
         &self,
         table: &TableRef,
@@ -319,12 +322,15 @@ impl Client {
                 source: VaultError::UnknownKey { .. },
                 ..
             }) => Ok(None),
-            Err(error) => Err(failed(home, error.into())),
+            Err(error) => Err(ClientError::Encryption {
+                doing: format!("could not encrypt properties of {home}"),
+                source: Box::new(error.into()),
+            }),
         }
     }
 }
 
-/// The texts of a message, halved until each fits.
+/// Splits a message in halves until each fits into a queue message.
 fn texts(mut message: Map<String, Value>) -> Result<Vec<String>, String> {
     let refused = match packed(&Value::Object(message.clone()).to_string()) {
         Ok(text) => return Ok(vec![text]),
@@ -345,7 +351,7 @@ fn texts(mut message: Map<String, Value>) -> Result<Vec<String>, String> {
 
 pub(super) fn failed(home: &Primary, source: EncryptionError) -> ClientError {
     ClientError::Encryption {
-        doing: format!("encrypted properties of {home}"),
+        doing: format!("could not decrypt properties of {home}"),
         source: Box::new(source),
     }
 }
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_does_not_fit_once_it_is_sealed_goes_in_several_messages_and_loses_nothing() {
-        // As incompressible as sealed text is.
+        // As incompressible as encrypted text.
         let noise = |seed: u64| {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let mut digit = || {
@@ -391,7 +397,7 @@ mod tests {
         assert!(
             super::texts(one.as_object().unwrap().clone())
                 .unwrap_err()
-                .contains("a message carries")
+                .contains("a message holds")
         );
     }
 }

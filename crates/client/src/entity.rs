@@ -12,7 +12,7 @@ use evenkeel_model::large::Pointer;
 use evenkeel_model::{ETag, EdmValue, EntityKey, Row, TableName};
 use evenkeel_storage::wide::{self, ReadError};
 
-/// Times that an entity may be changed while its values are looked for.
+/// Attempts to resolve an entity that is changed while its blobs are read.
 const ROUNDS: u32 = 5;
 
 /// An entity with all its rows.
@@ -20,20 +20,20 @@ const ROUNDS: u32 = 5;
 pub struct Whole {
     /// The entity, at the version of its first row.
     pub row: Row,
-    /// Storage requests that it took to read.
+    /// Storage requests sent.
     pub requests: u64,
 }
 
 impl Client {
-    /// One entity of a known table, resolved: the rows of a wide one joined, the content of blobs in the place of properties that
-    /// point there, encrypted properties opened where the key-encryption keys are here, the pieces of a list put together.
-    /// `None` where it does not exist.
+    /// Reads one entity of a table of the catalog and resolves it: the rows of a wide entity are joined, pointers are replaced by the
+    /// content of their blobs, properties are decrypted if the key-encryption keys are available, and the pieces of a list are joined.
+    /// Returns `None` if the entity does not exist.
     ///
-    /// One request, and one more for an entity of several rows, two for each blob, and one for the primary of a copy with some. Where a change
-    /// in between has dropped a blob, it is read again.
+    /// This takes one request, one more for an entity of several rows, two for each blob, and one for the primary of a copy with blobs.
+    /// If a change deletes a blob meanwhile, the entity is read again.
     ///
-    /// A pointer is followed to a value of this entity, or of the primary that it is a copy of, in the container of the table's `large_entity`
-    /// view. Any other is an error: whoever may write the row may write any pointer into it.
+    /// A pointer is followed only to a blob of this entity, or of the primary that it is a copy of, in the container of the table's
+    /// `large_entity` view. Any other pointer is an error, because anyone who can write the row can put any pointer into it.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -52,7 +52,7 @@ impl Client {
         self.get_in(&self.target(table)?.at(&key.pk), key).await
     }
 
-    /// As [`get`](Self::get), of any table of any account, the catalog's or not.
+    /// Like [`get`](Self::get), for any table of any account, also one that is not in the catalog.
     pub async fn get_in(
         &self,
         table: &TableRef,
@@ -80,7 +80,8 @@ impl Client {
         Ok(row)
     }
 
-    /// The entity after a change since this version: blobs of the version went with it. At the same version it is broken.
+    /// Reads the entity again. A write deletes the blobs of the version before it, so a missing blob is an error only
+    /// if the version is still the same.
     async fn newer(
         &self,
         table: &TableRef,
@@ -96,15 +97,15 @@ impl Client {
         }
     }
 
-    /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
-    /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
+    /// Reads the value of one property in parts of at most 4 MiB, since a blob may be too large for memory. Text is passed on as UTF-8.
+    /// Returns the number of bytes; `None` if the entity does not exist or has no string or binary property of this name.
     ///
-    /// The hash of a blob's content is checked before any part is passed on: above 4 MiB it is read twice.
+    /// The hash of the content is verified before any part is passed on, so a blob above 4 MiB is read twice.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Encryption`], before any bytes, where an encrypted property cannot be opened, as by [`open`](Self::open), or no
-    /// key-encryption key for it is here.
+    /// [`ClientError::Encryption`], before any bytes are passed on, if an encrypted property cannot be decrypted (see
+    /// [`decrypt`](Self::decrypt)) or no key-encryption key for it is available.
     pub async fn read_value(
         &self,
         table: &TableRef,
@@ -139,7 +140,8 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
         if self.is_encrypted(table, property) {
-            // A sealed value is opened as a whole. Conditions say whether it has to be one.
+            // An encrypted value must be decrypted as a whole. The properties of encryption conditions are needed to
+            // decide whether it has to be encrypted.
             let asked: BTreeSet<String> = self
                 .catalog
                 .sealing_conditions()
@@ -179,7 +181,7 @@ impl Client {
         Ok(Some(content.len() as u64))
     }
 
-    /// One entity with all its rows, pointers and lists as they are.
+    /// Reads one entity with all its rows, without following pointers or joining lists.
     pub async fn whole(
         &self,
         table: &TableRef,

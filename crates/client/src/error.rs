@@ -1,4 +1,4 @@
-//! Errors of the library for applications.
+//! Errors of the client library.
 
 use std::fmt::Display;
 
@@ -10,39 +10,39 @@ use evenkeel_storage::wide::ReadError;
 
 use crate::encryption::EncryptionError;
 
-/// Why something was not done.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A job that the worker would poison, or that no queue carries: why.
+    /// A worker would poison the job, or no queue accepts it.
     #[error("{0}")]
     Job(String),
-    /// A name that the configuration does not know.
+    /// A name is not in the configuration.
     #[error("{0}")]
     Unknown(String),
-    /// A text that is no term of a lookup.
+    /// A text is not a valid term of a lookup.
     #[error(transparent)]
     Term(#[from] TermError),
     /// The keys of a view cannot answer the lookup.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// A continuation that is not of this lookup: the reason.
-    #[error("the continuation {0}")]
+    /// The continuation does not belong to this lookup.
+    #[error("invalid continuation: {0}")]
     Continuation(&'static str),
-    /// A value of a row, of which the template of a join makes no key.
+    /// The template of a join cannot make a key from a value of a row.
     #[error("{doing}")]
     Join {
         /// The table and the row.
         doing: String,
-        /// Why it makes none.
+        /// The cause.
         #[source]
         source: RenderError,
     },
-    /// A store did not answer, or refused.
+    /// A store refused a request or did not answer.
     #[error("{doing}")]
     Store {
         /// The step that failed.
         doing: String,
-        /// Why it was not.
+        /// The cause.
         #[source]
         source: Box<StoreError>,
     },
@@ -51,29 +51,29 @@ pub enum ClientError {
     Read {
         /// The step that failed.
         doing: String,
-        /// Why it was not.
+        /// The cause.
         #[source]
         source: Box<ReadError>,
     },
-    /// Encrypted properties could not be sealed or opened.
+    /// Properties could not be encrypted or decrypted.
     #[error("{doing}")]
     Encryption {
         /// The entity.
         doing: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<EncryptionError>,
     },
-    /// The value read could not be written on.
-    #[error("writing what was read")]
+    /// The value could not be written to the caller's output.
+    #[error("could not write the output")]
     Output(#[source] std::io::Error),
-    /// Stored data in a form that evenkeel does not write: the place and the problem.
+    /// Stored data is malformed.
     #[error("{0}")]
     Broken(String),
 }
 
 impl ClientError {
-    /// Whether the call cannot mean anything with this configuration: it fails again however often it is made.
+    /// Whether the call fails every time with this configuration, so that a retry is pointless.
     pub const fn is_misuse(&self) -> bool {
         match self {
             Self::Job(_)
@@ -98,7 +98,7 @@ impl ClientError {
         let known: Vec<String> = known.map(|name| name.to_string()).collect();
         let name = name.to_string();
         Self::Unknown(format!(
-            "the catalog does not know the {what} {name}; {}",
+            "the catalog has no {what} {name}; {}",
             meant_or_known(&name, &known)
         ))
     }

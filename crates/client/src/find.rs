@@ -1,8 +1,8 @@
-//! Finding an entity that may be under way between its table and its archive.
+//! Finds an entity that may be moving between its table and its archive.
 //!
-//! Archiving writes the copy before it deletes the source, and restoring the source before it deletes the copy: at every
-//! moment the entity is in one of the two, or in both. A look in the source, then in the archive, then in the source
-//! once more therefore finds it, in whichever direction it moved meanwhile. (Unless it went both ways between two of the looks.)
+//! An `archive` writes the copy before it deletes the source, and a `restore` writes the source before it deletes the
+//! copy. The entity is therefore in at least one of the two at any time. Reading the source, the archive and the source
+//! again finds it, whichever way it moves meanwhile, unless it moves both ways between two of the reads.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_storage::FilePlace;
 
-/// Where an entity was found.
+/// The place where an entity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whereabouts {
     /// In its own table.
@@ -22,21 +22,21 @@ pub enum Whereabouts {
     Archive,
 }
 
-/// An entity, and where it was found.
+/// An entity and the place where it was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The entity. Out of a document or file it has no Timestamp.
+    /// The entity. It has no Timestamp if it was read from a document or file.
     pub row: Row,
-    /// Where it was found.
+    /// The place where it was found.
     pub at: Whereabouts,
 }
 
 impl Client {
-    /// Finds an entity in the source of an archive or in the archive itself. `None` where it is in neither. An archive that is a
-    /// log cannot be asked for one entity.
+    /// Finds an entity in the source of an archive or in the archive itself. Returns `None` if it is in neither. Log archives cannot
+    /// be searched.
     ///
-    /// One to three requests, and one more for each time that an entity of several rows is met. Large values are pointers to their blobs;
-    /// [`get`](Client::get) has their contents.
+    /// This takes one to three requests, and one more for each read of an entity of several rows. Large values stay pointers to their
+    /// blobs; [`get`](Client::get) returns their content.
     ///
     /// ```
     /// # use evenkeel_client::{Client, Whereabouts};
@@ -58,7 +58,7 @@ impl Client {
         if let ArchiveTarget::Log(_) = archive.target {
             let name = &archive.name;
             return Err(ClientError::Unknown(format!(
-                "[archives.{name}] is a log, in which no entity is looked up: read it with `evenkeel logs {name}`"
+                "cannot look up entities in log archive {name}. Read it with `evenkeel logs {name}`"
             )));
         }
         if let (Some(row), _) = self.read(&archive.source, key).await? {
@@ -83,7 +83,7 @@ impl Client {
         }))
     }
 
-    /// Opens the encrypted properties of an entity that was found, as [`open`](Client::open) does.
+    /// Decrypts the properties of a found entity, like [`decrypt`](Client::decrypt).
     pub async fn open_found(
         &self,
         archive: &ViewName,
@@ -98,7 +98,7 @@ impl Client {
         self.open(table, std::slice::from_mut(row)).await
     }
 
-    /// One entity of an archive that is no log, whole, and the requests that it took.
+    /// Reads one entity of an archive other than a log, and returns the number of requests sent.
     pub(super) async fn in_archive(
         &self,
         archive: &Archive,
@@ -146,7 +146,6 @@ impl Client {
         }))
     }
 
-    /// A file of a shared folder, with its version.
     async fn file(
         &self,
         dir: &str,

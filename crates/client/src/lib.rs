@@ -1,19 +1,19 @@
-//! The library for applications: operations beside an application's own reads and writes.
+//! The client library for applications.
 //!
 //! ```text
-//!   submit    a job  ─▶ checked as the worker will ─▶ Base64, or gzip in it ─▶ the queue, or the key's shard of it
-//!   get       an entity ─▶ the rows of a wide one joined, blobs in the place of pointers, pieces of a list put together
-//!   lookup    a view and values ─▶ points and ranges, never a scan unasked ─▶ rows, merged in order, page by page
-//!   wait_for  what one has just written ─▶ its footprint: found by everything derived from it, or not yet
-//!   find      an entity that may be on its way into its archive, or back
+//!   submit    a job ─▶ checked as the worker checks it ─▶ Base64, or gzip in Base64 ─▶ the queue, or the shard of its key
+//!   get       an entity ─▶ rows of a wide entity joined, pointers replaced by blobs, pieces of a list joined
+//!   lookup    a view and values ─▶ points and ranges, never an implicit scan ─▶ rows, merged in order, page by page
+//!   wait_for  a primary that was just written ─▶ its footprint: everything derived is in step, or not yet
+//!   find      an entity that may be moving to its archive or back
 //! ```
 //!
-//! The program's own commands and pages do all of this through here: there is no second way.
+//! The program's own commands and pages use this library as well.
 //!
 //! # Example
 //!
-//! [`connect()`] reads a configuration as the program does and opens its accounts on Azure. Tests of applications open an embedded store
-//! in the same way, by `evenkeel::app::connect` of the program's own library.
+//! [`connect()`] reads a configuration as the program does and opens its Azure accounts. Tests of applications open an embedded store
+//! with `evenkeel::app::connect` of the program's own library.
 //!
 //! ```
 //! use evenkeel_config::Request;
@@ -22,14 +22,14 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = evenkeel_client::connect(&Request::of_process(None, None, Vec::new()))?;
 //!
-//! // An application changes its own table, and says so.
+//! // Report a change of the application's own table.
 //! client.submit(r#"{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"}"#).await?;
 //!
-//! // One entity, whole.
+//! // Read one entity.
 //! let key = EntityKey::new("Sales", "000223")?;
 //! let employee = client.get(&TableName::new("Employees")?, &key).await?;
 //!
-//! // Through a view, by the values that its keys are made of.
+//! // Look up through a view, by the values in its keys.
 //! let by_email = ViewName::new("employees_by_email")?;
 //! let found = client.lookup(&by_email, &["PartitionKey=Sales", "Email=jun.cao@contoso.com"])?.run().await?;
 //! # let _ = (employee, found);
@@ -73,21 +73,21 @@ pub use packing::{IN_FLIGHT, Packing, ReadyMessage, SentJobs};
 pub use settled::InStep;
 pub use submission::{Prepared, Sent};
 
-/// The client of an application. Cheap to clone; may be used from many tasks at once.
+/// A client for applications. It is cheap to clone and can be used from many tasks at once.
 #[derive(Debug, Clone)]
 pub struct Client {
     stores: Stores,
     catalog: Arc<Catalog>,
     queues: Arc<[QueueSettings]>,
     caches: Arc<BTreeMap<TableRef, Arc<EntityCache>>>,
-    /// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
+    /// The encrypted properties in the rows of each table, copies and archives included.
     encrypted: Arc<BTreeMap<TableName, BTreeSet<String>>>,
-    /// Whether encrypted properties may lie in clear.
+    /// Whether encrypted properties may be read although they are stored in plain text.
     allows_plain: bool,
 }
 
 impl Client {
-    /// A client of these accounts, with their catalog and queues.
+    /// Creates a client from opened accounts, a catalog and its queues.
     pub fn new(
         stores: Stores,
         catalog: Arc<Catalog>,
@@ -104,27 +104,28 @@ impl Client {
         }
     }
 
-    /// A client that also reads encrypted properties that lie in clear, which is an error otherwise: for the time until
-    /// `evenkeel keys seal` has sealed what a table had before it said `encrypt`. Who may write a row may put a plain value there.
+    /// Also reads encrypted properties that are stored in plain text, which is an error otherwise. Use it until
+    /// `evenkeel keys seal` has encrypted the values written before `encrypt` was declared. Meanwhile anyone who can
+    /// write a row can put a plain value there.
     #[must_use]
     pub const fn allowing_plain(mut self) -> Self {
         self.allows_plain = true;
         self
     }
 
-    /// The catalog.
+    /// Returns the catalog.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// A table of the catalog, spelled in any case.
+    /// Returns a table of the catalog. The name is matched case-insensitively.
     fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
         self.catalog
             .table(name)
             .ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
     }
 
-    /// A table of the catalog that is read, spelled in any case: also one in several accounts.
+    /// Like `table`, but also accepts a table that is spread over several accounts and can only be read.
     fn target(&self, name: &TableName) -> Result<TargetRef, ClientError> {
         self.catalog
             .target(name)

@@ -1,16 +1,16 @@
-//! Reading lists: in a row, or in a blob of their own.
+//! Reads lists from rows and blobs.
 
 use super::ClientError;
 use evenkeel_model::shared::{BlobList, List};
 use evenkeel_model::{BlobName, ContainerName, Entity, Site};
 use evenkeel_storage::Account;
 
-/// The list in a row.
+/// Reads the list in a row.
 pub fn of_row(site: &Site, entity: &Entity) -> Result<List, ClientError> {
     List::read(site, entity).map_err(|nonsense| ClientError::Broken(nonsense.to_string()))
 }
 
-/// The list in a blob; `None` if there is no such blob.
+/// Reads the list in a blob; `None` if the blob does not exist.
 pub async fn in_blob(
     account: &Account,
     container: &ContainerName,
@@ -21,10 +21,7 @@ pub async fn in_blob(
     else {
         return Ok(None);
     };
-    let broken = |problem| {
-        ClientError::Broken(format!(
-            "{container}/{name} is not as evenkeel wrote it: {problem}"
-        ))
-    };
+    let broken =
+        |problem| ClientError::Broken(format!("{container}/{name} is not a valid list: {problem}"));
     BlobList::parse(&blob.content).map(Some).map_err(broken)
 }

@@ -1,4 +1,4 @@
-//! Many jobs at once: those that differ in their primary alone travel in one message.
+//! Packs many jobs into few messages: jobs that differ only in their primary share one.
 
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use serde_json::{Map, Value};
@@ -7,44 +7,46 @@ use super::{Client, ClientError, Prepared, Sent};
 use evenkeel_model::QueueName;
 use evenkeel_model::job::{self, Packed, Packer};
 
-/// Messages on their way at once: enough to hide a round trip, too few to be throttled (Azure: 2,000 messages/s of a queue).
+/// Maximum number of messages sent concurrently: enough to hide the round trip, and too few to be throttled (Azure
+/// allows 2,000 messages/s per queue).
 pub const IN_FLIGHT: usize = 32;
 
-/// Jobs on their way into messages.
+/// Packs jobs into messages.
 pub struct Packing<'a> {
     client: &'a Client,
     queue: Option<&'a QueueName>,
-    /// Most jobs of a message.
+    /// Maximum number of jobs per message.
     most: usize,
     packer: Packer,
-    /// The number of the first job in the packer.
+    /// Number of the first job in the packer.
     first: u64,
 }
 
-/// A message that is ready to be sent, or why its job has none.
+/// A message that is ready to be sent, or the reason why its job cannot be sent.
 #[derive(Debug)]
 pub struct ReadyMessage {
-    /// The number of its first job.
+    /// Number of its first job.
     pub first: u64,
-    /// How many of the jobs that were added it has, of that one and those after it.
+    /// How many consecutive jobs it contains, the first included.
     pub jobs: usize,
     /// The message.
     pub message: Result<Prepared, ClientError>,
 }
 
-/// Result of one message.
+/// The result of sending one message.
 #[derive(Debug)]
 pub struct SentJobs {
-    /// The index of its first job.
+    /// Index of its first job.
     pub first: usize,
-    /// How many jobs it has, of that one and those after it.
+    /// How many consecutive jobs it contains, the first included.
     pub jobs: usize,
-    /// The message; or why it was not sent, or not surely.
+    /// The sent message, or an error. After an error of a store the message may have been sent nevertheless.
     pub sent: Result<Sent, ClientError>,
 }
 
 impl Client {
-    /// Packs jobs into messages of at most this many (1 to 1,000), for the queue or the first that carries each.
+    /// Packs jobs into messages of at most `most` jobs (1 to 1,000), for this queue or for the first declared queue
+    /// that accepts each job.
     pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> Packing<'a> {
         Packing {
             client: self,
@@ -55,9 +57,9 @@ impl Client {
         }
     }
 
-    /// Sends many jobs, each as [`submit`](Self::submit) takes it: neighbours that differ in their primary alone in messages of at most
-    /// `most` (1 to 1,000; 100 fill a transaction), 32 messages at once. The results are in the order of the jobs; one that is refused
-    /// keeps no other back.
+    /// Sends many jobs, each as [`submit`](Self::submit) accepts it. Consecutive jobs that differ only in their primary share a message of
+    /// at most `most` jobs (1 to 1,000; 100 fill a transaction). 32 messages are sent concurrently. The results are in the order of the
+    /// jobs, and a refused job does not stop the others.
     ///
     /// ```
     /// # use evenkeel_client::Client;
@@ -114,12 +116,12 @@ impl Client {
 }
 
 impl Packing<'_> {
-    /// Whether no job waits for more to be packed with.
+    /// Whether no job is waiting to be packed.
     pub fn is_empty(&self) -> bool {
         self.packer.is_empty()
     }
 
-    /// Adds a job: the messages that are ready with it.
+    /// Adds a job and returns the messages that are ready.
     pub fn add(&mut self, number: u64, job: &str) -> Vec<ReadyMessage> {
         let message = self.client.prepare(job, self.queue);
         let object = message
@@ -152,7 +154,7 @@ impl Packing<'_> {
         ready
     }
 
-    /// The message of the jobs that wait.
+    /// Returns the message of the waiting jobs, if any.
     pub fn flush(&mut self) -> Option<ReadyMessage> {
         let jobs = self.packer.len();
         let message = self.packer.take()?;

@@ -1,7 +1,9 @@
-//! From a row in its table to a resolved entity: blobs in the place of pointers, the pieces of a list put together.
+//! Turns a stored row into a resolved entity: replaces pointers by the content of their blobs, and joins the pieces of
+//! a list.
 //!
-//! Who may write a row may write any pointer into it. One is followed to a value of the very entity that its row is of, or is a copy of, in the
-//! container that the catalog names for it; and what lies there counts for nothing before its length and its hash are the pointer's.
+//! Anyone who can write a row can put a pointer to any blob into it. A pointer is therefore followed only to a blob of
+//! the same entity, or of the primary that the row is a copy of, in the container that the catalog declares. The
+//! content is used only if its length and hash match the pointer.
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,7 +15,6 @@ use evenkeel_model::shared;
 use evenkeel_model::{AccountName, ContainerName, EdmValue, Entity, Row, Site};
 use evenkeel_storage::{BlobProperties, BlobStore, ErrorClass, StoreError};
 
-/// Joins the pieces of a list.
 pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
     if shared::list_view(&entity).is_none() {
         return Ok(entity);
@@ -25,17 +26,17 @@ pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientE
     Ok(lists::of_row(&site, &entity)?.join(entity))
 }
 
-/// Where the large values of one entity lie.
+/// Where the large values of an entity are stored.
 struct ValuePlace {
     account: AccountName,
     container: ContainerName,
-    /// Their prefix there.
+    /// Prefix of the blob names.
     folder: ValueFolder,
 }
 
 impl Client {
-    /// Where the large values lie that pointers of a row lead to: its own, or those of the primary that it is a copy of. `None` where it has
-    /// none.
+    /// Returns where the blobs are that a row may point to: those of the row itself, or of the primary that it is a
+    /// copy of. `None` if its table has no large values.
     async fn value_place(
         &self,
         table: &TableRef,
@@ -57,7 +58,7 @@ impl Client {
     }
 }
 
-/// Puts the content of blobs where properties of a table's row point to them.
+/// Replaces pointers in a row by the content of their blobs.
 pub(super) async fn resolve(
     client: &Client,
     table: &TableRef,
@@ -98,8 +99,8 @@ pub(super) async fn resolve(
     Ok(())
 }
 
-/// Reads the content that a property of a row points to, part by part. No part is taken before the hash of the whole is right. How many bytes it
-/// has.
+/// Reads the blob that a property points to, part by part, and returns its length. No part is passed on before the hash
+/// of the whole content is verified, so a blob above `PART_BYTES` is read twice.
 pub(super) async fn read(
     client: &Client,
     (table, row): (&TableRef, &Entity),
@@ -123,10 +124,9 @@ pub(super) async fn read(
     Ok(value.found.length)
 }
 
-/// Bytes of a value that are read at once.
 const PART_BYTES: u64 = 4 << 20;
 
-/// A version of the blob that a property points to, as long as the pointer says.
+/// The blob that a property points to, at one version and with the length that the pointer gives.
 struct StoredValue<'c> {
     property: &'c str,
     pointer: &'c Pointer,
@@ -144,7 +144,7 @@ impl<'c> StoredValue<'c> {
         let name = &pointer.name;
         let Some(container) = &pointer.container else {
             return Err(ClientError::Broken(format!(
-                "property {property} points to the file {name}, which only its document knows where to find"
+                "property {property} points to file {name}, which can be found only through its archived document"
             )));
         };
         let own =
@@ -153,7 +153,7 @@ impl<'c> StoredValue<'c> {
             return Err(broken(
                 property,
                 pointer,
-                "which evenkeel has not written for this entity, by the present catalog. It is not followed: whoever may write the row may write any pointer into it",
+                "which is not a blob of this entity in the present catalog; the pointer is not followed",
             ));
         };
         let blobs = client.account(account)?.blobs.as_ref();
@@ -167,7 +167,7 @@ impl<'c> StoredValue<'c> {
                 property,
                 pointer,
                 &format!(
-                    "which has {} bytes in place of {}",
+                    "which has {} bytes, expected {}",
                     found.length, pointer.bytes
                 ),
             ));
@@ -180,17 +180,17 @@ impl<'c> StoredValue<'c> {
         })
     }
 
-    /// Reads all of it once, and checks its hash at the end.
+    /// Reads the whole blob once, passes its parts on, and compares the hash at the end.
     async fn pass(
         &self,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<(), ClientError> {
         let broken = |what| broken(self.property, self.pointer, what);
         let Some(container) = &self.pointer.container else {
-            return Err(broken("which is no blob"));
+            return Err(broken("which is not a blob"));
         };
         let (mut hash, mut at) = (Sha256::new(), 0);
-        // An empty one is a part of nothing.
+        // An empty blob has no part, and its hash is still compared.
         loop {
             let end = self.found.length.min(at + PART_BYTES);
             let part = self
@@ -200,7 +200,7 @@ impl<'c> StoredValue<'c> {
                 .map_err(|error| {
                     let is_gone = error.class == ErrorClass::Precondition;
                     if is_gone {
-                        broken("which went away while it was read")
+                        broken("which was changed or deleted during the read")
                     } else {
                         failed(self.property)(error)
                     }
@@ -215,7 +215,7 @@ impl<'c> StoredValue<'c> {
         if hex::encode(hash.finalize()) == self.pointer.sha256 {
             Ok(())
         } else {
-            Err(broken("whose content is not what was written"))
+            Err(broken("whose content does not match its SHA-256"))
         }
     }
 }

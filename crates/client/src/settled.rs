@@ -1,7 +1,8 @@
-//! Reading one's own writes: whether everything derived from a primary is in step with a version of it.
+//! Read-your-writes: whether everything derived from a primary is in step with a version of it.
 //!
-//! The footprint of a primary names the version at which its items were last all in step. So the answer is one point read where that is the
-//! version that was asked for; where another one is named, the primary tells whether that is the present one.
+//! The footprint of a primary names the version at which all its items were last in step. If that is the requested
+//! version, one point read is enough. If it is another version, a read of the primary shows whether that one is
+//! current.
 
 use std::time::Duration;
 
@@ -16,21 +17,21 @@ use evenkeel_model::settings::WaitPolicy;
 use evenkeel_model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
 use evenkeel_model::{ETag, EntityKey, TableName};
 
-/// The waits between two looks.
+/// Delays between two reads.
 const LOOKS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
 
-/// Whether what is derived from a primary is in step.
+/// Whether everything derived from a primary is in step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct InStep {
-    /// Every item is as the version that was asked for says, or a later one.
+    /// Every derived item has the requested version, or a later one.
     pub in_step: bool,
-    /// Neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    /// Neither the primary nor its footprint exists: it never existed, or its tombstone has been removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
-    /// What the primary says is still on its way to the entities of a range.
+    /// A range overlay of the primary has not been applied to all entities of its range yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub carrying: bool,
-    /// Storage requests that it took to know.
+    /// Storage requests sent.
     pub requests: u64,
 }
 
@@ -46,16 +47,16 @@ impl InStep {
 }
 
 impl Client {
-    /// Whether every copy, list and value that the catalog derives from a primary is in step with its version at this ETag, or with a later
-    /// one; of the present version where no ETag is given. A primary that is gone is in step when everything derived from it is gone. What it
-    /// says to a range of entities is derived from it too, with the items of these: in step when the last of them has it.
+    /// Returns whether everything that the catalog derives from a primary is in step with the version at this ETag, or with a later one.
+    /// Without an ETag it is the present version. A deleted primary is in step when everything derived from it is deleted. The entities of
+    /// a range that the primary sets properties on count as derived from it, with their own items.
     ///
-    /// One request where the version at this ETag is the one that was last brought in step, else two. Entities that are derived from
-    /// derived ones have footprints of their own.
+    /// This takes one request if the version at this ETag is the one that was last in step, otherwise two. Entities that are derived from
+    /// derived entities have their own footprints and are not included.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unknown`] for a table that the catalog does not know; [`ClientError::Store`] where a store does not answer.
+    /// [`ClientError::Unknown`] for a table that is not in the catalog; [`ClientError::Store`] if a store does not answer.
     pub async fn settled(
         &self,
         table: &TableName,
@@ -81,7 +82,8 @@ impl Client {
         {
             return Ok(InStep::yes(1));
         }
-        // The primary after its footprint: a version that was in step before it was found to be the present one.
+        // The primary must be read after its footprint: otherwise a write between the two reads could make an older
+        // version look current.
         let tables = &self.account(&source.account)?.tables;
         let only_keys = ["PartitionKey".to_owned()];
         let present = tables.get(&source.table, key, Some(&only_keys)).await;
@@ -97,8 +99,8 @@ impl Client {
         })
     }
 
-    /// Waits until [`settled`](Self::settled) says yes, and looks again after 50 ms, then twice as long each time, up to a second. Whether it
-    /// did within this time.
+    /// Calls [`settled`](Self::settled) after 50 ms, then at doubled intervals of at most a second, until everything is
+    /// in step or the time is over.
     pub async fn wait_for(
         &self,
         table: &TableName,
@@ -106,7 +108,7 @@ impl Client {
         etag: Option<&ETag>,
         within: Duration,
     ) -> Result<InStep, ClientError> {
-        // No deadline where the clock does not reach so far.
+        // There is no deadline if the duration exceeds the range of the clock.
         let until = Instant::now().checked_add(within);
         let mut waits = LOOKS.waits(|| 0.5);
         let mut requests = 0;
@@ -123,7 +125,7 @@ impl Client {
         }
     }
 
-    /// The footprint's state, and whether a range is still to be told; nothing where there is no footprint.
+    /// Returns the footprint's state and whether a range is still to be updated; `None` if there is no footprint.
     async fn last_settled(
         &self,
         source: &TableRef,
@@ -151,7 +153,7 @@ impl Client {
         let settled = footprint.map(|row| Settled::read(&row.entity)).transpose();
         settled.map_err(|text| {
             ClientError::Broken(format!(
-                "the footprint of {source}{key} is not as evenkeel writes it: Settled is {text:?}"
+                "invalid footprint of {source}{key}: Settled is {text:?}"
             ))
         })
     }

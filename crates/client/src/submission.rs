@@ -1,4 +1,4 @@
-//! Sending jobs: each is checked as the worker will check it, and goes to the queue that carries it.
+//! Sends jobs. Each is checked as the worker checks it, and goes to the first queue that accepts it.
 
 use std::time::Duration;
 
@@ -12,50 +12,50 @@ use evenkeel_model::{
 };
 use evenkeel_storage::Ttl;
 
-/// A job that is ready to be sent.
+/// A checked job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
     /// The account of its queue.
     pub account: AccountName,
-    /// The queue itself, or the shard of it that carries this key's jobs.
+    /// The queue, or the shard of it that the job's key belongs to.
     pub queue: QueueName,
-    /// The message's text.
+    /// The text of the message.
     pub text: String,
     /// The operation.
     pub op: &'static str,
-    /// The number of its jobs: more than one of a batch.
+    /// Number of jobs in the message, more than one for a batch.
     pub jobs: usize,
-    /// JobSubject of the job, in words.
+    /// A description of the job's subject, for messages.
     pub about: String,
-    /// The client's own name for it.
+    /// The id that the client gave to the job.
     pub id: Option<String>,
-    /// Fields that a job of this operation does not have.
+    /// Fields that the operation does not have.
     pub unknown_fields: Vec<String>,
 }
 
 /// A job that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// The queue, or the shard of it that carries this key's jobs.
+    /// The queue, or the shard of it that the job's key belongs to.
     pub queue: QueueName,
-    /// The message's id.
+    /// The id of the message.
     pub message_id: String,
     /// The operation.
     pub op: &'static str,
-    /// The client's own name for the job.
+    /// The id that the client gave to the job.
     pub id: Option<String>,
-    /// Fields that a job of this operation does not have: they are sent along and ignored.
+    /// Fields that the operation does not have. They are sent along and ignored.
     pub unknown_fields: Vec<String>,
 }
 
 impl Client {
-    /// Sends a job: JSON as `docs/jobs.md` describes it, at most 1 MiB, or that in Base64, or gzip in Base64. It goes to the first
-    /// declared queue that carries its operation, and there to its key's shard; compressed where it would be over 48 KiB.
+    /// Sends a job: JSON as described in `docs/jobs.md`, at most 1 MiB, plain, in Base64, or compressed with gzip in Base64. It goes to the
+    /// first declared queue that accepts its operation, and there to the shard of its key. It is compressed if it exceeds 48 KiB.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Job`] where the worker would poison the job, and nothing was sent. Any other says that it may have been sent: to
-    /// send it again is safe, as it is for a queue to deliver it twice.
+    /// [`ClientError::Job`] if the worker would poison the job; nothing was sent. After any other error the job may have been sent.
+    /// Sending it again is safe, because queues may deliver a message twice anyway.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -69,18 +69,18 @@ impl Client {
         self.send(&self.prepare(job, None)?).await
     }
 
-    /// As [`submit`](Self::submit), to this queue.
+    /// Like [`submit`](Self::submit), to this queue.
     pub async fn submit_to(&self, queue: &QueueName, job: &str) -> Result<Sent, ClientError> {
         self.send(&self.prepare(job, Some(queue))?).await
     }
 
-    /// Checks a job as the worker will, without sending it.
+    /// Checks a job as the worker does, without sending it.
     pub fn prepare(&self, job: &str, queue: Option<&QueueName>) -> Result<Prepared, ClientError> {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
-    /// Sends a checked job: with its encrypted properties sealed, where the key-encryption keys are here, and to be sealed by the worker
-    /// otherwise. A batch may take several messages once it is sealed; the id is that of the first.
+    /// Sends a checked job. Its encrypted properties are encrypted here if the key-encryption keys are available,
+    /// otherwise by the worker. An encrypted batch may need several messages; the returned id is that of the first.
     pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
         let queues = &self.account(&job.account)?.queues;
         let sealed = self.sealed_texts(job).await?;
@@ -116,7 +116,7 @@ impl Client {
     }
 }
 
-/// Checks a job as the worker will, and says in words why it would be poisoned.
+/// Checks a job as the worker does. The error is the reason why it would be poisoned.
 fn prepare(
     text: &str,
     queue: Option<&QueueName>,
@@ -124,7 +124,7 @@ fn prepare(
     catalog: &Catalog,
 ) -> Result<Prepared, String> {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
-    // A message that came encoded (Base64, or gzip in it) is passed on as it is.
+    // A message that is already encoded (Base64, or gzip in Base64) is sent unchanged.
     let message = if trimmed.starts_with('{') {
         packed(trimmed)?
     } else {
@@ -139,7 +139,7 @@ fn prepare(
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(&envelope.job, queue, queues, catalog)?;
-    // A job about a whole table has no key that decides: it goes to the first shard. A batch goes where its first job belongs.
+    // A job about a whole table has no key and goes to the first shard. A batch goes to the shard of its first job.
     let shard = envelope
         .job
         .key()
@@ -147,7 +147,7 @@ fn prepare(
     let name = queue.shard_names().into_iter().nth(shard as usize);
     let name = name.ok_or_else(|| {
         format!(
-            "the queue {} has no name for a shard of {}",
+            "queue {} with {} shards has no valid name for the shard of this key",
             queue.name, queue.shards
         )
     })?;
@@ -167,7 +167,7 @@ fn prepare(
     })
 }
 
-/// The first job of a batch, every job checked.
+/// Checks every job of a batch and returns the first.
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
     for at in 1..batch.len() {
@@ -189,11 +189,10 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     })
 }
 
-/// The message that carries a job.
 pub(super) fn packed(json: &str) -> Result<String, String> {
     body::pack(json).ok_or_else(|| {
         format!(
-            "the job has {} bytes, and a message carries {} (48 KiB), compressed to that at most, and expanded {} (1 MiB): stage what is large in a blob, or send it in parts, by merges",
+            "the job has {} bytes, but a message holds at most {} (48 KiB) compressed and {} (1 MiB) expanded. Stage large values in a blob, or send several merges",
             json.len(),
             limits::QUEUE_BODY_BYTES,
             limits::EXPANDED_BODY_BYTES
@@ -201,12 +200,12 @@ pub(super) fn packed(json: &str) -> Result<String, String> {
     })
 }
 
-/// The table of the primary that a job is about. It decides, with the key, which shard it goes to; for an archive
-/// or a restore it is the archive's source, so that all jobs of one primary meet.
+/// Returns the table of the primary that a job is about, which selects the shard together with the key. For an archive
+/// or restore job it is the source of the archive, so that all jobs of one primary go to the same shard.
 pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {
-        // Also an archived entity that has a document in the place of a row.
+        // Archived entities that are stored as documents are included.
         JobSubject::Primary(table, _) => {
             let filing = catalog
                 .filings
@@ -224,7 +223,7 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
                 .is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
             Err(format!(
-                "the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"
+                "cannot restore from log archive {archive}. Read it with `evenkeel logs {archive}`"
             ))
         }
         JobSubject::Archived(archive, _)
@@ -239,15 +238,22 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
 
 fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
     catalog.dated_table(name).cloned().ok_or_else(|| {
-        let known: Vec<String> = catalog.retentions.values().map(|retention| retention.tables.to_string()).collect();
-        format!("the table {name} is of no [retention] pattern, and no other is ever dropped; patterns are {}", listed(&known))
+        let known: Vec<String> = catalog
+            .retentions
+            .values()
+            .map(|retention| retention.tables.to_string())
+            .collect();
+        format!(
+            "cannot drop table {name}: it matches no [retention] pattern; patterns are {}",
+            listed(&known)
+        )
     })
 }
 
 fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     if let Some(view) = catalog.dated_views.get(name) {
         return Err(format!(
-            "the view {name} is of the tables by date {}: name one of them by `table`, in place of `view`",
+            "view {name} has the dated tables {} as its source. Name one of them as `table` instead of `view`",
             view.source
         ));
     }
@@ -262,20 +268,20 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
                 .map(ToString::to_string)
                 .collect();
             format!(
-                "the catalog does not know the view {name}; {}",
+                "the catalog has no view {name}; {}",
                 meant_or_known(name.as_str(), &known)
             )
         })
 }
 
-/// A known table, where a job may be about it.
+/// Returns a table of the catalog if the job may change it.
 fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let table = catalog.table(name).ok_or_else(|| {
         if catalog.spread.contains_key(name) {
-            return format!("the table {name} lies in several accounts, and views write its rows: a job is about their primaries");
+            return format!("table {name} is spread over several accounts and written by views. Send jobs for the primaries of its rows");
         }
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the table {name}; {}", meant_or_known(name.as_str(), &known))
+        format!("the catalog has no table {name}; {}", meant_or_known(name.as_str(), &known))
     })?;
     let refused = catalog
         .refuse_view_table(table)
@@ -292,13 +298,13 @@ fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String>
         .ok_or_else(|| {
             let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
             format!(
-                "the catalog does not know the archive {name}; {}",
+                "the catalog has no archive {name}; {}",
                 meant_or_known(name.as_str(), &known)
             )
         })
 }
 
-/// The queue that was asked for, or the first that carries the job.
+/// Returns the requested queue, or the first that accepts the job.
 fn carrier<'a>(
     job: &Job,
     asked: Option<&QueueName>,
@@ -314,20 +320,20 @@ fn carrier<'a>(
             .filter(reaches)
             .find(|queue| queue.carries(op));
         return carrier.ok_or_else(|| {
-            format!("no declared queue carries {op} jobs of this table (`allow`, `tables`)")
+            format!("no declared queue accepts {op} jobs for this table (see `allow` and `tables`)")
         });
     };
     let queue = queues
         .iter()
         .find(|queue| queue.name == *name)
-        .ok_or_else(|| format!("no queue {name} is declared"))?;
+        .ok_or_else(|| format!("queue {name} is not declared"))?;
     match (queue.carries(op), reaches(&queue)) {
         (true, true) => Ok(queue),
         (false, _) => Err(format!(
-            "the queue {name} does not carry {op} jobs (its `allow`)"
+            "queue {name} does not accept {op} jobs (see its `allow`)"
         )),
         (true, false) => Err(format!(
-            "the queue {name} does not carry jobs of this table (its `tables`)"
+            "queue {name} does not accept jobs for this table (see its `tables`)"
         )),
     }
 }
@@ -447,7 +453,7 @@ mod tests {
         let prepared = prepare(&job(&"x".repeat(60_000)), None, &settings, &catalog()).unwrap();
         assert!(prepared.text.len() < 1_000);
         let error = prepare(&job(&"x".repeat(2_000_000)), None, &settings, &catalog()).unwrap_err();
-        assert!(error.contains("stage what is large in a blob"), "{error}");
+        assert!(error.contains("Stage large values in a blob"), "{error}");
     }
 
     #[test]
@@ -469,7 +475,7 @@ mod tests {
         );
         let asked = QueueName::new("archives").unwrap();
         let error = prepare(SYNC, Some(&asked), &settings, &catalog()).unwrap_err();
-        assert!(error.contains("does not carry sync"), "{error}");
+        assert!(error.contains("does not accept sync"), "{error}");
     }
 
     #[test]
@@ -480,7 +486,7 @@ mod tests {
             (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
             (
                 r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#,
-                "the table Employee; did you mean Employees?",
+                "no table Employee; did you mean Employees?",
             ),
             (
                 r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"7"}"#,
@@ -492,7 +498,7 @@ mod tests {
             ),
             (
                 r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#,
-                "`evenkeel logs the_log` reads it",
+                "Read it with `evenkeel logs the_log`",
             ),
         ] {
             let error = prepare(text, None, &settings, &catalog()).unwrap_err();

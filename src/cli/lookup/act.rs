@@ -66,7 +66,7 @@ fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>
 fn failed(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::Continuation(problem) => {
-            UsageError::new(format!("--continue {problem}")).into()
+            UsageError::new(format!("--continue: {problem}")).into()
         }
         error => misused(error),
     }

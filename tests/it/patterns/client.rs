@@ -1017,11 +1017,11 @@ pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site)
         .await
         .unwrap_err();
     for (error, word) in [
-        (job, "does not know the table Nowhere"),
+        (job, "the catalog has no table Nowhere"),
         (term, "is not a term"),
         (key, "cannot use Name=King"),
         (unknown, "it knows by_email, by_name"),
-        (token, "is not what an earlier lookup gave"),
+        (token, "expected the continuation of an earlier lookup"),
         (log, "evenkeel logs log"),
         (find, "evenkeel logs log"),
     ] {

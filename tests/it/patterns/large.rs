@@ -615,18 +615,18 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
     put_blob(&backups, &name("secret"), "secret".to_owned()).await;
     put_blob(&photos, &name("small"), text('c', 9_000_000)).await;
     put_blob(&photos, &name("other"), text('d', 5_000_000)).await;
-    let not_ours = "which evenkeel has not written for this entity";
+    let not_ours = "which is not a blob of this entity";
     let forged = [
         (theirs.clone(), not_ours),
         (pointing(&backups, &name("secret"), 6, "secret"), not_ours),
         (pointing(&backups, "nightly.bak", 1, "secret"), not_ours),
         (
             pointing(&photos, &name("small"), 1, "small"),
-            "which has 9000000 bytes in place of 1",
+            "which has 9000000 bytes, expected 1",
         ),
         (
             pointing(&photos, &name("other"), 5_000_000, "other"),
-            "whose content is not what was written",
+            "whose content does not match its SHA-256",
         ),
     ];
     let place = |name: &str| TableRef {

@@ -121,7 +121,7 @@ fn a_misspelt_field_or_table_is_told_with_what_it_may_mean() {
     );
     says(
         &stderr(&place.run(&["submit", table]).code(1)),
-        &["does not know the table Employe; did you mean Employees?"],
+        &["has no table Employe; did you mean Employees?"],
     );
     place.put("jobs", field);
     place.put("jobs", table);
@@ -296,7 +296,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
     let ended = place.run_with(&["submit", "-"], lines).code(1);
     says(
         &stderr(&ended),
-        &["line 2: the job has ", "a message carries 49152"],
+        &["line 2: the job has ", "a message holds at most 49152"],
     );
     says(&stdout(&ended), &["2 jobs sent, 1 line refused"]);
     says(

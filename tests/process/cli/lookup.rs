@@ -176,7 +176,7 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
                 "--where",
                 "Age > 1",
             ],
-            "not filtered",
+            "cannot filter",
         ),
         (
             &[
@@ -186,7 +186,7 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
                 "--with",
                 "Nowhere={PartitionKey}/a",
             ],
-            "does not know the table Nowhere; it knows Employees",
+            "has no table Nowhere; it knows Employees",
         ),
         (
             &[

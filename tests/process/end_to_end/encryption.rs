@@ -275,7 +275,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     ] {
         let refused = site.command(&[&["lookup"], place, &["--where", "Salary > 3"]].concat());
         assert!(
-            refused.code == 2 && refused.err.contains("sealed values satisfy no condition"),
+            refused.code == 2 && refused.err.contains("cannot be used in a condition"),
             "{place:?}: {}",
             refused.err
         );
@@ -288,7 +288,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
             .concat(),
         );
         assert!(
-            refused.code == 2 && refused.err.contains("sealed values make no keys"),
+            refused.code == 2 && refused.err.contains("cannot be used in the keys of a join"),
             "{place:?}: {}",
             refused.err
         );
@@ -338,7 +338,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     for term in ["Ssn^=canary", "Ssn>=canary", "Salary=75000"] {
         let refused = site.command(&["lookup", "by_ssn", term]);
         assert!(
-            refused.code == 2 && refused.err.contains("is looked up by its whole value"),
+            refused.code == 2 && refused.err.contains("Look it up by its whole value"),
             "{term}: {}",
             refused.err
         );
@@ -706,7 +706,7 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
             file,
         ]);
         assert!(
-            value.code == 1 && value.out.is_empty() && value.err.contains("Ssn stays sealed"),
+            value.code == 1 && value.out.is_empty() && value.err.contains("could not decrypt Ssn"),
             "{file}: {} {}",
             value.out,
             value.err

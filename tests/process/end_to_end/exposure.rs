@@ -132,7 +132,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
         let refused = site.command(&get);
         assert!(
             refused.code == 1
-                && refused.err.contains("lies in clear")
+                && refused.err.contains("is stored in plain text")
                 && !refused.out.contains("forged"),
             "{table}: {}",
             refused.err

@@ -1,4 +1,4 @@
-//! Reading one range, page by page, from wherever an earlier lookup left it.
+//! Reads one range page by page, from the start or from the position of an earlier lookup.
 
 use std::collections::VecDeque;
 
@@ -12,28 +12,25 @@ use evenkeel_model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_storage::wide;
 use evenkeel_storage::{Account, Continuation, Query, StoreError};
 
-/// Most pages of a range without a wanted row.
+/// Maximum number of consecutive pages of a range without a wanted row.
 pub(super) const PAGES: u64 = 1_000;
 
 /// Context shared by all ranges of a lookup.
 pub(super) struct Reading<'a> {
-    /// Kind of rows wanted: other rows are left out.
     pub(super) what: LookupTarget<'a>,
-    /// Where the copies lie.
     pub(super) table: &'a TargetRef,
-    /// Properties to read, evenkeel's own among them; all where absent.
+    /// Properties to read, evenkeel's own included; all if `None`.
     pub(super) select: Option<Vec<String>>,
-    /// Most rows of a page.
+    /// Maximum number of rows per page.
     pub(super) page: u32,
-    /// Most pages of a range without a wanted row, after which the lookup ends with a continuation.
+    /// After this many consecutive pages without a wanted row the lookup ends with a continuation.
     pub(super) pages: u64,
-    /// What a row has to satisfy beside.
     pub(super) condition: Option<&'a Condition>,
 }
 
 impl Reading<'_> {
-    /// Whether a row is wanted. One that lies elsewhere than the hash of its partition says is not moved yet,
-    /// or not deleted yet.
+    /// Whether a row is part of the result. A row in another account than the hash of its partition selects has not
+    /// been moved or deleted yet, and is skipped.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
         at_home
@@ -43,7 +40,6 @@ impl Reading<'_> {
                 .is_none_or(|condition| condition.holds(&row.entity))
     }
 
-    /// The filter of a query of a range.
     fn filter(&self, range: &KeyRange) -> Option<Filter> {
         [
             range.filter(),
@@ -55,49 +51,42 @@ impl Reading<'_> {
     }
 }
 
-/// Which rows of a table are looked for.
 #[derive(Clone, Copy)]
 pub(super) enum LookupTarget<'a> {
-    /// Those of a view.
     View(&'a View),
-    /// The entities that are a table's own.
+    /// The entities of a table, without the rows of views in it.
     Own(&'a TableName),
 }
 
-/// A range, and the account that is asked for it.
 #[derive(Clone, Copy)]
 pub(super) struct AskedRange<'a> {
     pub(super) range: &'a KeyRange,
     pub(super) account: &'a Account,
 }
 
-/// One range, and how far it has been read.
+/// One range and the position up to which it has been read.
 pub(super) struct Cursor<'a> {
-    /// The range.
     pub(super) range: &'a KeyRange,
-    /// Its account.
     account: &'a Account,
-    /// Rows that were read and not taken yet.
+    /// Rows that were read but not returned yet.
     rows: VecDeque<Row>,
-    /// The page that they came from, and the last row taken.
+    /// The page of `rows`, and the last row returned.
     position: Position,
-    /// The last row that an earlier lookup took, until the pages have come past it. A page that is read again may
-    /// be shorter than it was.
+    /// The last row that an earlier lookup returned, until a page reaches beyond it. A page may be shorter when it is
+    /// read again.
     taken: Option<EntityKey>,
-    /// The page to read next; nothing at the end.
+    /// `None` at the end of the range.
     next: Option<NextPage>,
     /// Requests sent.
     pub(super) requests: u64,
 }
 
-/// The page to read next.
 enum NextPage {
     First,
     At(Continuation),
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of a range, or where an earlier lookup left it.
     pub(super) fn new(AskedRange { range, account }: AskedRange<'a>, position: Position) -> Self {
         let next = match (position.ended, position.page.clone()) {
             (true, _) => None,
@@ -115,7 +104,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads pages until there is a row, or the end, or many without any.
+    /// Reads pages until there is a row, the range ends, or `pages` pages had no wanted row.
     pub(super) async fn fill(&mut self, reading: &Reading<'_>) -> Result<(), StoreError> {
         let most = self.requests + reading.pages;
         while self.rows.is_empty() && self.requests < most {
@@ -164,15 +153,16 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The rows of a page that no earlier lookup took. Told by the last one that was, and where that one is gone
-    /// since, by the order of keys.
+    /// Drops the rows of a page that an earlier lookup returned: those up to `taken`. If that row was deleted
+    /// meanwhile, the order of keys decides.
     fn not_taken(&mut self, mut rows: Vec<Row>) -> Vec<Row> {
         let Some(taken) = &self.taken else {
             return rows;
         };
         let before = match rows.iter().position(|row| row.entity.key == *taken) {
             Some(last) => last + 1,
-            // Stores differ in the order of rare characters. What is behind it in one of them comes again.
+            // Stores differ in the order of rare characters. A row that is behind `taken` in any of these orders is
+            // returned again.
             None => rows
                 .iter()
                 .rposition(|row| row.entity.key.sorts_before_everywhere(taken))
@@ -186,26 +176,23 @@ impl<'a> Cursor<'a> {
         rows
     }
 
-    /// Whether many pages had no row that was wanted, and there are more.
+    /// Whether the page limit was reached before a wanted row was found.
     pub(super) fn is_starved(&self) -> bool {
         self.rows.is_empty() && self.next.is_some()
     }
 
-    /// The key by which the next row is merged with those of other ranges.
     pub(super) fn merge_key(&self) -> Option<(&str, &str)> {
         self.rows
             .front()
             .map(|row| self.range.merge_key(&row.entity.key))
     }
 
-    /// The next row.
     pub(super) fn take(&mut self) -> Option<Row> {
         let row = self.rows.pop_front()?;
         self.position.after = Some(row.entity.key.clone());
         Some(row)
     }
 
-    /// Where to go on from.
     pub(super) fn position(&self) -> Position {
         match (&self.next, self.rows.is_empty()) {
             (None, true) => Position {
@@ -223,11 +210,11 @@ impl<'a> Cursor<'a> {
 }
 
 impl LookupTarget<'_> {
-    /// Whether a row is meant: its table may hold primaries and several views' rows.
+    /// Whether a row belongs to the result. A table may hold primaries and the rows of several views.
     fn has(self, row: &Row) -> bool {
         let view = match self {
             Self::View(view) => view,
-            // Further rows of wide entities are read with their first.
+            // The further rows of a wide entity are read together with its first row.
             Self::Own(table) => {
                 return !is_derived_within(table, &row.entity)
                     && !wide::is_continuation_of_any(row);
@@ -239,7 +226,7 @@ impl LookupTarget<'_> {
             }
             Form::Lists { .. } => shared::is_list_of(&view.name, &row.entity),
             Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => false,
-            // One that says nonsense is shown where its owner is asked for.
+            // An invalid owner property is kept here and reported when the owner is read.
             Form::Properties { .. } | Form::Claims(_) => row
                 .entity
                 .get(&shared::owner_property(&view.name))
@@ -248,7 +235,6 @@ impl LookupTarget<'_> {
     }
 }
 
-/// The most rows of a page for this many rows in all.
 pub(super) fn page_rows(top: u32) -> u32 {
     top.min(limits::PAGE_ROWS)
 }

@@ -1,4 +1,4 @@
-//! A join, as it is written: `Departments={PartitionKey}/{DepartmentId|lower}`. Pure.
+//! The text form of a join: `Departments={PartitionKey}/{DepartmentId|lower}`. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use evenkeel_model::template::{Escaping, RenderError, Template, TemplateError};
 use evenkeel_model::{EdmValue, Entity, EntityKey, TableName};
 use evenkeel_storage::sealing::is_sealed;
 
-/// A join of the rows of a lookup to the entities of another table: both of an entity's keys are made of a row's properties,
-/// by [key templates](evenkeel_model::template). A template of a row without one of its properties makes no key.
+/// A join of the rows of a lookup with the entities of another table. Two [key templates](evenkeel_model::template) make the keys of
+/// the joined entity from properties of the row. A row that lacks one of the properties is joined with no entity.
 ///
 /// Written as `Table=PARTITION_KEY/ROW_KEY`; neither key can contain a slash.
 ///
@@ -31,7 +31,7 @@ pub struct JoinSpec {
 /// Why a text is not a join.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinSpecError {
-    /// Not of the form of a join.
+    /// The text does not have the form of a join.
     #[error(
         "{text:?} is not a join: {problem}; expected TABLE={{PartitionKey}}/{{RowKey}}, each key a template"
     )]
@@ -41,13 +41,13 @@ pub enum JoinSpecError {
         /// The problem.
         problem: String,
     },
-    /// One of its templates is none; displayed with carets under the place.
+    /// One of its templates is invalid. The message shows the position with carets.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
 
 impl JoinSpec {
-    /// A join to this table.
+    /// Creates a join with this table.
     pub const fn new(table: TableName, partition_key: Template, row_key: Template) -> Self {
         Self {
             table,
@@ -56,12 +56,12 @@ impl JoinSpec {
         }
     }
 
-    /// The table that is joined.
+    /// Returns the joined table.
     pub const fn table(&self) -> &TableName {
         &self.table
     }
 
-    /// Names of the properties that the keys are made of, apart from `PartitionKey` and `RowKey`; some may come twice.
+    /// Returns the names of the properties in the keys, without `PartitionKey` and `RowKey`. A name may occur twice.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
         let all = self
             .partition_key
@@ -71,8 +71,8 @@ impl JoinSpec {
         all.filter(|name| !matches!(*name, "PartitionKey" | "RowKey"))
     }
 
-    /// The key of the entity joined to a row, in which values stand so; `None` where the row lacks a value for it. A sealed value, and one in
-    /// a blob, count as absent.
+    /// Returns the key of the entity that is joined to a row; `None` if the row lacks a value for it. Encrypted values
+    /// and values in blobs count as absent.
     pub(super) fn key(
         &self,
         escaping: Escaping,
@@ -111,7 +111,7 @@ impl FromStr for JoinSpec {
             if part.is_empty() {
                 return Err(form("one of its keys is empty"));
             }
-            // With the carets under the place in the whole join.
+            // Moves the carets to the position in the whole join.
             let shifted = |error: TemplateError| TemplateError {
                 span: error.span.start + from..error.span.end + from,
                 template: text.to_owned(),
@@ -135,7 +135,7 @@ impl fmt::Display for JoinSpec {
     }
 }
 
-/// The first slash outside of all fields: literals hold none, arguments of filters may.
+/// Finds the first slash outside of fields. Literals cannot contain one, arguments of filters can.
 fn slash_between(keys: &str) -> Option<usize> {
     let mut in_field = false;
     let mut rest = keys;

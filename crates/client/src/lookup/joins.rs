@@ -1,7 +1,7 @@
-//! Joining: each row of a lookup beside entities of other tables, by point reads.
+//! Joins the rows of a lookup with entities of other tables by point reads.
 //!
 //! ```text
-//!   rows ─▶ a key per row and join (pure) ─▶ each distinct key once, 16 at a time of each table ─▶ the entities, row by row
+//!   rows ─▶ a key per row and join (pure) ─▶ each distinct key once, 16 at a time per table ─▶ one entity per row
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,17 @@ use evenkeel_model::catalog::TargetRef;
 use evenkeel_model::template::Escaping;
 use evenkeel_model::{EntityKey, Row};
 
-/// Entities of a table read at once.
+/// Maximum number of entities of a table read concurrently.
 const PARALLEL: usize = 16;
 
-/// A join to a table of the catalog.
 pub(super) struct Join<'l> {
     spec: &'l JoinSpec,
     table: TargetRef,
-    /// How values stand in its keys: where views make all rows, as they make them.
+    /// Keys in tables that only views write are always escaped, as views do.
     escaping: Escaping,
 }
 
 impl Join<'_> {
-    /// The key of the entity for each row.
     fn keys(&self, rows: &[Row]) -> Result<Vec<Option<EntityKey>>, ClientError> {
         let key = |row: &Row| {
             let failed = |source| ClientError::Join {
@@ -43,14 +41,14 @@ impl Join<'_> {
 }
 
 impl Lookup<'_> {
-    /// The joins, each to a table of its own that the catalog knows.
+    /// Returns the joins. Each table may occur once and must be in the catalog.
     pub(super) fn joins(&self) -> Result<Vec<Join<'_>>, ClientError> {
         let mut seen = BTreeSet::new();
         let mut join = |spec| {
             let table = self.client.target(JoinSpec::table(spec))?;
             if !seen.insert(table.clone()) {
                 return Err(ClientError::Unknown(format!(
-                    "the table {} is joined twice; give it once",
+                    "table {} is joined twice; expected one join per table",
                     table.table
                 )));
             }
@@ -73,12 +71,11 @@ impl Lookup<'_> {
         self.joins.iter().map(&mut join).collect()
     }
 
-    /// Names of the properties that the joins need.
     pub(super) fn join_properties(&self) -> impl Iterator<Item = &str> {
         self.joins.iter().flat_map(JoinSpec::properties)
     }
 
-    /// Reads what the rows are joined to.
+    /// Reads the joined entities of all rows.
     pub(super) async fn join(
         &self,
         joins: &[Join<'_>],
@@ -103,7 +100,7 @@ impl Lookup<'_> {
         Ok(())
     }
 
-    /// The entities of a table with these keys that exist, and the requests that it took.
+    /// Reads the entities with these keys, without absent ones, and returns the number of requests sent.
     async fn read_joined(
         &self,
         table: &TargetRef,

@@ -1,4 +1,4 @@
-//! The members of lists.
+//! Turns members of lists into rows.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use evenkeel_model::template::{Template, unescape};
 use evenkeel_model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use evenkeel_storage::Account;
 
-/// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
+/// Turns a member of a list into a row with the primary's keys. Other texts of the member become properties, named
+/// after their templates.
 pub(super) fn of_list(
     member: &Member,
     list: &Row,
@@ -17,7 +18,7 @@ pub(super) fn of_list(
 ) -> Result<Row, ClientError> {
     let entity = row(member, Some(&list.entity.key), templates).ok_or_else(|| {
         broken(format!(
-            "{table}{} has the member {member}, which is none of this view",
+            "list {table}{} has an invalid member {member}",
             list.entity.key
         ))
     })?;
@@ -28,7 +29,8 @@ pub(super) fn of_list(
     })
 }
 
-/// The primary of a contribution to a group, as a row of nothing but its keys: they are the first two texts.
+/// Turns a contribution to a group into a row with the primary's keys only. These are the first two texts of the
+/// member.
 pub(super) fn of_group(
     member: &Member,
     group: &Row,
@@ -41,7 +43,7 @@ pub(super) fn of_group(
     };
     let key = key.ok_or_else(|| {
         broken(format!(
-            "{table}{} has the member {member}, which tells no primary",
+            "group {table}{} has an invalid member {member}",
             group.entity.key
         ))
     })?;
@@ -52,8 +54,8 @@ pub(super) fn of_group(
     })
 }
 
-/// Up to `top` members of the lists in some blobs after this one, each as a row, and the last of them where there are more. Their
-/// versions are their tokens.
+/// Returns up to `top` members after `after` from the lists in some blobs, each as a row, and the last one if there are
+/// more. The ETag of such a row is the member's token.
 pub(super) async fn in_blobs(
     view: &View,
     lists: &BlobLists,
@@ -69,7 +71,7 @@ pub(super) async fn in_blobs(
         };
         if *list.view() != view.name {
             return Err(broken(format!(
-                "{container}/{name} is a list of the view {}, and not of {}",
+                "{container}/{name} is a list of view {}, expected {}",
                 list.view(),
                 view.name
             )));
@@ -83,7 +85,7 @@ pub(super) async fn in_blobs(
             timestamp: None,
         }),
         None => Err(broken(format!(
-            "a list of {} in {container} has the member {member}, which is none of this view",
+            "a list of view {} in {container} has an invalid member {member}",
             view.name
         ))),
     };
@@ -103,7 +105,7 @@ fn broken(what: impl Into<String>) -> ClientError {
     ClientError::Broken(what.into())
 }
 
-/// A member as a row. A list beside its primaries tells the PartitionKey by its own, where that is escaped.
+/// If the list is in the partition of its primaries, its unescaped PartitionKey is theirs.
 fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Option<Entity> {
     if member.0.len() != templates.len() {
         return None;

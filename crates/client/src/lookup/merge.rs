@@ -1,4 +1,4 @@
-//! Several ranges as one, in order.
+//! Merges several ranges in the order of their keys.
 
 use futures::future::try_join_all;
 
@@ -8,25 +8,23 @@ use evenkeel_model::Row;
 use evenkeel_model::patterns::lookup::KeyRange;
 use evenkeel_storage::StoreError;
 
-/// The rows found.
 pub(super) struct FoundRows {
-    /// The rows, in order.
     pub(super) rows: Vec<Row>,
-    /// Where each range stands; `None` where all have ended.
+    /// Position of each range; `None` if all have ended.
     pub(super) positions: Option<Vec<Position>>,
     /// Requests sent.
     pub(super) requests: u64,
 }
 
-/// Several ranges that are read as one, row by row.
 pub(super) struct Merge<'a> {
     cursors: Vec<Cursor<'a>>,
-    /// The cursor that the last row came from, and where it stood before.
+    /// The cursor of the last row, and its position before that row.
     last: Option<(usize, Position)>,
 }
 
 impl<'a> Merge<'a> {
-    /// Reads the first page of each range, all at once: there are at most as many as a template has buckets, in each account.
+    /// Reads the first page of all ranges concurrently. The number of ranges is bounded by the buckets of a template,
+    /// for each account.
     pub(super) async fn start(
         reading: &Reading<'_>,
         ranges: &[AskedRange<'a>],
@@ -45,8 +43,8 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// The next row and its range, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
-    /// that wants ten does not request the next page.
+    /// Returns the next row and its range, in the order of the keys without the ranges' prefixes. A cursor reads its
+    /// next page only when a row of it is requested, so a caller that wants ten rows does not cause a further request.
     pub(super) async fn next(
         &mut self,
         reading: &Reading<'_>,
@@ -55,7 +53,7 @@ impl<'a> Merge<'a> {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
         }
-        // Its next row may come before all others.
+        // The next row of a starved cursor may sort before all others.
         if self.cursors.iter().any(Cursor::is_starved) {
             return Ok(None);
         }
@@ -67,7 +65,7 @@ impl<'a> Merge<'a> {
         Ok(cursor.take().map(|row| (row, cursor.range)))
     }
 
-    /// Up to this many rows; fewer at the end, or after many pages without any.
+    /// Returns up to `most` rows. There are fewer at the end, or if a cursor is starved.
     pub(super) async fn rows(
         &mut self,
         reading: &Reading<'_>,
@@ -83,7 +81,7 @@ impl<'a> Merge<'a> {
         Ok(rows)
     }
 
-    /// Where each range stands; `None` where all have ended.
+    /// Position of each range; `None` if all have ended.
     pub(super) fn positions(&self) -> Option<Vec<Position>> {
         let positions: Vec<Position> = self.cursors.iter().map(Cursor::position).collect();
         positions
@@ -92,7 +90,7 @@ impl<'a> Merge<'a> {
             .then_some(positions)
     }
 
-    /// Where each range stood before the last row: from there it comes first again.
+    /// Position of each range before the last row, so that this row is returned first again.
     pub(super) fn positions_before_last(&self) -> Vec<Position> {
         let before = |(at, cursor): (usize, &Cursor<'_>)| match &self.last {
             Some((last, before)) if *last == at => before.clone(),
@@ -107,7 +105,6 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Reads up to `top` rows of these ranges.
 pub(super) async fn read(
     reading: &Reading<'_>,
     ranges: &[AskedRange<'_>],
@@ -123,7 +120,7 @@ pub(super) async fn read(
     })
 }
 
-/// The cursor with the least next row; of equals the first.
+/// Returns the cursor with the smallest next row. The first one wins a tie.
 fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
     let heads = cursors
         .iter()

@@ -1,17 +1,17 @@
-//! Lookups: finding copies, lists, groups and archived entities by the values that their keys are made of.
+//! Lookups: copies, lists, groups and archived entities are found by the values in their keys.
 //!
 //! ```text
 //!   terms ─▶ plan (pure, in patterns): points and key ranges ─▶ a cursor each ─▶ merged in order ─▶ rows
 //!                                                                    ▲                              │ entities
-//!                                            token: where each stood ┘                              ▼
+//!                                            token: their positions  ┘                              ▼
 //!                                                                                     their primaries, read in parallel
 //!                                                                                                   │ with
 //!                                                                                                   ▼
-//!                                                                                     entities of other tables, beside
+//!                                                                                     joined entities of other tables
 //! ```
 //!
-//! Its requests are those that the keys allow, never a filter over properties, and never an `or` over keys; the class of the query
-//! and the requests that it took are said with the result.
+//! A lookup sends point reads and range queries on keys only, never a filter that scans other properties and never an `or` over keys.
+//! The result contains the class of the query and the number of requests.
 
 mod cursor;
 mod join_spec;

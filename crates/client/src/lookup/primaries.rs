@@ -1,4 +1,4 @@
-//! Whole entities: those that copies and members belong to, and those that rows of a table are.
+//! Reads whole entities: the primaries of copies and members, and the further rows of wide entities.
 
 use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 
@@ -9,14 +9,15 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::wide;
 
-/// Entities read at once.
+/// Maximum number of entities read concurrently.
 const PARALLEL: usize = 16;
 
-/// An entity, unless it is gone, and the requests that it took.
+/// An entity, or `None` if it was deleted meanwhile, and the number of requests sent.
 type Read = (Option<Row>, u64);
 
 impl Lookup<'_> {
-    /// The entities with these keys, in their order, and the requests that it took. One that is gone meanwhile is left out.
+    /// Reads the entities with these keys, in this order, without deleted ones, and returns the number of requests
+    /// sent.
     pub(super) async fn read_all(
         &self,
         table: &TableRef,
@@ -30,8 +31,8 @@ impl Lookup<'_> {
         Ok(present(read))
     }
 
-    /// The entities that rows of a table are, as far as they satisfy the condition, in their order, and the requests that it took. Of each
-    /// only the properties that are asked for are kept, and no more than some entities are whole at a time.
+    /// Completes wide entities and drops entities that do not satisfy the condition. It keeps only the selected
+    /// properties of each, so that few whole entities are in memory at a time.
     pub(super) async fn complete_all(
         &self,
         table: &TableRef,
@@ -64,7 +65,7 @@ impl Lookup<'_> {
     }
 
     async fn read_one(&self, table: &TableRef, key: &EntityKey) -> Result<Read, ClientError> {
-        // Which of its rows has a property is known only when they are read.
+        // It is not known which row of a wide entity has a property, so all rows are read.
         if self.client.catalog.wide.contains(table) {
             return Ok(whole(self.client.whole(table, key).await?));
         }
@@ -78,7 +79,7 @@ impl Lookup<'_> {
         Ok((row, 1))
     }
 
-    /// The entity that a row is: with the other rows of a wide one.
+    /// Reads the further rows if this is the first row of a wide entity.
     async fn complete(&self, table: &TableRef, row: Row) -> Result<Read, ClientError> {
         if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some()
         {
@@ -87,7 +88,8 @@ impl Lookup<'_> {
         Ok((Some(row), 0))
     }
 
-    /// Names of the properties that a row needs: the requested ones, and those of the condition, of joins, and of what says which are sealed; some may come twice.
+    /// Names of the properties to read: those selected, and those of the condition, the joins and the encryption
+    /// conditions. A name may occur twice.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         let conditions = self.condition.iter().flat_map(Condition::selected);
         let sealing = self
@@ -108,7 +110,7 @@ fn whole(read: Option<Whole>) -> Read {
     read.map_or((None, 1), |Whole { row, requests }| (Some(row), requests))
 }
 
-/// Those that are there, and the requests of all.
+/// Drops deleted entities and adds up the requests.
 fn present(read: Vec<Read>) -> (Vec<Row>, u64) {
     let requests = read.iter().map(|(_, requests)| requests).sum();
     (

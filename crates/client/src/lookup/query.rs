@@ -9,10 +9,10 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::patterns::lookup::{QueryClass, Term};
 use evenkeel_model::{Row, TableName, ViewName};
 
-/// Most rows where nothing is said.
+/// Default maximum number of rows.
 const TOP: u32 = 1_000;
 
-/// A lookup that is being put together.
+/// Builder of a lookup.
 #[derive(Debug, Clone)]
 pub struct Lookup<'c> {
     pub(super) client: &'c Client,
@@ -29,7 +29,6 @@ pub struct Lookup<'c> {
     pub(super) joins: Vec<JoinSpec>,
 }
 
-/// What is looked up.
 #[derive(Debug, Clone)]
 pub(super) enum LookupSubject {
     /// The items of a view, or the entities of an archive.
@@ -38,19 +37,19 @@ pub(super) enum LookupSubject {
     Table(TableName),
 }
 
-/// Result of a lookup.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookupResult {
-    /// The rows, in the order of their keys, buckets apart.
+    /// The rows in the order of their keys, ignoring buckets.
     pub rows: Vec<Row>,
-    /// Of each joined table the entity for each row, in the order of `rows`; `None` where the row lacks a value of the keys, and where
-    /// there is no such entity. Rows with one key share one entity.
+    /// For each joined table: the entity joined to each row, in the order of `rows`. It is `None` if the row lacks a
+    /// value of the keys or the entity does not exist. Rows with the same key share one entity.
     pub joined: BTreeMap<TableName, Vec<Option<Arc<Row>>>>,
-    /// Class of the query.
+    /// The class of the query.
     pub class: QueryClass,
-    /// Storage requests that it took.
+    /// Storage requests sent.
     pub requests: u64,
-    /// Where to go on; nothing at the end.
+    /// Token to continue from; `None` at the end.
     pub continuation: Option<String>,
 }
 
@@ -72,20 +71,22 @@ impl LookupResult {
 }
 
 impl Client {
-    /// Looks up the items of a view, or the entities of an archive, by the values that its keys are made of.
+    /// Looks up the items of a view, or the entities of an archive, by the values in their keys.
     ///
-    /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. The result: of a secondary index
-    /// the copies, of an index entity the members of its lists, of an aggregate the groups (with their figures over all of their buckets), of a
-    /// denormalization the entities
-    /// that have its properties, of an archive the archived entities (in a table by their keys or ranges of them, in a container
-    /// or folder by both keys).
+    /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. The result depends on the view:
+    ///
+    /// - a secondary index returns its copies;
+    /// - an index entity returns the members of its lists;
+    /// - an aggregate returns its groups, each with its measures over all buckets;
+    /// - a denormalization returns the entities that have its properties;
+    /// - an archive in a table returns archived entities by their keys or ranges of keys, one in a container or folder by both keys.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
     /// # use evenkeel_model::ViewName;
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
-    /// // The first twenty with names that begin with K, and their entities.
+    /// // The first twenty names that begin with K, and their entities.
     /// let mut lookup = client.lookup(&by_name, &["PartitionKey=Sales", "LastName^=K"])?.top(20).entities();
     /// loop {
     ///     let found = lookup.run().await?;
@@ -107,7 +108,7 @@ impl Client {
         Lookup::of(self, LookupSubject::View(view.clone()), terms)
     }
 
-    /// Looks up the entities of a table of the catalog by their own keys: `PartitionKey=Sales`, `RowKey>=0002`.
+    /// Looks up entities of a table of the catalog by their own keys: `PartitionKey=Sales`, `RowKey>=0002`.
     pub fn lookup_table(
         &self,
         table: &TableName,
@@ -144,69 +145,71 @@ impl<'c> Lookup<'c> {
         })
     }
 
-    /// Most rows; 1,000 where nothing is said. Of lists these are members, of groups that are followed to their entities the entities.
+    /// Limits the number of rows; the default is 1,000. For lists these are members, and for groups with
+    /// [`entities`](Self::entities) the entities.
     #[must_use]
     pub const fn top(mut self, top: u32) -> Self {
         self.top = top;
         self
     }
 
-    /// Of this table: one of those by date that the view is of.
+    /// Selects one of the dated tables that are the source of the view.
     #[must_use]
     pub fn table(mut self, table: TableName) -> Self {
         self.table = Some(table);
         self
     }
 
-    /// Only these properties; all where there are none.
+    /// Reads only these properties. An empty selection means all.
     #[must_use]
     pub fn select(mut self, properties: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.select = properties.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Go on where an earlier lookup with the same view and terms ended.
+    /// Continues where an earlier lookup with the same view and terms ended.
     #[must_use]
     pub fn after(mut self, continuation: impl Into<String>) -> Self {
         self.after = Some(continuation.into());
         self
     }
 
-    /// Only rows that satisfy a condition, in the words of `when`: of a table, of an archive in a table, or of copies. The service leaves out
-    /// what it can decide, and reads the others nevertheless: the class of the query says how much that is. Properties that have left the
-    /// row of an entity are read for two requests more.
+    /// Returns only rows that satisfy a condition in the language of `when`. It applies to tables, archives in tables,
+    /// and copies. The service evaluates the parts that it can, and still reads the other rows: the class of the query
+    /// shows how many. If the condition needs properties that are not in an entity's first row, two more requests read
+    /// them.
     #[must_use]
     pub fn filtered(mut self, condition: Condition) -> Self {
         self.condition = Some(condition);
         self
     }
 
-    /// May read a whole table, where no term says which partition.
+    /// Allows reading a whole table if no term gives the partition.
     #[must_use]
     pub const fn scan(mut self) -> Self {
         self.scan = true;
         self
     }
 
-    /// Opens encrypted properties, where the key-encryption keys are here: one more request for each primary that has any.
+    /// Decrypts properties if the key-encryption keys are available, with one more request for each primary that has
+    /// encrypted ones.
     #[must_use]
     pub const fn decrypted(mut self) -> Self {
         self.decrypted = true;
         self
     }
 
-    /// Joins each row to an entity of another table, whose keys are made of the row's properties; of several tables, where it is called
-    /// several times. The entities come beside the rows, in [`LookupResult::joined`], with all their properties; large values
-    /// as pointers to their blobs, as in rows.
+    /// Joins each row with an entity of another table, whose keys are made from properties of the row. Call it once for each table. The
+    /// entities are in [`LookupResult::joined`] with all their properties. Large values are pointers to their blobs, as in rows.
     ///
-    /// One point read for each distinct key, 16 at a time of each table: 50 employees of five departments take five. One more for each wide
-    /// entity of several rows.
+    /// This takes one point read for each distinct key, 16 at a time per table: 50 employees of five departments take five. Each wide entity
+    /// of several rows takes one more.
     ///
     /// # Errors
     ///
-    /// When it is [run](Self::run): [`ClientError::Unknown`] for a table that the catalog does not know, for one that is joined twice, and
-    /// for an encrypted property in a key unless the lookup is [`decrypted`](Self::decrypted); [`ClientError::Join`] for a value
-    /// that its template makes no key of, such as a Double.
+    /// [`run`](Self::run) returns [`ClientError::Unknown`] for a table that is not in the catalog, for one that is joined twice, and for an
+    /// encrypted property in a key unless the lookup is [`decrypted`](Self::decrypted). It returns [`ClientError::Join`] for a value that
+    /// cannot be part of a key, such as a Double.
     ///
     /// ```
     /// # use evenkeel_client::Client;
@@ -228,7 +231,8 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// The primaries instead of the items derived from them, read in parallel. One that is gone meanwhile is left out.
+    /// Returns the primaries instead of the derived items, read in parallel. A primary that was deleted meanwhile is
+    /// left out.
     #[must_use]
     pub const fn entities(mut self) -> Self {
         self.entities = true;

@@ -1,4 +1,4 @@
-//! Carrying it out.
+//! Runs a lookup.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use evenkeel_model::{
 };
 
 impl Lookup<'_> {
-    /// Asks.
+    /// Runs the lookup.
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
         self.refuse_encrypted()?;
@@ -63,7 +63,7 @@ impl Lookup<'_> {
             found.requests += self.client.open(&table, &mut found.rows).await?.requests;
         }
         self.join(&joins, &mut found).await?;
-        // Without evenkeel's own properties and those of joins, where certain ones were asked for.
+        // Properties that were read only for evenkeel itself or for joins are removed.
         if !self.select.is_empty() {
             for row in &mut found.rows {
                 row.entity
@@ -74,7 +74,7 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// The view, as it is of the table that was named where it is one of many by date.
+    /// Returns the view. If its source is dated tables, it is the view of the table that was named.
     fn view(&self, name: &ViewName) -> Result<Option<Arc<View>>, ClientError> {
         let catalog = self.client.catalog();
         match (catalog.dated_views.get(name), &self.table) {
@@ -85,7 +85,9 @@ impl Lookup<'_> {
                     .get(name)
                     .filter(|view| view.source.table == *table)
                     .cloned();
-                let message = || format!("{name} is not of tables by date: give no table");
+                let message = || {
+                    format!("view {name} does not have dated tables as its source. Omit the table")
+                };
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
@@ -95,13 +97,13 @@ impl Lookup<'_> {
             (Some(view), None) => {
                 let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
                 Err(ClientError::Unknown(format!(
-                    "the view {name} is of the tables by date {tables}: say which with --table, such as {example}"
+                    "view {name} has the dated tables {tables} as its source. Name one with --table, such as {example}"
                 )))
             }
             (Some(view), Some(table)) => match view.source.tables.period(table) {
                 Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
                 None => Err(ClientError::Unknown(format!(
-                    "{table} is none of the tables {} that the view {name} is of",
+                    "{table} does not match {}, the dated tables of view {name}",
                     view.source
                 ))),
             },
@@ -156,14 +158,14 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// The document of a primary, as a row under the primary's keys.
+    /// Reads the document of a primary and returns it as a row with the primary's keys.
     async fn in_sink(
         &self,
         view: &View,
         documents: &Documents,
     ) -> Result<Option<Row>, ClientError> {
         let what = format!("a document of [views.{}]", view.name);
-        let key = self.both_keys(&what, "in its sink by the keys of its primary")?;
+        let key = self.both_keys(&what)?;
         let primary = Primary {
             table: view.source.table.clone(),
             key,
@@ -182,7 +184,7 @@ impl Lookup<'_> {
         )))?;
         if found.as_ref().is_some_and(|document| document.0.is_empty()) {
             return Err(ClientError::Unknown(format!(
-                "{what} was sent to a receiver, which cannot be asked for it: look up the primary"
+                "{what} was sent as an event and cannot be read back. Look up the primary instead"
             )));
         }
         Ok(found.map(|document| {
@@ -202,21 +204,21 @@ impl Lookup<'_> {
         }))
     }
 
-    /// The two keys, where nothing else is asked for.
-    fn both_keys(&self, what: &str, place: &str) -> Result<EntityKey, ClientError> {
+    /// Returns the two keys. Any other term is an error.
+    fn both_keys(&self, what: &str) -> Result<EntityKey, ClientError> {
         let (Some(pk), Some(rk), 2) = (
             self.value("PartitionKey"),
             self.value("RowKey"),
             self.terms.len(),
         ) else {
             return Err(ClientError::Unknown(format!(
-                "{what} is found {place} and nothing else: give PartitionKey=… and RowKey=…"
+                "{what} is found by the keys of its primary only. Give PartitionKey=… and RowKey=…"
             )));
         };
         EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))
     }
 
-    /// The rows of a view, and the keys of the primaries that they belong to.
+    /// Returns the rows of a view and the keys of their primaries.
     async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
         let plan = lookup::plan(view, &self.terms)?;
         let table = &plan.table.table;
@@ -251,7 +253,7 @@ impl Lookup<'_> {
         Ok((found, keys))
     }
 
-    /// The members of the lists in the ranges of a plan, in order, each as a row.
+    /// Returns the members of the lists in the ranges of a plan, in order, each as a row.
     async fn in_lists(
         &self,
         view: &View,
@@ -312,7 +314,8 @@ impl Lookup<'_> {
         Ok(LookupResult::new(rows, plan.class, merge.requests(), rest))
     }
 
-    /// The groups in the ranges of a plan, in order, each with its figures over all of its buckets, under its key without them.
+    /// Returns the groups in the ranges of a plan, in order. The measures of all buckets of a group are combined, and
+    /// the bucket is removed from its key.
     async fn over_buckets(
         &self,
         view: &View,
@@ -350,12 +353,9 @@ impl Lookup<'_> {
             });
         }
         if rest.is_none() && merge.positions().is_some() {
-            let problem = format!(
-                "there are too many rows of others between the groups of {}",
-                view.name
-            );
             return Err(ClientError::Unknown(format!(
-                "{problem}, so that its buckets cannot be added: give more values with ="
+                "could not add up the buckets of view {}: too many other rows between its groups. Give more values with =",
+                view.name
             )));
         }
         let continuation = rest.map(|positions| self.token(positions).encode());
@@ -375,10 +375,7 @@ impl Lookup<'_> {
             }
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
                 self.refuse_condition(&archive.name)?;
-                let key = self.both_keys(
-                    &format!("a document of [archives.{}]", archive.name),
-                    "in its archive by both keys",
-                )?;
+                let key = self.both_keys(&format!("a document of [archives.{}]", archive.name))?;
                 let (row, requests) = self.client.in_archive(archive, &key).await?;
                 Ok(LookupResult::new(
                     row.into_iter().collect(),
@@ -390,25 +387,25 @@ impl Lookup<'_> {
             ArchiveTarget::Log(_) => {
                 let name = &archive.name;
                 Err(ClientError::Unknown(format!(
-                    "[archives.{name}] is a log: read it with `evenkeel logs {name}`"
+                    "cannot look up entities in log archive {name}. Read it with `evenkeel logs {name}`"
                 )))
             }
         }
     }
 
-    /// The entities of a table, by their own keys. One that is more than its row is judged when it is whole: further rows make up for
-    /// those that are left out.
+    /// Returns entities of a table by their own keys. The condition of a wide entity is evaluated after all its rows
+    /// are read, and further rows are read in place of those that do not satisfy it.
     async fn in_own_keys(
         &self,
         what: String,
         table: &TargetRef,
     ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // Nothing in several accounts is more than its row.
+        // Tables that are spread over several accounts have no wide entities.
         let whole_in = table.first();
         let catalog = self.client.catalog();
         let is_wide = catalog.wide.contains(&whole_in);
-        // Which of its rows has a property is known only when they are read.
+        // It is not known which row of a wide entity has a property, so the condition needs all rows.
         let condition = self.condition.as_ref().filter(|_| !is_wide);
         let reading = Reading {
             what: LookupTarget::Own(&table.table),
@@ -448,8 +445,8 @@ impl Lookup<'_> {
         ))
     }
 
-    /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others. Of several
-    /// accounts the first.
+    /// Returns the table that the result rows belong to; for archived documents their source table. `None` for members
+    /// of lists and documents of sinks. A table in several accounts is represented by its first account.
     fn lies_in(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
             LookupSubject::Table(table) => {
@@ -469,8 +466,8 @@ impl Lookup<'_> {
         )
     }
 
-    /// The lookup by keyed hashes in the place of the encrypted properties that its terms name, and the requests that it took; nothing
-    /// where they name none.
+    /// Replaces terms on encrypted properties by terms on their keyed hashes, and returns the number of requests sent.
+    /// `None` if no term names an encrypted property.
     async fn hashed(&self) -> Result<Option<(Self, u64)>, ClientError> {
         let LookupSubject::View(name) = &self.subject else {
             return Ok(None);
@@ -500,7 +497,7 @@ impl Lookup<'_> {
                 .filter(|_| term.op == TermOp::Equal);
             let Some((name, template)) = hash else {
                 return Err(ClientError::Unknown(format!(
-                    "{property} is encrypted: it is looked up by its whole value (`{property}=…`), in a view whose keys have a keyed hash of it (`hash` of [tables.{}])",
+                    "{property} is encrypted. Look it up by its whole value (`{property}=…`) in a view with its keyed hash in the keys (`hash` of [tables.{}])",
                     view.source.table
                 )));
             };
@@ -516,13 +513,13 @@ impl Lookup<'_> {
         Ok((requests > 0).then_some((lookup, requests)))
     }
 
-    /// Sealed values satisfy no condition, and make no keys.
+    /// Encrypted values cannot be compared and cannot be part of a key.
     fn refuse_encrypted(&self) -> Result<(), ClientError> {
         if self.condition.is_none() && self.joins.is_empty() {
             return Ok(());
         }
         let catalog = self.client.catalog();
-        // Of a view the source's: rows of others may lie beside its own.
+        // For a view this is its source: its target table may also hold rows of other views.
         let table = match &self.subject {
             LookupSubject::Table(table) => Some(self.client.target(table)?.table),
             LookupSubject::View(name) => {
@@ -547,7 +544,7 @@ impl Lookup<'_> {
             .find(sealed)
         {
             return Err(ClientError::Unknown(format!(
-                "{property} is encrypted, and sealed values satisfy no condition"
+                "{property} is encrypted and cannot be used in a condition"
             )));
         }
         match self
@@ -556,7 +553,7 @@ impl Lookup<'_> {
             .filter(|_| !self.decrypted)
         {
             Some(property) => Err(ClientError::Unknown(format!(
-                "{property} is encrypted, and sealed values make no keys: have it opened (--decrypt)"
+                "{property} is encrypted and cannot be used in the keys of a join unless it is decrypted (--decrypt)"
             ))),
             None => Ok(()),
         }
@@ -567,7 +564,7 @@ impl Lookup<'_> {
             return Ok(());
         }
         Err(ClientError::Unknown(format!(
-            "what is found in {name} is not filtered: a condition is for the rows of a table, of an archive in a table, or of a secondary index"
+            "cannot filter {name}: conditions apply to tables, archives in tables and secondary indexes only"
         )))
     }
 
@@ -597,7 +594,7 @@ impl Lookup<'_> {
         ))
     }
 
-    /// Most rows of a page. How many of them satisfy a condition is not known beforehand.
+    /// With a condition the page size is not limited by `top`, because it is unknown how many rows satisfy it.
     fn page(&self, condition: Option<&Condition>) -> u32 {
         page_rows(if condition.is_some() {
             u32::MAX
@@ -606,7 +603,6 @@ impl Lookup<'_> {
         })
     }
 
-    /// The ranges of a plan, each with its account.
     fn asked<'p>(&'p self, plan: &'p LookupPlan) -> Result<Vec<AskedRange<'p>>, ClientError> {
         plan.ranges
             .iter()
@@ -619,7 +615,7 @@ impl Lookup<'_> {
             .collect()
     }
 
-    /// Where to begin: where an earlier lookup ended, else at the start of each range.
+    /// Returns the positions to begin at: those of the continuation, or the start of each range.
     fn from(&self, ranges: usize) -> Result<Token, ClientError> {
         match &self.after {
             Some(text) => Token::decode(text, &self.place(), &self.terms, ranges),
@@ -627,26 +623,25 @@ impl Lookup<'_> {
         }
     }
 
-    /// Where a later lookup goes on.
     fn token(&self, positions: Vec<Position>) -> Token {
         Token::new(&self.place(), &self.terms, positions)
     }
 
-    /// The scope of a continuation, beside its terms.
+    /// Identifies the lookup, besides its terms, in a continuation.
     fn place(&self) -> String {
         let place = match (&self.subject, &self.table) {
             (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
             (LookupSubject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),
             (LookupSubject::View(view), None) => view.to_string(),
         };
-        // Pages of another filter are others.
+        // A filter changes the boundaries of pages, so a continuation is valid only with the same filter.
         match &self.condition {
             Some(condition) => format!("{place} where {condition}"),
             None => place,
         }
     }
 
-    /// The properties to read of copies: the requested ones, and those that name their owner.
+    /// Properties to read of copies: the selected ones and those that name the owner.
     fn copy_select(&self, view: &View) -> Option<Vec<String>> {
         if !matches!(view.form(), Form::Copies { .. }) {
             return None;
@@ -657,7 +652,7 @@ impl Lookup<'_> {
         (!self.select.is_empty()).then(|| self.selected())
     }
 
-    /// The requested properties, and those that are needed to tell which rows are wanted.
+    /// The selected properties, and those that decide which rows are returned.
     pub(super) fn selected(&self) -> Vec<String> {
         self.properties().map(str::to_owned).chain(own()).collect()
     }
@@ -671,7 +666,8 @@ impl Lookup<'_> {
     }
 }
 
-/// The texts that a template makes of one of these values of a property each, without those that it can make none of.
+/// Renders a template with each value of a property. Values that cannot be rendered are skipped; it is an error only if
+/// none can.
 fn texts(
     template: &Template,
     property: &str,
@@ -692,7 +688,7 @@ fn texts(
     }
 }
 
-/// A group with the figures of one more of its buckets.
+/// Combines a group with the measures of another of its buckets.
 fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) -> Entity {
     let over = |(name, figure): (&String, &Figure)| {
         let values = [group, bucket]
@@ -710,7 +706,7 @@ fn own() -> [String; 2] {
     [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
 }
 
-/// The keys of the primaries that the rows of a view belong to.
+/// Returns the keys of the primaries that the rows of a view belong to.
 fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityKey>, ClientError> {
     Ok(match view.form() {
         Form::Copies { .. } => rows
@@ -735,9 +731,8 @@ fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityK
                 .map(|owned| owned.primary.key)
                 .collect()
         }
-        // Members, under their primaries' keys.
+        // Members already have the keys of their primaries.
         Form::Lists { .. } => rows.iter().map(|row| row.entity.key.clone()).collect(),
-        // It has no rows, and no plan.
         Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => Vec::new(),
     })
 }

@@ -1,4 +1,4 @@
-//! Lookups on the embedded store, with pages that end anywhere.
+//! Lookups on the embedded store with arbitrary page boundaries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,6 @@ fn target() -> TargetRef {
     table("ByName").into()
 }
 
-/// These ranges, each asked of its account.
 fn asked<'a>(
     ranges: &'a [KeyRange],
     accounts: &'a BTreeMap<AccountName, Account>,
@@ -64,7 +63,7 @@ fn view(partition_key: &str) -> View {
     }
 }
 
-/// A store with the copies of 200 employees, and rows of others between them; pages are short and sometimes empty.
+/// A store with copies of 200 employees and rows of another view between them. Its pages are short and sometimes empty.
 async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     let options = Options {
         short_pages: Some(Arc::new(SeededChance::new(7))),
@@ -123,7 +122,7 @@ fn reading<'a>(view: &'a View, target: &'a TargetRef, top: u32) -> Reading<'a> {
     }
 }
 
-/// Everything, by lookups of `top` rows each that go on from one another's tokens.
+/// Reads everything by consecutive lookups of `top` rows.
 async fn all(
     view: &View,
     plan: &LookupPlan,
@@ -290,7 +289,7 @@ async fn several_accounts_are_read_as_one_in_order_and_what_lies_in_the_wrong_on
             .on(Entity::new(key.clone())),
         );
         let home = target.at(&key.pk).account;
-        // Some are there twice, as while they move, and some are in the wrong account alone, as before they do.
+        // Some rows are in two accounts, as during a move, and some only in the wrong one, as before a move.
         for (at, name) in accounts.keys().enumerate() {
             let misplaced = *name != home && at == n % 3 && n % 7 < 2;
             if (*name == home && n % 7 != 1) || misplaced {

@@ -1,4 +1,4 @@
-//! Where a lookup ended, as a text that a later one goes on from: pure.
+//! The continuation of a lookup as text. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -10,39 +10,39 @@ use evenkeel_model::patterns::lookup::Term;
 use evenkeel_model::{EntityKey, Member};
 use evenkeel_storage::Continuation;
 
-/// Where each range of a lookup stood.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
-    /// Which lookup it belongs to.
+    /// Fingerprint of the lookup.
     lookup: String,
-    /// One per range of its plan, in order.
+    /// One position per range of the plan, in order.
     pub(super) ranges: Vec<Position>,
-    /// Lists that were read in part: rows, or the blob. Several where other lists have come before the first of them since.
+    /// Lists that were read in part: rows, or the blob. There are several if other lists have appeared before the first
+    /// of them since.
     #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
     pub(super) inside: Vec<Inside>,
 }
 
-/// Where in a list a lookup ended.
+/// Position inside a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Inside {
-    /// The row of the list; nothing for a list that is a blob.
+    /// The row of the list; `None` if the list is a blob.
     #[serde(default, rename = "l", skip_serializing_if = "Option::is_none")]
     pub(super) list: Option<EntityKey>,
-    /// The last member that was taken.
+    /// The last member returned.
     #[serde(rename = "m")]
     pub(super) member: Member,
 }
 
-/// Where one range stood.
+/// Position in one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// Nothing is left of it.
+    /// The range has been read to its end.
     #[serde(default, rename = "e", skip_serializing_if = "std::ops::Not::not")]
     pub(super) ended: bool,
-    /// The page from which rows were taken last; the first where absent.
+    /// The page of the last row returned; `None` is the first page.
     #[serde(default, rename = "p", skip_serializing_if = "Option::is_none")]
     pub(super) page: Option<Continuation>,
-    /// The last row of that page that was taken.
+    /// The last row of that page that was returned.
     #[serde(default, rename = "a", skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<EntityKey>,
 }
@@ -56,17 +56,16 @@ impl Token {
         }
     }
 
-    /// As a token that goes on inside lists.
     pub(super) fn inside(self, inside: Vec<Inside>) -> Self {
         Self { inside, ..self }
     }
 
     pub(super) fn encode(&self) -> String {
-        // Strings and flags always serialise.
+        // Serialization of strings and flags cannot fail.
         BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Reads a token, which must belong to this lookup.
+    /// Decodes a token, which must belong to this lookup.
     pub(super) fn decode(
         text: &str,
         place: &str,
@@ -75,11 +74,12 @@ impl Token {
     ) -> Result<Self, ClientError> {
         let bytes = BASE64.decode(text).ok();
         let token: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let token =
-            token.ok_or_else(|| ClientError::Continuation("is not what an earlier lookup gave"))?;
+        let token = token.ok_or_else(|| {
+            ClientError::Continuation("expected the continuation of an earlier lookup")
+        })?;
         if token.lookup != fingerprint(place, terms) || token.ranges.len() != ranges {
             return Err(ClientError::Continuation(
-                "belongs to a lookup of another view or with other terms",
+                "it belongs to a lookup of another view or with other terms",
             ));
         }
         Ok(token)
