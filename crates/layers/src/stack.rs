@@ -9,7 +9,7 @@
 //!
 //! Observation is innermost, so that it counts the requests really sent, and pace and circuit see it too: a group is one
 //! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides
-//! whether it may be repeated, and repetitions are grouped anew (`docs/internals/notes/grouping.md`). A request that
+//! whether it may be repeated, and repetitions are grouped anew (`docs/internals/notes/grouping-and-pacing.md`). A request that
 //! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
 //! waited for, a long one ends the request, and the job goes back to its queue.
 
