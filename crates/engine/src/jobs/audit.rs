@@ -600,7 +600,7 @@ struct Seen {
 /// Compares the primary's items, with a look at each, with their expected state.
 async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
-    if seen.is_derived() && seen.etag.is_none() {
+    if seen.is_derived_alone() {
         return Ok(Seen::default());
     }
     let Ahead {

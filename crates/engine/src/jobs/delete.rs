@@ -37,7 +37,7 @@ impl RunJob for DeleteJob {
             reconciler.next_round().await?;
             let seen = reconciler.observe().await?;
             refuse_derived(&seen, &self.primary)?;
-            let Some(row) = &seen.row else {
+            let Some(row) = seen.row() else {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };

@@ -288,7 +288,7 @@ async fn delete_kept(
         kept.next_round().await?;
         let found = kept.observe().await?;
         refuse_derived(&found, kept.primary().unwrap_or(home))?;
-        let Some(row) = &found.row else {
+        let Some(row) = found.row() else {
             match kept.delete_leftovers(&found).await? {
                 Commit::Lost | Commit::Unanswered => continue,
                 Commit::Committed => {

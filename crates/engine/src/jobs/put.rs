@@ -76,18 +76,17 @@ async fn write(
         refuse_derived(&seen, &primary)?;
         if erased
             && !seen
-                .row
-                .as_ref()
+                .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
             // Later changes of others stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
-        let change = match decided(staging, seen.row.as_ref(), delivery).await? {
+        let change = match decided(staging, seen.row(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
-                if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
+                if let (PutEnd::Mine, Some(row)) = (&end, seen.row()) {
                     staging.take_for_read().await?;
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
@@ -102,7 +101,7 @@ async fn write(
             Err(gone) => {
                 let settled = reconciler.settle_from(&seen).await;
                 let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
-                let end = overtaken(seen.row.as_ref(), delivery).map_or_else(never, PutEnd::Skip);
+                let end = overtaken(seen.row(), delivery).map_or_else(never, PutEnd::Skip);
                 return end.after(settled, &mut reconciler);
             }
         };
@@ -229,12 +228,9 @@ async fn bring_again(
 
 /// Refuses a row derived by a view, in any table: no job writes or deletes one.
 pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
-    let derived = match (&seen.derived, &seen.row) {
-        (Some(derived), _) => Some(&derived.entity),
-        (None, Some(row)) => Some(&row.entity).filter(|entity| entity.get(VIEW_PROPERTY).is_some()),
-        (None, None) => None,
+    let Some(Row { entity, .. }) = seen.primary.derived() else {
+        return Ok(());
     };
-    let Some(entity) = derived else { return Ok(()) };
     let text = |name: &str| entity.text(name).unwrap_or_default().to_owned();
     let source_of =
         Owner::of(entity).map_or_else(|| text(SOURCE_PROPERTY), |owner| owner.primary.to_string());

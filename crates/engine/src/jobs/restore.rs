@@ -76,11 +76,8 @@ impl RunJob for RestoreJob {
             kept.next_round().await?;
             let found = kept.observe().await?;
             let seen = source.observe().await?;
-            let mine = seen
-                .row
-                .as_ref()
-                .filter(|row| delivery.stamp.is_on(&row.entity));
-            let ended = match &found.row {
+            let mine = seen.row().filter(|row| delivery.stamp.is_on(&row.entity));
+            let ended = match found.row() {
                 None if mine.is_some() || restored.is_some() => Some(Ended::Done),
                 None => Some(Ended::Skipped(format!(
                     "{} is not in archive {}",
@@ -107,7 +104,7 @@ impl RunJob for RestoreJob {
                     Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
                 });
             }
-            let Some(row) = &found.row else { continue };
+            let Some(row) = found.row() else { continue };
             refuse_derived(&seen, &source.scope().primary)?;
             refuse_derived(
                 &found,
@@ -164,8 +161,7 @@ impl RunJob for RestoreJob {
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen
-                        .row
-                        .as_ref()
+                        .row()
                         .is_some_and(|row| is_back(source.scope(), &row.entity, &entity))
                     {
                         kept.settle_from(&found).await?;
@@ -227,7 +223,7 @@ fn source_change(
     archived: &Row,
     restored: Option<&ETag>,
 ) -> SourceChange {
-    let Some(stored) = &seen.row else {
+    let Some(stored) = seen.row() else {
         return SourceChange::Due(vouched(Change::Insert(entity.clone())));
     };
     if !is_back(scope, &stored.entity, entity) {

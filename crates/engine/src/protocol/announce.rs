@@ -2,7 +2,7 @@
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::permanent;
-use crate::protocol::footprint::store;
+use crate::protocol::footprint::{NoRoom, store};
 use crate::protocol::observe::Observation;
 use crate::protocol::run::pass::Pass;
 use crate::protocol::scope::Scope;
@@ -49,16 +49,19 @@ struct TooManyRanges(usize);
 /// More ranges than it holds are told when others are done.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
-    match &plan.announce {
-        Some(footprint) if !footprint.carries.fit() => Err(Failure::new(
+    let Some(footprint) = &plan.announce else {
+        return Ok(());
+    };
+    match footprint.fits() {
+        Err(NoRoom::Ranges) => Err(Failure::new(
             FailureClass::Transient { retry_after: None },
             format!("announcing what {} says to ranges", scope.primary),
             TooManyRanges(footprint.carries.len()),
         )),
-        Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => Err(permanent(
+        Err(NoRoom::Items) if plan.writes.iter().any(is_new) => Err(permanent(
             format!("announcing items of {}", scope.primary),
             footprint.too_large(&scope.primary),
         )),
-        _ => Ok(()),
+        Ok(()) | Err(NoRoom::Items) => Ok(()),
     }
 }

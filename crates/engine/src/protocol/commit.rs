@@ -260,7 +260,7 @@ pub(crate) fn hindered(
         return Ok(Some(Advance::Obstructed));
     }
     let before: BTreeSet<Site> = seen
-        .row
+        .row()
         .iter()
         .flat_map(|row| scope.sites(&row.entity))
         .collect();

@@ -9,8 +9,7 @@ use crate::protocol::scope::Scope;
 /// been in step before, or its time is not known.
 pub(crate) fn found_after(scope: &Scope<'_>, seen: &Observation) -> Option<Duration> {
     let row = seen
-        .row
-        .as_ref()
+        .row()
         .filter(|row| seen.footprint.settled.version() != Some(&row.etag))?;
     let clocks = &scope.env.stores.account(&scope.source.account).ok()?.clocks;
     let now = clocks.tables_now().unwrap_or_else(|| scope.env.clock.now());

@@ -11,11 +11,11 @@ use crate::protocol::look::Look;
 use crate::protocol::primary::{self, StoredPrimary};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::ViewStatus;
-use evenkeel_model::item::{self, Owner};
+use evenkeel_model::item::{self, Owner, VIEW_PROPERTY};
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::patterns::Claimed;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row};
+use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
 /// The observation of a pass.
@@ -32,12 +32,42 @@ pub(crate) struct Observation {
     pub(crate) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// Members of lists whose row says another count or figure than the list makes it.
     pub(crate) behind: BTreeSet<ItemAddress>,
-    /// The primary.
-    pub(crate) row: Option<Row>,
+    pub(crate) primary: PrimaryRead,
     /// Its rows, where its table is wide.
     pub(crate) rows: Rows,
-    /// The row is no primary, but derived by a view of the same table.
-    pub(crate) derived: Option<Row>,
+}
+
+/// What was read under the key of a primary.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum PrimaryRead {
+    Absent,
+    Present(Row),
+    /// A row that a view of the same table derives is no source of truth: the primary is absent.
+    Derived(Row),
+}
+
+impl PrimaryRead {
+    fn of(table: &TableName, row: Option<Row>) -> Self {
+        match row {
+            Some(row) if item::is_derived_within(table, &row.entity) => Self::Derived(row),
+            row => row.into(),
+        }
+    }
+
+    /// The row if a view derives it, in any table. No job writes or deletes it.
+    pub(crate) fn derived(&self) -> Option<&Row> {
+        match self {
+            Self::Absent => None,
+            Self::Present(row) => Some(row).filter(|row| row.entity.get(VIEW_PROPERTY).is_some()),
+            Self::Derived(row) => Some(row),
+        }
+    }
+}
+
+impl From<Option<Row>> for PrimaryRead {
+    fn from(row: Option<Row>) -> Self {
+        row.map_or(Self::Absent, Self::Present)
+    }
 }
 
 impl Observation {
@@ -50,9 +80,8 @@ impl Observation {
             looks: BTreeMap::new(),
             said: BTreeMap::new(),
             behind: BTreeSet::new(),
-            row: None,
+            primary: PrimaryRead::Absent,
             rows: Rows::default(),
-            derived: None,
         }
     }
 
@@ -74,11 +103,19 @@ impl Observation {
         borrowed.map(|(address, _)| address.clone()).collect()
     }
 
-    /// Whether the row is the item of one primary in its own table. (A list there is none: footprints of its key may be left.)
-    pub(crate) fn is_derived(&self) -> bool {
-        self.derived
-            .as_ref()
-            .is_some_and(|row| Owner::of(&row.entity).is_some())
+    /// The row of the primary.
+    pub(crate) const fn row(&self) -> Option<&Row> {
+        match &self.primary {
+            PrimaryRead::Present(row) => Some(row),
+            PrimaryRead::Absent | PrimaryRead::Derived(_) => None,
+        }
+    }
+
+    /// Whether no primary ever existed here: the row is the item of one primary in its own table, and its key has no footprint. (The row of
+    /// a list is no such item: footprints of its key may be left.)
+    pub(crate) fn is_derived_alone(&self) -> bool {
+        self.etag.is_none()
+            && matches!(&self.primary, PrimaryRead::Derived(row) if Owner::of(&row.entity).is_some())
     }
 }
 
@@ -158,13 +195,7 @@ pub(crate) async fn observe(
         read_primary(scope, leftovers).await?
     };
     seen.rows = rows;
-    match row {
-        // A row derived from its own table is no source of truth.
-        Some(row) if item::is_derived_within(&scope.source.table, &row.entity) => {
-            seen.derived = Some(row);
-        }
-        row => seen.row = row,
-    }
+    seen.primary = PrimaryRead::of(&scope.source.table, row);
     Ok(seen)
 }
 

@@ -17,7 +17,7 @@ use crate::execute::{Action, Failure, FailureClass, ItemChange};
 use crate::failure::{permanent, storage};
 use crate::items::shared::{SharedEntity, operation};
 use crate::protocol::footprint::carries::claim_of;
-use crate::protocol::observe::Observation;
+use crate::protocol::observe::{Observation, PrimaryRead};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::{self, Claim};
@@ -180,14 +180,14 @@ pub(crate) async fn receive(
     scope: &Scope<'_>,
     seen: &mut Observation,
 ) -> Result<Option<Vec<ItemChange>>, Failure> {
-    let Some((entity, views)) = awaited(scope, seen.row.as_ref()).await? else {
+    let Some((entity, views)) = awaited(scope, seen.row()).await? else {
         return Ok(Some(Vec::new()));
     };
     let step = || format!("setting what others say on {}", scope.primary);
     entity.check().map_err(|error| permanent(step(), error))?;
     let write = operation(
         Becomes::Entity(entity.clone()),
-        seen.row.as_ref(),
+        seen.row(),
         &scope.primary.key,
     );
     let Some(write) = write else {
@@ -195,7 +195,7 @@ pub(crate) async fn receive(
     };
     match scope.tables()?.apply(&scope.source.table, &write).await {
         Ok(Some(etag)) => {
-            seen.row = Some(Row {
+            seen.primary = PrimaryRead::Present(Row {
                 entity,
                 etag,
                 timestamp: None,

@@ -52,7 +52,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
             Sight::Alone => return Ok(()),
             Sight::Lost => continue,
         };
-        let nothing_there = seen.row.is_none()
+        let nothing_there = seen.row().is_none()
             && seen
                 .looks
                 .values()

@@ -5,12 +5,12 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::execute::Failure;
-use crate::protocol::observe::Observation;
+use crate::protocol::observe::{Observation, PrimaryRead};
 use crate::protocol::receive;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Wanted;
 use crate::protocol::steps::{KeyConflict, Plan};
-use evenkeel_model::{EntityKey, ItemAddress, Row, ViewName, cause};
+use evenkeel_model::{EntityKey, ItemAddress, ViewName, cause};
 
 /// The plan of reconciling a primary now.
 #[derive(Debug, Clone, Serialize)]
@@ -81,7 +81,7 @@ pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Obs
     }
     let wanted = reconciler
         .scope()
-        .derive(first.row.as_ref().map(|row| &row.entity))?;
+        .derive(first.row().map(|row| &row.entity))?;
     let fresh = wanted
         .items
         .into_keys()
@@ -100,11 +100,13 @@ pub(crate) async fn look_ahead(
 ) -> Result<Ahead, Failure> {
     let scope = reconciler.scope();
     let mut received = Vec::new();
-    if let Some((entity, views)) = receive::awaited(scope, seen.row.as_ref()).await? {
+    if let Some((entity, views)) = receive::awaited(scope, seen.row()).await? {
         received.extend(views.into_iter().map(|view| scope.on_itself(view)));
-        seen.row = seen.row.map(|row| Row { entity, ..row });
+        if let PrimaryRead::Present(row) = &mut seen.primary {
+            row.entity = entity;
+        }
     }
-    let wanted = scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
+    let wanted = scope.derive(seen.row().map(|row| &row.entity))?;
     let plan = reconciler.plan(&seen, &wanted)?;
     Ok(Ahead {
         seen,
@@ -145,11 +147,11 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         && plan.announce.is_none();
     // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
     let nothing = !reconciler.scope().has_views()
-        || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
+        || ((seen.row().is_none() || !plan.waiting.is_empty()) && idle);
     Ok(PlanReport {
         table: reconciler.scope().primary.table.to_string(),
         key: reconciler.scope().primary.key.clone(),
-        present: seen.row.is_some(),
+        present: seen.row().is_some(),
         in_step: (plan.in_step || nothing) && received.is_empty() && wanted.underived.is_empty(),
         create: writes(true),
         update: writes(false).into_iter().chain(received).collect(),

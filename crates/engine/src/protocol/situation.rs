@@ -28,8 +28,7 @@ pub(crate) enum Presence {
 impl Presence {
     /// The state that was observed.
     pub(crate) fn of(seen: &Observation) -> Self {
-        seen.row
-            .as_ref()
+        seen.row()
             .map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
     }
 }
@@ -83,13 +82,10 @@ impl<'a> Situation<'a> {
         state: Presence,
     ) -> Self {
         let env = scope.env;
-        let replaced = seen
-            .row
-            .as_ref()
-            .filter(|_| state == Presence::Present(None));
+        let replaced = seen.row().filter(|_| state == Presence::Present(None));
         Self {
             writes: false,
-            is_derived_alone: seen.is_derived() && seen.etag.is_none(),
+            is_derived_alone: seen.is_derived_alone(),
             pointed_to: replaced
                 .into_iter()
                 .flat_map(|row| scope.sites(&row.entity))

@@ -36,7 +36,7 @@ use crate::jobs::log::record::{LinePlace, Record};
 use crate::jobs::since::is_written_since;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint;
-use crate::protocol::observe::Observation;
+use crate::protocol::observe::{Observation, PrimaryRead};
 use evenkeel_model::catalog::{Archive, LogTarget};
 use evenkeel_model::item::SOURCE_ETAG;
 use evenkeel_model::job::Primary;
@@ -158,7 +158,7 @@ impl<'e> EntityLine<'e> {
             }
         }
         Ok(Observation {
-            row: Some(row),
+            primary: PrimaryRead::Present(row),
             ..Observation::blank()
         })
     }

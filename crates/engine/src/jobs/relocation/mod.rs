@@ -244,11 +244,10 @@ impl<'e> Relocation<'e> {
             };
             let seen = self.source.observe().await?;
             self.refuse(&seen, &found)?;
-            let Some(row) = &seen.row else {
+            let Some(row) = seen.row() else {
                 let is_own = |found: &Observation| {
                     found
-                        .row
-                        .as_ref()
+                        .row()
                         .is_some_and(|row| self.delivery.stamp.is_on(&row.entity))
                 };
                 let mut done = self.progress.held().is_some() || is_own(&found);
@@ -270,7 +269,7 @@ impl<'e> Relocation<'e> {
                 if_match,
                 unsatisfied: unsatisfied(row, self.when.as_ref()),
             };
-            let copy = self.decide(row, found.row.as_ref(), demands)?;
+            let copy = self.decide(row, found.row(), demands)?;
             if !matches!(copy, Copy::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
@@ -283,18 +282,18 @@ impl<'e> Relocation<'e> {
             let copied = copy == Copy::Copied;
             let change = match copy {
                 Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
-                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row.as_ref()) => {
+                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row()) => {
                     // An earlier delivery may have left the source half-way.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
                 Copy::Replace(etag) => {
-                    let entity = self.for_both(entity, found.row.as_ref());
+                    let entity = self.for_both(entity, found.row());
                     Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
                 Copy::Copied => self
                     .sealed_again(&entity, &found, &row.etag)
-                    .or_else(|| self.shared(found.row.as_ref(), &row.etag)),
+                    .or_else(|| self.shared(found.row(), &row.etag)),
                 Copy::Skip(reason) => {
                     if !self.take_back(&found).await? {
                         continue;
@@ -321,7 +320,7 @@ impl<'e> Relocation<'e> {
                         continue;
                     }
                     if !copied {
-                        let inserted = change.result().filter(|_| found.row.is_none()).cloned();
+                        let inserted = change.result().filter(|_| found.row().is_none()).cloned();
                         by = Some(CopiedBy::ThisRun {
                             inserted: inserted.map(Box::new),
                         });
@@ -377,8 +376,7 @@ impl<'e> Relocation<'e> {
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
-            .row
-            .as_ref()
+            .row()
             .filter(|row| self.delivery.stamp.is_on(&row.entity))?;
         let sealed = self
             .cx
@@ -449,8 +447,7 @@ impl<'e> Relocation<'e> {
             .and_then(HeldCopy::inserted)
             .filter(|_| may_take_back);
         let Some(copy) = found
-            .row
-            .as_ref()
+            .row()
             .filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity)))
         else {
             return Ok(true);

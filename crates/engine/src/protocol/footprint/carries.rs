@@ -113,7 +113,7 @@ impl Carries {
     }
 
     /// Whether a footprint has room for them.
-    pub(crate) fn fit(&self) -> bool {
+    pub(super) fn fit(&self) -> bool {
         self.text().encode_utf16().count() <= MOST_UNITS
     }
 

@@ -134,6 +134,15 @@ pub enum FootprintError {
     },
 }
 
+/// What one entity does not hold of a footprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Its items: for good, unless some go.
+    Items,
+    /// The ranges that are still to be told: until their carries are done.
+    Ranges,
+}
+
 /// An item as the list has it: a JSON array of these fields in their order, since names would take a fifth of the entity.
 #[derive(Deserialize)]
 #[serde(from = "WirePositions")]
@@ -249,8 +258,18 @@ impl Footprint {
         self.tainted_until.is_some_and(|until| until > now)
     }
 
-    /// Whether one entity holds it, also when each of its items has an ETag.
-    pub fn fits(&self) -> bool {
+    /// Refuses a footprint that one entity does not hold, also when each of its items has an ETag.
+    pub(crate) fn fits(&self) -> Result<(), NoRoom> {
+        if !self.carries.fit() {
+            return Err(NoRoom::Ranges);
+        }
+        if self.items_fit() {
+            return Ok(());
+        }
+        Err(NoRoom::Items)
+    }
+
+    fn items_fit(&self) -> bool {
         if self.items.len() <= FEW_ITEMS {
             return true;
         }
@@ -686,7 +705,7 @@ mod tests {
                 },
             );
         }
-        assert!(footprint.fits());
+        assert_eq!(footprint.fits(), Ok(()));
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert!(entity.properties.contains_key("Items_1"));
         assert_eq!(
@@ -701,7 +720,7 @@ mod tests {
                 changing: true,
             },
         );
-        assert!(!footprint.fits());
+        assert_eq!(footprint.fits(), Err(NoRoom::Items));
         assert!(matches!(
             footprint.encode(&primary("Sales"), SECRET),
             Err(FootprintError::TooLarge { count: 2_001, .. })
@@ -733,7 +752,7 @@ mod tests {
             footprint
                 .items
                 .insert(address(&format!("{i:0>500}")), entry);
-            if !footprint.fits() {
+            if footprint.fits().is_err() {
                 footprint.items.pop_last();
                 break;
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::protocol::footprint::{Entry, Footprint, Settled, next_version};
+use crate::protocol::footprint::{Entry, Footprint, NoRoom, Settled, next_version};
 use crate::protocol::queueing::{NotBefore, RecheckRequest};
 use crate::protocol::situation::{Presence, Situation, is_unknown};
 use crate::protocol::steps::{Plan, Write};
@@ -16,12 +16,14 @@ use evenkeel_model::{ETag, ItemAddress};
 /// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
 pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
     let whole = announcement(situation, plan);
-    plan.announce = Some(if !whole.fits() && fits_afterwards(&whole, plan) {
-        defer(situation, plan);
-        announcement(situation, plan)
-    } else {
-        whole
-    });
+    plan.announce = Some(
+        if whole.fits() == Err(NoRoom::Items) && fits_afterwards(&whole, plan) {
+            defer(situation, plan);
+            announcement(situation, plan)
+        } else {
+            whole
+        },
+    );
 }
 
 /// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
@@ -50,7 +52,7 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
         .map(|(address, _)| address)
         .chain(&plan.forget)
         .for_each(|address| drop(left.items.remove(address)));
-    left.fits()
+    left.fits().is_ok()
 }
 
 /// The footprint to write before any item is touched: it lists everything that may come to exist, and

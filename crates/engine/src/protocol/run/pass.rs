@@ -129,10 +129,7 @@ impl<'e> Pass<'e> {
                     .result()
                     .map_or(Presence::Absent, |_| Presence::Present(None)),
             ),
-            None => (
-                seen.row.as_ref().map(|row| &row.entity),
-                Presence::of(&seen),
-            ),
+            None => (seen.row().map(|row| &row.entity), Presence::of(&seen)),
         };
         let wanted = self.scope.derive(entity)?;
         let plan = match self.decide(&seen, &wanted, state.clone(), change.is_some())? {

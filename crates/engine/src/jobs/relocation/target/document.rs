@@ -21,7 +21,7 @@ impl EntityStore for ArchiveDocument<'_> {
 
     async fn observe(&mut self) -> Result<Observation, Failure> {
         Ok(Observation {
-            row: self.read().await?,
+            primary: self.read().await?.into(),
             ..Observation::blank()
         })
     }

@@ -132,8 +132,7 @@ pub(crate) trait RelocationTarget: EntityStore {
     async fn reopen(&mut self, job: &Stamp) -> Result<(), Failure> {
         let found = self.observe().await?;
         let Some(row) = found
-            .row
-            .as_ref()
+            .row()
             .filter(|row| job.is_on(&row.entity) && !is_shared(&row.entity))
         else {
             return Ok(());

@@ -212,7 +212,7 @@ impl MovedRow<'_> {
         loop {
             self.run.next_round().await?;
             let seen = self.run.observe().await?;
-            let Some(row) = &seen.row else {
+            let Some(row) = seen.row() else {
                 return Ok(None);
             };
             if let Some(ValuesAnnounced(footprint)) =
